@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session holds before any work: PSS of the process tree, by layout. The constants of core/budget.py come from it.
+
+python benchmarks/floors.py
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import curator_df as cdf
+from curator_df.core.limits import status_bytes
+from curator_df.core.peak import processes, pss_bytes
+from curator_df.core.session import current_session
+from curator_df.core.sizes import show_size
+
+LAYOUTS = (("460MB", 2), ("800MB", 2), ("2GB", 2), ("4GB", 4))
+
+
+def measure(memory: str, cpus: int) -> None:
+    """Start a cluster, and print what its processes hold."""
+    with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
+        # Children of this process are the workers, Dask's resource tracker and the sampler, which is not counted.
+        tree = processes(os.getpid(), current_session().sampler.pid)
+        held = [pss_bytes(pid) for pid in tree]
+        resident = max(status_bytes("VmRSS", pid) for pid in tree)
+        print(
+            f"{memory} on {cpus} CPUs, {cluster.layout.shape}: {show_size(sum(held))} held, "
+            f"{show_size(cluster.layout.reserved_bytes)} reserved; PSS of each {[show_size(one) for one in held]}, "
+            f"largest RSS {show_size(resident)}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Measure each layout in a process of its own: what one leaves behind would count for the next."""
+    if len(sys.argv) > 1:
+        measure(sys.argv[1], int(sys.argv[2]))
+        return
+    for memory, cpus in LAYOUTS:
+        subprocess.run([sys.executable, __file__, memory, str(cpus)], check=False)
+
+
+if __name__ == "__main__":
+    main()

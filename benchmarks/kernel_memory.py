@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peak extra memory of each operator's kernel as a multiple of the block: the source of the ``peak_factor`` constants.
+
+    ARROW_DEFAULT_MEMORY_POOL=system python benchmarks/kernel_memory.py
+
+Each figure is from a process of its own: imports, compiled kernels and one call on a small block come first, then the
+high-water mark is reset, the kernel is called once on a block of 32 MB of text, and its result is still held when the
+mark is read. ``rows of 100 bytes`` shows what a row costs whatever its text.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from curator_df.core.limits import status_bytes
+from curator_df.kernels.unicode_repair import RepairSettings
+from curator_df.ops.profile import add_profile_block, keep_profile_block
+from curator_df.ops.unicode import normalize_unicode_block
+from curator_df.ops.where import keep_where_block
+from curator_df.profiles import DATATROVE_GOPHER_QUALITY
+
+BLOCK_BYTES = 32_000_000
+PROSE = "It was the best of times, and it was the worst of times; that we have to be with all of it.\n"
+# Everything but a missing text passes, so that nearly all rows are copied: the worst case of a filter.
+LOOSE = DATATROVE_GOPHER_QUALITY.replace(
+    gopher_short_doc=0,
+    gopher_long_doc=10**9,
+    gopher_below_avg_threshold=0,
+    gopher_above_avg_threshold=10**9,
+    gopher_below_alpha_threshold=0,
+    gopher_enough_stop_words=0,
+)
+
+SHAPES: dict[str, tuple[str, int]] = {
+    "prose": (PROSE * 20, BLOCK_BYTES),
+    "one-letter words": ("a b c d e f g h i\n" * 100, BLOCK_BYTES),
+    "CJK": ("我们认为这些真理是不言而喻的。\n" * 40, BLOCK_BYTES),
+    "one huge row": (PROSE * (BLOCK_BYTES // len(PROSE)), 1),
+    "rows of 100 bytes": (PROSE + "short.\n", BLOCK_BYTES),
+    "prose with CRLF": (PROSE.replace("\n", "\r\n") * 20, BLOCK_BYTES),
+    "mojibake": ("cafÃ© noir, s'il vous plaît\n" * 60, BLOCK_BYTES),
+    "one line of mojibake": ("cafÃ© " * (BLOCK_BYTES // 8), 1),
+}
+
+Kernel = Callable[[Any], Any]
+KERNELS: dict[str, Kernel] = {
+    "keep_profile": lambda block: keep_profile_block(block, profile=LOOSE, text="text", add_metrics=False),
+    "keep_profile, metrics": lambda block: keep_profile_block(block, profile=LOOSE, text="text", add_metrics=True),
+    "add_profile": lambda block: add_profile_block(
+        block, profile=LOOSE, text="text", reason="reason", add_metrics=True
+    ),
+    "keep_where, nearly all": lambda block: keep_where_block(block, predicate="number > 0", reason="x"),
+    "normalize_unicode": lambda block: normalize_unicode_block(block, text="text", settings=RepairSettings()),
+}
+
+
+def make_block(shape: str, bytes_wanted: int) -> pd.DataFrame:
+    """Make a block of about that many bytes of text, in one Arrow chunk, with a row to drop at its start."""
+    text, times = SHAPES[shape]
+    rows = 1 if times == 1 else max(bytes_wanted // len(text.encode()), 1)
+    if times == 1:
+        text = text[: max(int(len(text) * bytes_wanted / BLOCK_BYTES), 1)]
+    column = pd.Series([None] + [text] * rows, dtype="string[pyarrow]")
+    return pd.DataFrame({"text": column, "number": range(rows + 1)})
+
+
+def measure_one(kernel: str, shape: str) -> float:
+    """Return peak extra bytes as a multiple of the text's bytes."""
+    KERNELS[kernel](make_block(shape, 100_000))
+    block = make_block(shape, BLOCK_BYTES)
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")
+    before = status_bytes("VmRSS")
+    result = KERNELS[kernel](block)
+    peak = status_bytes("VmHWM") - before
+    del result
+    return peak / BLOCK_BYTES
+
+
+def main() -> None:
+    """Print a table, one process a cell."""
+    if len(sys.argv) == 3:
+        print(measure_one(*sys.argv[1:]))
+        return
+    environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    print(f"{'kernel':28}" + "".join(f"{shape:>22}" for shape in SHAPES))
+    for kernel in KERNELS:
+        cells = [
+            float(subprocess.check_output([sys.executable, __file__, kernel, shape], env=environment, text=True))
+            for shape in SHAPES
+        ]
+        print(f"{kernel:28}" + "".join(f"{cell:22.2f}" for cell in cells), flush=True)
+
+
+if __name__ == "__main__":
+    main()

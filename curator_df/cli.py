@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``curator-df``: the public functions on the command line."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+import curator_df as cdf
+from curator_df.demo_corpus import write_demo_corpus
+from curator_df.errors import CuratorError, ParameterError
+from curator_df.io.jsonl import SUFFIXES as JSONL_SUFFIXES
+from curator_df.io.listing import list_files
+from curator_df.io.parquet import SUFFIXES as PARQUET_SUFFIXES
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Curate text for training language models, under a memory budget.",
+    pretty_exceptions_enable=False,
+)
+PROFILES = {profile.name: profile for profile in (getattr(cdf.profiles, name) for name in cdf.profiles.__all__)}
+DEFAULT_PROFILE = cdf.profiles.DATATROVE_GOPHER_QUALITY.name
+DEMO_MEMORY = "1GB"
+
+Input = Annotated[
+    str,
+    typer.Argument(metavar="INPUT", help="A file, a folder or a glob of JSONL (.gz, .zst) or Parquet files, or a URL."),
+]
+Memory = Annotated[
+    str | None, typer.Option(help="Bytes allowed for all processes together, like 4GB. [60 % of the machine]")
+]
+Cpus = Annotated[int | None, typer.Option(help="Threads that work at a time. [all]")]
+Text = Annotated[str, typer.Option(help="Name of the text column.")]
+ProfileName = Annotated[str, typer.Option("--profile", help=f"Rules to keep by: {', '.join(PROFILES)}, or none.")]
+OnBadRows = Annotated[str, typer.Option(help="error, or quarantine: set unreadable rows aside beside the output.")]
+
+
+@app.command()
+def curate(
+    source: Input,
+    output: Annotated[str, typer.Argument(help="Folder (or URL) for the curated files.")],
+    memory: Memory = None,
+    cpus: Cpus = None,
+    text: Text = "text",
+    profile: ProfileName = DEFAULT_PROFILE,
+    file_format: Annotated[str, typer.Option("--format", help="parquet or jsonl.")] = "parquet",
+    rejects: Annotated[str | None, typer.Option(help="Folder for the dropped rows, with reasons.")] = None,
+    partition_on: Annotated[str | None, typer.Option(help="Column whose values become folders.")] = None,
+    on_bad_rows: OnBadRows = "error",
+    on_existing: Annotated[str, typer.Option(help="error, resume or overwrite.")] = "error",
+) -> None:
+    """Normalise Unicode, keep what passes a profile, and write what is left."""
+    if file_format not in ("parquet", "jsonl"):
+        raise ParameterError(f"--format {file_format!r} is not one of 'parquet', 'jsonl'")
+    docs = _chain(source, text, profile, on_bad_rows)
+    write: Any = cdf.write_parquet if file_format == "parquet" else cdf.write_jsonl
+    with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
+        Console(stderr=True).print(repr(cluster), highlight=False)
+        receipt = write(docs, output, rejects=rejects, partition_on=partition_on, on_existing=on_existing)
+    Console().print(receipt)
+
+
+@app.command()
+def explain(
+    source: Input,
+    memory: Memory = None,
+    cpus: Cpus = None,
+    text: Text = "text",
+    profile: ProfileName = DEFAULT_PROFILE,
+) -> None:
+    """Show what `curate` would do with this input, and the memory it would need. Reads only the heads of the files."""
+    Console().print(cdf.explain(_chain(source, text, profile, "error"), memory=memory, cpus=cpus))
+
+
+@app.command()
+def dedup(
+    source: Input,
+    output: Annotated[str, typer.Argument(help="Folder (or URL) for the files without duplicates.")],
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Drop rows with exactly the same text (the only kind so far).")
+    ],
+    memory: Memory = None,
+    cpus: Cpus = None,
+    text: Text = "text",
+    normalize: Annotated[
+        str | None, typer.Option(help="case_and_spaces: compare without case and extra spaces.")
+    ] = None,
+    keep: Annotated[str, typer.Option(help="first, last or longest.")] = "first",
+    rejects: Annotated[str | None, typer.Option(help="Folder for the dropped rows, with reasons.")] = None,
+    on_bad_rows: OnBadRows = "error",
+    on_existing: Annotated[str, typer.Option(help="error, resume or overwrite.")] = "error",
+) -> None:
+    """Keep one of all rows with the same text, and write what is left to Parquet."""
+    if not exact:
+        raise ParameterError("dedup needs --exact: near duplicates are not built yet")
+    docs = _read(source, on_bad_rows)
+    docs = cdf.drop_exact_duplicates(docs, text=text, normalize=normalize, keep=keep)  # type: ignore[arg-type]
+    with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
+        Console(stderr=True).print(repr(cluster), highlight=False)
+        receipt = cdf.write_parquet(docs, output, rejects=rejects, on_existing=on_existing)  # type: ignore[arg-type]
+    Console().print(receipt)
+
+
+@app.command()
+def demo(
+    output: Annotated[
+        Path | None, typer.Argument(help="Folder to work in. [a new one in the temporary directory]")
+    ] = None,
+    memory: Memory = DEMO_MEMORY,
+    cpus: Cpus = None,
+) -> None:
+    """Curate real text that is on this machine: documentation, docstrings and licences of installed packages."""
+    folder = Path(tempfile.mkdtemp(prefix="curator-df-demo-")) if output is None else output
+    console = Console()
+    console.print("gathering text that is on this machine (half a minute at most)...")
+    # In a process of its own: what gathering leaves in memory would count against the budget.
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as apart:
+        corpus = apart.submit(write_demo_corpus, folder / "corpus").result()
+    console.print(
+        f"corpus: {corpus.documents:,} documents, {corpus.text_bytes / 1e6:.0f} MB of text in {folder / 'corpus'}"
+    )
+    if not corpus.is_enough:
+        console.print(
+            "too little text on this machine for the demo (it wants 20 MB and 2,000 documents)", style="bold red"
+        )
+        raise typer.Exit(1)
+    docs = _chain(str(folder / "corpus"), "text", DEFAULT_PROFILE, "error")
+    with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
+        console.print(repr(cluster), highlight=False)
+        console.print(cdf.explain(docs))
+        receipt = cdf.write_parquet(docs, folder / "clean", rejects=folder / "rejects", on_existing="overwrite")
+    console.print(receipt)
+    console.print(
+        f"\nThe curated text is in {folder / 'clean'}, what was dropped and why in {folder / 'rejects'}. Look at it:\n"
+        f"    python -c \"import pandas; print(pandas.read_parquet('{folder / 'clean'}').head())\"",
+        soft_wrap=True,
+    )
+
+
+def _chain(source: str, text: str, profile: str, on_bad_rows: Any) -> Any:
+    docs = _read(source, on_bad_rows)
+    docs = cdf.normalize_unicode(docs, text=text)
+    if profile == "none":
+        return docs
+    if profile not in PROFILES:
+        raise ParameterError(f"--profile {profile!r} is not one of {', '.join(map(repr, PROFILES))}, 'none'")
+    return cdf.keep_profile(docs, PROFILES[profile], text=text)
+
+
+def _read(source: str, on_bad_rows: Any) -> Any:
+    names = [name.lower() for name in list_files(source, suffixes=(*JSONL_SUFFIXES, *PARQUET_SUFFIXES)).paths]
+    parquet = sum(name.endswith(PARQUET_SUFFIXES) for name in names)
+    if 0 < parquet < len(names):
+        raise ParameterError(
+            f"{source} holds {parquet:,} Parquet files and {len(names) - parquet:,} others; name one kind, as in "
+            f"'{source.rstrip('/')}/**/*.parquet'"
+        )
+    read = cdf.read_parquet if parquet else cdf.read_jsonl
+    return read(source, on_bad_rows=on_bad_rows)
+
+
+def main() -> None:
+    """Run the command line; an error of ours is one message, without a traceback."""
+    try:
+        app()
+    except CuratorError as exc:
+        Console(stderr=True).print(
+            f"{type(exc).__name__}: {exc}", style="red", highlight=False, soft_wrap=True, markup=False
+        )
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Use a cluster that is running already, after checking that its workers' limits keep the budget."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from distributed import Client
+
+from curator_df.core.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, WORKER_RSS_BYTES, Layout, parse_memory
+from curator_df.core.session import Session, close_session, open_session
+from curator_df.core.sizes import show_size
+from curator_df.errors import BudgetError, NoClusterError
+
+
+class Connection:
+    """A running cluster that was found to keep the budget. Use it in a ``with`` statement, or `close` it."""
+
+    def __init__(self, client: Client, layout: Layout, *, owns_client: bool) -> None:
+        self.client, self.layout = client, layout
+        self._owns_client = owns_client
+        self._session = Session(client, layout, limits_data=False)
+        open_session(self._session)
+
+    def close(self) -> None:
+        """Let go of the cluster; it goes on running."""
+        close_session(self._session)
+        if self._owns_client:
+            self.client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"connected to {self.client.scheduler.address}: {self.layout.workers} workers x {self.layout.threads} threads, "
+            f"{show_size(self.layout.work_bytes)} of work memory for each; {self.layout.reason}"
+        )
+
+
+def connect(client_or_address: Client | str, *, memory: str | int | None = None) -> Connection:
+    """Use a running cluster for the runs that follow, after verifying its workers' limits.
+
+    Parameters
+    ----------
+    client_or_address : distributed.Client or str
+        A client, or a scheduler's address such as ``"tcp://127.0.0.1:8786"``.
+    memory : str or int, optional
+        Bytes allowed on each node: its workers' limits together, and on this machine's node the client as well.
+        By default the workers' own limits are taken as they are.
+
+    Returns
+    -------
+    Connection
+        Use it in a ``with`` statement.
+
+    Raises
+    ------
+    BudgetError
+        If a worker has no memory limit, or too small a one, or the limits of a node are more than ``memory``. The
+        message names the worker.
+    NoClusterError
+        If the cluster has no worker.
+
+    Notes
+    -----
+    Computes: no.
+    """
+    owns_client = isinstance(client_or_address, str)
+    client = Client(client_or_address) if isinstance(client_or_address, str) else client_or_address
+    try:
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        layout = verify_workers(workers, None if memory is None else parse_memory(memory))
+    except BaseException:
+        if owns_client:
+            client.close()
+        raise
+    return Connection(client, layout, owns_client=owns_client)
+
+
+def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None) -> Layout:
+    """Return the layout that the workers' limits amount to, or raise naming the worker that breaks the budget."""
+    if not workers:
+        raise NoClusterError("the cluster has no workers yet; wait for one with client.wait_for_workers(1)")
+    nodes: dict[str, int] = {}
+    for address, worker in workers.items():
+        limit = worker["memory_limit"]
+        if not limit:
+            raise BudgetError(f"worker {address} has no memory limit; start it with --memory-limit (or memory_limit=)")
+        if limit <= WORKER_RSS_BYTES:
+            raise BudgetError(
+                f"worker {address} may hold {show_size(limit)}, but its imports alone take {show_size(WORKER_RSS_BYTES)}"
+            )
+        nodes[worker["host"]] = nodes.get(worker["host"], 0) + limit
+    fullest = max(nodes, key=lambda host: nodes[host])
+    if allowed_bytes is not None and nodes[fullest] + CLIENT_RESERVED_BYTES > allowed_bytes:
+        on_node = {address: w["memory_limit"] for address, w in workers.items() if w["host"] == fullest}
+        largest = max(on_node, key=lambda address: on_node[address])
+        raise BudgetError(
+            f"the {len(on_node)} workers on {fullest} may hold {show_size(nodes[fullest])} and the client "
+            f"{show_size(CLIENT_RESERVED_BYTES)}: more than the {show_size(allowed_bytes)} allowed. The largest is {largest} "
+            f"with {show_size(on_node[largest])}"
+        )
+    return _layout(workers, nodes[fullest] + CLIENT_RESERVED_BYTES if allowed_bytes is None else allowed_bytes)
+
+
+def _layout(workers: dict[str, dict[str, Any]], allowed_bytes: int) -> Layout:
+    limit = min(worker["memory_limit"] for worker in workers.values())
+    threads = max(worker["nthreads"] for worker in workers.values())
+    work_bytes = int(limit * (1 - MARGIN_FRACTION)) - WORKER_RSS_BYTES
+    reserved_bytes = CLIENT_RESERVED_BYTES + len(workers) * WORKER_RSS_BYTES
+    reason = f"the smallest worker's limit is {show_size(limit)}"
+    return Layout(
+        allowed_bytes, False, len(workers), threads, threads * len(workers), reserved_bytes, work_bytes, reason
+    )

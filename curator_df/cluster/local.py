@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster on this machine whose layout, limits and thresholds follow from one number of bytes.
+
+Everything is bound to the loopback interface. Each worker process gets a hard data limit (`curator_df.cluster.preload`);
+Dask's own thresholds lie just above it, so that an allocation fails, and the range is halved, before a nanny kills.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import logging
+import multiprocessing
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, Self
+
+import dask
+import psutil
+from distributed import Client, LocalCluster, wait
+
+from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
+from curator_df.core.budget import CLIENT_PRIVATE_BYTES, WORKER_RSS_BYTES, Layout, choose_layout, parse_memory
+from curator_df.core.limits import release_free_memory, status_bytes
+from curator_df.core.peak import tree_bytes
+from curator_df.core.session import PeakSampler, Session, close_session, open_session
+from curator_df.core.sizes import read_size, show_size
+from curator_df.errors import BudgetError, NoClusterError, ParameterError
+
+START_SECONDS = 120
+"""How long workers may take to start on a loaded machine."""
+MAIN_GUARD = (
+    "In a script, start_cluster must stand below \"if __name__ == '__main__':\", because worker processes import the script "
+    "that starts them; in a notebook or with memory so small that no worker process is started it need not"
+)
+CLIENT_THREADS = 8
+"""In process: threads whose stacks (address space, hardly touched) the limit leaves room for."""
+TERMINATE_FRACTION = 0.95
+SPILL_SHARE_OF_FREE_DISK = 0.5
+"""Share of the free space of the spill directory that all workers together may fill."""
+
+
+class Cluster:
+    """A cluster on this machine that keeps a budget. Use it in a ``with`` statement, or `close` it."""
+
+    def __init__(self, layout: Layout, spill_directory: str, spill_bytes: int, dashboard: str | None) -> None:
+        self.layout = layout
+        self._spill_directory, self._spill_bytes = spill_directory, spill_bytes
+        self._own_limit: tuple[int, int] | None = None
+        compiler = _compile_kernels()
+        if layout.in_process:
+            _wait_for(compiler)  # so small a budget has no room for both; else the workers start meanwhile
+        self._local = _start_in_process(layout, dashboard) if layout.in_process else self._start_workers(dashboard)
+        self.client = Client(self._local, set_as_default=True)
+        self._session = Session(self.client, layout, limits_data=True, revive=self._revive)
+        try:
+            if not layout.in_process:
+                _wait_for(compiler)
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+        self._session.sampler = PeakSampler()
+        open_session(self._session)
+
+    def _start_workers(self, dashboard: str | None) -> LocalCluster:
+        layout = self.layout
+        environment = {
+            WORK_BYTES_VARIABLE: str(layout.work_bytes),
+            "ARROW_DEFAULT_MEMORY_POOL": "system",
+            "OMP_NUM_THREADS": "1",
+            "MALLOC_ARENA_MAX": "2",
+        }
+        # The data limit must bind first, so Dask's limit is what that allows, over the fraction at which a nanny kills.
+        memory_limit = int((WORKER_RSS_BYTES + layout.work_bytes) / TERMINATE_FRACTION)
+        with dask.config.set(_worker_settings(self._spill_bytes // layout.workers, environment)):
+            cluster = LocalCluster(
+                n_workers=0,
+                threads_per_worker=layout.threads,
+                processes=True,
+                memory_limit=memory_limit,
+                host="127.0.0.1",
+                dashboard_address=dashboard,
+                local_directory=self._spill_directory,
+                preload=["curator_df.cluster.preload"],
+                env=environment,
+                silence_logs=logging.CRITICAL,
+            )
+            cluster.scale(layout.workers)
+            _wait_for_workers(cluster, layout.workers)
+            return cluster
+
+    def _prepare(self) -> None:
+        layout = self.layout
+        if layout.in_process:
+            prepare_process()
+            self._own_limit = resource.getrlimit(resource.RLIMIT_DATA)
+        naps = self.client.map(time.sleep, [0.05] * layout.workers * layout.threads, pure=False)
+        wait(naps)  # so that every thread that will work exists
+        del naps
+        # In this process the limit also binds the client: its journal, its bars, the threads that close the cluster.
+        self.client.run(tighten_limit, layout.work_bytes, threads=CLIENT_THREADS if layout.in_process else 0)
+        release_free_memory()
+        held_bytes = tree_bytes(os.getpid())
+        if held_bytes + self.layout.exclusive_bytes > self.layout.allowed_bytes:
+            raise BudgetError(
+                f"before any work this session holds {show_size(held_bytes)} (this process and its workers), which leaves "
+                f"{show_size(max(0, self.layout.allowed_bytes - held_bytes))} of the {show_size(self.layout.allowed_bytes)} "
+                f"allowed; the layout needs {show_size(self.layout.exclusive_bytes)}. Free what this process holds (large "
+                f"tables, models), or allow about memory={held_bytes + self.layout.exclusive_bytes:_}"
+            )
+
+    def _revive(self) -> None:
+        """Make the cluster look for workers that are missing, and start them."""
+        self._local.scale(0)
+        self._local.scale(self.layout.workers)
+
+    @property
+    def dashboard_link(self) -> str:
+        """Address of Dask's dashboard, on this machine only."""
+        # In process, Dask would show this machine's address, though the dashboard is bound to the loopback interface.
+        return re.sub("//[^:/]+", "//127.0.0.1", str(self._local.dashboard_link))
+
+    def close(self) -> None:
+        """Stop the workers and delete what they spilled."""
+        if session := getattr(self, "_session", None):
+            close_session(session)
+            if session.sampler is not None:
+                session.sampler.close()
+                session.sampler = None
+        self.client.close()
+        self._local.close()
+        if self._own_limit is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, self._own_limit)
+            self._own_limit = None
+        shutil.rmtree(self._spill_directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _lines(self) -> list[tuple[str, str]]:
+        layout = self.layout
+        spill = (
+            [] if layout.in_process else [("spill", f"{self._spill_directory}, at most {show_size(self._spill_bytes)}")]
+        )
+        return [
+            ("memory", f"{show_size(layout.allowed_bytes)} for all processes together"),
+            ("layout", f"{layout.shape}, {show_size(layout.work_bytes)} of work memory for each process"),
+            ("why", layout.reason),
+            *spill,
+        ]
+
+    def __repr__(self) -> str:
+        lines = [*self._lines(), ("dashboard", self.dashboard_link)]
+        return "\n".join(f"{name:<10} {value}" for name, value in lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self._lines()
+        )
+        link = html.escape(self.dashboard_link)
+        return f"<table>{rows}<tr><th style='text-align:left'>dashboard</th><td><a href='{link}'>{link}</a></td></tr></table>"
+
+
+def start_cluster(
+    *,
+    memory: str | int | None = None,
+    cpus: int | None = None,
+    spill_directory: str | os.PathLike[str] | None = None,
+    spill_limit: str | int | None = None,
+    dashboard_port: int | None = 0,
+) -> Cluster:
+    """Start workers on this machine that together never hold more than ``memory``.
+
+    Parameters
+    ----------
+    memory : str or int, optional
+        Bytes allowed for the whole process tree: this process, scheduler, nannies and workers; ``"4GB"`` is 4 x 10^9.
+        By default 60 % of what the machine or its cgroup has.
+    cpus : int, optional
+        Most threads that work at a time; all usable CPUs by default.
+    spill_directory : path, optional
+        Where workers put what does not fit in memory; a folder of its own is made in it and deleted at the end. The
+        system's temporary directory by default.
+    spill_limit : str or int, optional
+        Most bytes of disk that spilling may take; half of what is free there by default.
+    dashboard_port : int or None
+        Port of Dask's dashboard on 127.0.0.1; 0 picks a free one, None goes without.
+
+    Returns
+    -------
+    Cluster
+        Use it in a ``with`` statement. It shows itself in a notebook, with the dashboard's link.
+
+    Raises
+    ------
+    BudgetError
+        If ``memory`` is under the floor, more than the machine has, or less than this process leaves.
+
+    NoClusterError
+        If the worker processes do not start, as in a script without ``if __name__ == "__main__":``.
+
+    Notes
+    -----
+    Computes: no. The layout is chosen by the number: worker processes when each thread gets 320 MB, one process with
+    several threads below that, threads of this process below that; see ``docs/memory.md``.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise NoClusterError(MAIN_GUARD)
+    release_free_memory()
+    held_bytes = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)
+    layout = choose_layout(parse_memory(memory), cpus=cpus, held_bytes=held_bytes)
+    parent = os.fspath(spill_directory) if spill_directory is not None else tempfile.gettempdir()
+    if not os.path.isdir(parent):
+        raise ParameterError(f"spill_directory={parent!r} is not a directory")
+    free_bytes = shutil.disk_usage(parent).free
+    spill_bytes = (
+        int(free_bytes * SPILL_SHARE_OF_FREE_DISK) if spill_limit is None else read_size("spill_limit", spill_limit)
+    )
+    if spill_bytes > free_bytes:
+        raise BudgetError(f"spill_limit={show_size(spill_bytes)}, but {parent} has {show_size(free_bytes)} free")
+    dashboard = None if dashboard_port is None else f"127.0.0.1:{dashboard_port}"
+    return Cluster(layout, tempfile.mkdtemp(prefix="curator-df-", dir=parent), spill_bytes, dashboard)
+
+
+def _compile_kernels() -> subprocess.Popen[str]:
+    """Fill numba's cache on disk, in a process of its own: the compiler would stay in memory (about 100 MB)."""
+    # With this process's own path: "-m" would take a curator_df that lies in the working directory.
+    program = f"import sys; sys.path[:] = {sys.path!r}; from curator_df.kernels.warm import compile_all; compile_all()"
+    command = [sys.executable, "-c", program]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def _wait_for(compiler: subprocess.Popen[str]) -> None:
+    _, said = compiler.communicate()
+    if compiler.returncode != 0:
+        raise RuntimeError(f"the kernels could not be compiled (python -m curator_df.kernels.warm):\n{said}")
+
+
+def _wait_for_workers(cluster: LocalCluster, count: int) -> None:
+    """Wait until workers are there; see at once when one cannot start, for which Dask's nanny would wait for ever."""
+    deadline, most_alive = time.monotonic() + START_SECONDS, 0
+    while len(cluster.scheduler.workers) < count:
+        alive = _worker_processes()
+        most_alive = max(most_alive, alive)
+        if alive < most_alive or time.monotonic() > deadline:
+            cluster.close(timeout=5)
+            raise NoClusterError(f"the worker processes did not start (what they said stands above). {MAIN_GUARD}")
+        time.sleep(0.05)
+
+
+def _worker_processes() -> int:
+    """Count the living worker processes, by their command line: asking multiprocessing would reap them."""
+    count = 0
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended while we looked
+            count += child.status() != psutil.STATUS_ZOMBIE and "--multiprocessing-fork" in child.cmdline()
+    return count
+
+
+def _start_in_process(layout: Layout, dashboard: str | None) -> LocalCluster:
+    with dask.config.set(_worker_settings(None, {})):
+        return LocalCluster(
+            n_workers=1,
+            threads_per_worker=layout.threads,
+            processes=False,
+            memory_limit=0,
+            dashboard_address=dashboard,
+            worker_dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        )
+
+
+def _worker_settings(spill_bytes: int | None, environment: dict[str, str]) -> dict[str, Any]:
+    return {
+        "distributed.worker.memory.target": 0.6,
+        "distributed.worker.memory.spill": 0.7,
+        # Tasks keep no results and their memory is planned, so a full worker is a busy one, not one to be paused:
+        # with less than 100 MB between the idle process and the limit, paused workers never came back.
+        "distributed.worker.memory.pause": False,
+        "distributed.worker.memory.terminate": TERMINATE_FRACTION,
+        "distributed.worker.memory.max-spill": spill_bytes or False,
+        "distributed.nanny.pre-spawn-environ": environment,
+        "distributed.scheduler.allowed-failures": 1,
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.system-monitor.gil.enabled": False,
+    }

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel with its price, and the one place that maps kernels over the partitions of a table.
+
+Every public operator is a `BlockKernel` passed to `map_blocks`. Dask then runs it like any function of a partition,
+while the runner (`core.run`) finds it in the expression and knows its name, what it costs and what it dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import dask
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a kernel returns when it has more to say than a block."""
+
+    block: Any
+    """The rows that go on, index kept."""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Rows removed by reason. The sum is the number of rows that did not go on."""
+    counters: Mapping[str, int] = field(default_factory=dict)
+    """Anything else worth a line in the receipt, such as ``{"rows_changed": 12}``."""
+    rejects: Callable[[], tuple[Any, Mapping[str, Any]]] | None = None
+    """Makes the removed rows (a DataFrame, index kept) and why they went: ``reason`` (strings) and, where a rule was
+    broken, ``rule`` (strings), ``value`` and ``threshold`` (floats), one for each row. Called only by a run that keeps
+    rejects."""
+
+
+@dataclass(frozen=True)
+class BlockKernel:
+    """A function of one block, with its price."""
+
+    name: str
+    """Name of the public operator."""
+    func: Callable[..., Any]
+    """Module-level function: ``func(block, **parameters)`` returns a block or an `Outcome`."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of ``func``; part of what identifies the program, so plain picklable values."""
+    peak_factor: float = 1.0
+    """Peak extra bytes of one call as a multiple of the block's bytes, its result included."""
+    fixed_bytes: int = 0
+    """Extra bytes whatever the block; every plan leaves `core.plan.TASK_FIXED_BYTES` for them."""
+    peak_is_measured: bool = False
+    """False when the factor was assumed: `explain` says which."""
+    is_users: bool = False
+    """True when the function came from the user: its exceptions may be quarantined (``on_error``)."""
+
+    barrier: Any = None
+    """A `core.barrier.Barrier` for a drop that needs the keys of all rows first; ``func`` then refuses to run."""
+
+    def __call__(self, block: Any) -> Any:
+        """Return the block of rows that go on (what Dask calls)."""
+        return self.run(block).block
+
+    def run(self, block: Any) -> Outcome:
+        """Return the outcome (what the runner calls)."""
+        result = self.func(block, **self.parameters)
+        return result if isinstance(result, Outcome) else Outcome(result)
+
+
+def map_blocks(df: Any, kernel: BlockKernel, *, meta: Any) -> Any:
+    """Apply a kernel to every partition of a table, lazily.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        Any Dask (or dask-cudf) table.
+    kernel : BlockKernel
+        What to apply.
+    meta : pandas.DataFrame or cudf.DataFrame
+        Empty block with the columns and dtypes of the result.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The table with the kernel applied. Nothing is computed.
+
+    Notes
+    -----
+    Rows: as the kernel says. Peak extra memory: ``kernel.peak_factor`` x block. Computes: no.
+    """
+    # Dask would otherwise turn object columns into their str() (its "convert-string" default).
+    with dask.config.set({"dataframe.convert-string": False}):
+        return df.map_partitions(kernel, meta=meta, enforce_metadata=False)

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From one number of bytes to a layout of processes and threads that keeps it.
+
+``allowed`` = client + workers' reserved + workers' work + margin. What a process holds before any work was measured
+(``benchmarks/floors.py``); `core.session` measures it again on the running cluster and refuses if it is more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from curator_df.core.limits import machine_bytes, usable_cpus
+from curator_df.core.sizes import read_size, show_size
+from curator_df.errors import BudgetError, ParameterError
+
+MB = 1_000_000
+
+# Measured on Linux x86-64 with Python 3.11, dask 2026.7.1, pandas 3.0.6, pyarrow 26.0.1, numba 0.64 (PSS, whole tree, after
+# imports, with the compiled kernels loaded; benchmarks/floors.py): 292 MB in one process; with 1, 2 and 4 workers 405, 539
+# and 806 MB, which is about 140 for each worker and 265 for the client, the sampler and the library pages that all share.
+CLIENT_RESERVED_BYTES = 270 * MB
+"""Client, scheduler, nannies, resource tracker, sampler, and the library pages that all processes share."""
+WORKER_RESERVED_BYTES = 145 * MB
+"""What one worker process holds for itself."""
+WORKER_RSS_BYTES = 275 * MB
+"""Resident bytes of an idle worker as Dask counts them (RSS: shared library pages count fully in every process)."""
+CLIENT_PRIVATE_BYTES = 120 * MB
+"""Private resident bytes of an idle client, part of what is reserved for it; what it holds beyond is the user's."""
+SINGLE_RESERVED_BYTES = 325 * MB
+"""Client, scheduler and one worker in one process."""
+
+MIN_THREAD_BYTES = 48 * MB
+"""Least work memory of a thread: blocks of 1 MB, a row group and the buffers of a codec, with room to spare."""
+GOOD_THREAD_BYTES = 320 * MB
+"""Work memory of a thread from which more processes are worth more than more memory for each."""
+MARGIN_FRACTION = 0.03
+"""Of the allowed bytes, kept free for what nobody counts: page tables, thread stacks, a client that looks at a table."""
+MACHINE_FRACTION = 0.6
+"""Share of the machine's (or cgroup's) memory that ``memory=None`` takes."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Processes, threads and bytes that follow from a budget."""
+
+    allowed_bytes: int
+    """Bytes the user permits for the whole process tree on this node."""
+    in_process: bool
+    """True: threads of the client's own process; False: worker processes, each under a nanny."""
+    workers: int
+    """Worker processes (1 when in process)."""
+    threads: int
+    """Threads of each worker."""
+    cpus: int
+    """CPUs that were asked for; fewer threads than that when memory is short."""
+    reserved_bytes: int
+    """Held before any work, all processes together."""
+    work_bytes: int
+    """What the tasks of one worker may hold together."""
+    reason: str
+    """Why this layout and no other, in words."""
+
+    @property
+    def shape(self) -> str:
+        """Processes and threads, in words."""
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
+        if self.in_process:
+            return f"{threads} of this process"
+        return f"{self.workers} worker process{'es' * (self.workers > 1)} x {threads}"
+
+    @property
+    def thread_bytes(self) -> int:
+        """What one task may hold."""
+        return self.work_bytes // self.threads
+
+    @property
+    def exclusive_bytes(self) -> int:
+        """What a task may hold that runs alone on the node."""
+        return self.work_bytes * self.workers
+
+
+def parse_memory(memory: str | int | None) -> int:
+    """Turn the user's number into bytes; ``None`` is 60 % of what the machine or its cgroup has.
+
+    Examples
+    --------
+    >>> parse_memory("4GB")
+    4000000000
+    """
+    if memory is None:
+        return int(machine_bytes() * MACHINE_FRACTION)
+    allowed_bytes = read_size("memory", memory)
+    if allowed_bytes > machine_bytes():
+        raise BudgetError(
+            f"memory={memory!r} is {show_size(allowed_bytes)}, but this machine (or its cgroup) has "
+            f"{show_size(machine_bytes())}; allow less"
+        )
+    return allowed_bytes
+
+
+def choose_layout(allowed_bytes: int, *, cpus: int | None = None, held_bytes: int = 0) -> Layout:
+    """Choose processes and threads for a budget on this node.
+
+    Parameters
+    ----------
+    allowed_bytes : int
+        For the whole process tree.
+    cpus : int, optional
+        Threads to run at most; all usable CPUs by default.
+    held_bytes : int
+        What this process holds beyond an idle client, such as a table in a notebook.
+
+    Returns
+    -------
+    Layout
+        The most processes that leave each thread 320 MB; else one process with as many threads as fit; else
+        threads in the client's own process.
+
+    Raises
+    ------
+    BudgetError
+        Below the floor, which it names.
+
+    Examples
+    --------
+    >>> layout = choose_layout(4_000_000_000, cpus=2)
+    >>> layout.workers, layout.threads
+    (2, 1)
+    """
+    cpus = usable_cpus() if cpus is None else cpus
+    if cpus < 1:
+        raise ParameterError(f"cpus={cpus} must be at least 1")
+    for workers in _divisors(cpus):
+        work_bytes = _work_bytes(allowed_bytes, workers, held_bytes)
+        if work_bytes // (cpus // workers) >= GOOD_THREAD_BYTES:
+            reason = f"enough for {workers} processes" if workers > 1 else "one process leaves its threads most"
+            return _layout(allowed_bytes, workers, cpus // workers, cpus, held_bytes, reason)
+    if (work_bytes := _work_bytes(allowed_bytes, 1, held_bytes)) >= MIN_THREAD_BYTES:
+        reason = f"another process would take {show_size(WORKER_RESERVED_BYTES)} before any work"
+        return _layout(allowed_bytes, 1, min(cpus, work_bytes // MIN_THREAD_BYTES), cpus, held_bytes, reason)
+    if (work_bytes := _work_bytes(allowed_bytes, 0, held_bytes)) >= MIN_THREAD_BYTES:
+        reason = "a worker process of its own would not leave enough for the work"
+        return _layout(allowed_bytes, 0, min(cpus, work_bytes // MIN_THREAD_BYTES), cpus, held_bytes, reason)
+    floor_bytes = math.ceil((SINGLE_RESERVED_BYTES + held_bytes + MIN_THREAD_BYTES) / (1 - MARGIN_FRACTION)) + 1
+    held = f"this process holds {show_size(held_bytes)} of its own already, " if held_bytes else ""
+    raise BudgetError(
+        f"memory={show_size(allowed_bytes)} is under the floor of {show_size(floor_bytes)}: {held}Python with Dask, pandas, "
+        f"pyarrow and numba holds {show_size(SINGLE_RESERVED_BYTES)} before any work, and the smallest task needs "
+        f"{show_size(MIN_THREAD_BYTES)}; allow at least memory={floor_bytes:_}"
+    )
+
+
+def least_memory(thread_bytes: int, *, cpus: int) -> int:
+    """Return the least budget whose layout gives each task ``thread_bytes``.
+
+    A little more memory may mean more processes and less for each, so the layouts are tried one by one.
+    """
+    thread_bytes = max(thread_bytes, MIN_THREAD_BYTES)
+    found = [_allowed_for(thread_bytes, 0), _allowed_for(thread_bytes, 1)]
+    found += [_allowed_for(thread_bytes * (cpus // workers), workers) for workers in _divisors(cpus)]
+    return min(allowed for allowed in found if choose_layout(allowed, cpus=cpus).thread_bytes >= thread_bytes)
+
+
+def _divisors(cpus: int) -> list[int]:
+    return [workers for workers in range(cpus, 0, -1) if cpus % workers == 0]
+
+
+def _layout(allowed_bytes: int, workers: int, threads: int, cpus: int, held_bytes: int, reason: str) -> Layout:
+    reserved_bytes = CLIENT_RESERVED_BYTES + workers * WORKER_RESERVED_BYTES if workers else SINGLE_RESERVED_BYTES
+    work_bytes = _work_bytes(allowed_bytes, workers, held_bytes)
+    return Layout(
+        allowed_bytes, workers == 0, max(workers, 1), threads, cpus, reserved_bytes + held_bytes, work_bytes, reason
+    )
+
+
+def _work_bytes(allowed_bytes: int, workers: int, held_bytes: int = 0) -> int:
+    """Return the work memory of each of ``workers`` processes; 0 means in the client's own."""
+    usable_bytes = int(allowed_bytes * (1 - MARGIN_FRACTION)) - held_bytes
+    if workers == 0:
+        return usable_bytes - SINGLE_RESERVED_BYTES
+    return (usable_bytes - CLIENT_RESERVED_BYTES) // workers - WORKER_RESERVED_BYTES
+
+
+def _allowed_for(work_bytes: int, workers: int) -> int:
+    """Return the least budget that gives each process ``work_bytes``: the inverse of `_work_bytes`."""
+    usable_bytes = SINGLE_RESERVED_BYTES + work_bytes
+    if workers:
+        usable_bytes = CLIENT_RESERVED_BYTES + workers * (WORKER_RESERVED_BYTES + work_bytes)
+    return math.ceil(usable_bytes / (1 - MARGIN_FRACTION)) + 1

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep a few ranges in flight on the cluster, and decide what follows a task that ran out of memory or lost its worker.
+
+The ladder for one range: as planned; after each `MemoryError` with half the block; at the smallest block alone on the
+node; then the error. A range whose worker died three times goes alone as well. A row that is too long for a task beside
+others goes alone at once.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import queue
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cloudpickle
+from distributed import KilledWorker
+
+from curator_df.core.limits import release_free_memory
+from curator_df.core.plan import MIN_BLOCK_BYTES, StagePlan, task_needs
+from curator_df.core.session import Session
+from curator_df.core.sizes import show_size
+from curator_df.core.source import Range
+from curator_df.core.task import Attempt, Manifest, request_stop, run_range
+from curator_df.errors import CuratorError, OversizeRowError, WorkerLostError
+
+SMALLEST_BLOCK_BYTES = 64_000
+"""Where halving ends. Rows longer than a block are blocks of their own, so this is "down to one row" for long ones."""
+
+
+WATCH_SECONDS = 2.0
+"""How often a silent cluster is asked whether it still has workers."""
+REVIVE_SECONDS = 10.0
+"""How long a nanny is given to start its worker again, before we start new ones."""
+WORKER_START_SECONDS = 120.0
+"""After this long without any worker the run ends with an error."""
+
+
+@dataclasses.dataclass
+class Dispatcher:
+    """Runs the ranges of one stage."""
+
+    session: Session
+    """Where they run."""
+    job: Any
+    """What runs: a `Job`, or what another ``task`` takes."""
+    stage: StagePlan
+    """Block and row sizes."""
+    on_done: Callable[[Manifest], None]
+    """Called for each finished range, in order of completion."""
+    task: Callable[[bytes, Attempt], Manifest] = run_range
+    """What runs on a worker."""
+    retries: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    """Ranges run again, by cause."""
+    peak_bytes: int = 0
+    """Most resident bytes of any worker process."""
+    largest_block_bytes: int = 0
+    """Bytes of the largest block that any task met."""
+
+    def __post_init__(self) -> None:
+        self._job_bytes = cloudpickle.dumps(self.job)
+        self._flying: dict[Any, Attempt] = {}
+        self._finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._alone: collections.deque[Attempt] = collections.deque()
+
+    def run(self, pieces: Iterator[Range]) -> None:
+        """Run all ranges; raise the first error that no retry can mend."""
+        try:
+            more = True
+            while more:
+                more = self._run_together(pieces)
+                while self._alone:
+                    self._run_alone(self._alone.popleft())
+        except BaseException:
+            self._stop()
+            raise
+
+    def _run_together(self, pieces: Iterator[Range]) -> bool:
+        """Run ranges side by side until there are no more, or one was given up by workers; tell whether there are more."""
+        layout = self.session.layout
+        window = layout.workers * (layout.threads + 1)
+        lost_before = self.retries["worker lost"]
+        more = self._submit_next(pieces, window)
+        while self._flying:
+            again = self._settle(*self._next_finished())
+            if again is not None:
+                self._submit(again)
+            if self.retries["worker lost"] == lost_before:
+                # Otherwise that range is tried alone first: if it still kills, no other worker is to die for it.
+                more = self._submit_next(pieces, window)
+        return more
+
+    def _submit_next(self, pieces: Iterator[Range], window: int) -> bool:
+        while len(self._flying) < window:
+            piece = next(pieces, None)
+            if piece is None:
+                return False
+            self._submit(Attempt(piece, self.stage.block_bytes, self.stage.largest_row_bytes))
+        return True
+
+    def _submit(self, attempt: Attempt) -> None:
+        key = f"curate-range-{attempt.piece.number}-{attempt.tries}-{uuid.uuid4().hex[:8]}"
+        future = self.session.client.submit(
+            self.task, self._job_bytes, attempt, key=key, pure=False, priority=-attempt.piece.number
+        )
+        self._flying[future] = attempt
+        future.add_done_callback(self._finished.put)
+
+    def _next_finished(self) -> tuple[Any, Attempt]:
+        """Wait for a task; look every few seconds whether there is still a worker that could finish one."""
+        workless = 0.0
+        while True:
+            try:
+                future = self._finished.get(timeout=WATCH_SECONDS)
+            except queue.Empty:
+                workless = self._watch(workless)
+                continue
+            if future in self._flying:
+                return future, self._flying.pop(future)
+
+    def _wait_for_worker(self) -> None:
+        workless = 0.0
+        while not self.session.client.nthreads():
+            workless = self._watch(workless)
+            time.sleep(WATCH_SECONDS)
+
+    def _watch(self, workless_seconds: float) -> float:
+        """Bring workers back that are gone for good; return for how long there was none."""
+        if self.session.client.nthreads():
+            return 0.0
+        # A worker that dies before its nanny knows that it started is not started again by the nanny.
+        if workless_seconds >= WORKER_START_SECONDS:
+            raise WorkerLostError(
+                f"no worker came back within {WORKER_START_SECONDS:.0f} s after the last one died; what is finished stays, "
+                "and on_existing='resume' goes on from there"
+            )
+        if self.session.revive is not None and workless_seconds >= REVIVE_SECONDS:
+            self.session.revive()
+        return workless_seconds + WATCH_SECONDS
+
+    def _settle(self, future: Any, attempt: Attempt) -> Attempt | None:
+        """Take what came back; return the next attempt at the same range, if it can run beside others."""
+        if future.status != "finished":  # "error" or "lost"
+            return self._after_lost_worker(future, attempt)
+        manifest: Manifest = future.result()
+        self.peak_bytes = max(self.peak_bytes, manifest.peak_bytes)
+        self.largest_block_bytes = max(self.largest_block_bytes, manifest.largest_block_bytes)
+        if manifest.outcome == "done":
+            self.on_done(manifest)
+            return None
+        if manifest.outcome == "oversize":
+            self._alone.append(self._for_long_row(attempt, manifest))
+            return None
+        if manifest.outcome != "memory":
+            raise manifest.error if manifest.error is not None else CuratorError(f"range {attempt.piece.number} failed")
+        return self._after_memory_error(attempt, manifest)
+
+    def _after_memory_error(self, attempt: Attempt, manifest: Manifest) -> Attempt | None:
+        self.retries["memory"] += 1
+        smaller = max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES)
+        retry = dataclasses.replace(attempt, block_bytes=smaller, tries=attempt.tries + 1)
+        if smaller < attempt.block_bytes:
+            return retry
+        if attempt.exclusive_bytes is not None:
+            raise manifest.error if manifest.error is not None else MemoryError(f"range {attempt.piece.number}")
+        self._alone.append(retry)
+        return None
+
+    def _after_lost_worker(self, future: Any, attempt: Attempt) -> Attempt | None:
+        exc = future.exception()
+        if not isinstance(exc, KilledWorker):
+            raise WorkerLostError(f"range {attempt.piece.number} did not run: {exc}") from exc
+        if attempt.exclusive_bytes is not None:
+            raise WorkerLostError(
+                f"range {attempt.piece.number} ended its worker again, alone on the node and with blocks of "
+                f"{show_size(attempt.block_bytes)}: {exc}"
+            ) from exc
+        self.retries["worker lost"] += 1
+        smaller = max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES)
+        self._alone.append(dataclasses.replace(attempt, block_bytes=smaller, tries=attempt.tries + 1))
+        return None
+
+    def _for_long_row(self, attempt: Attempt, manifest: Manifest) -> Attempt:
+        row = manifest.error
+        if not isinstance(row, OversizeRowError):
+            raise CuratorError("an oversize task came back without its row; this is a defect in curator_df")
+        if row.row_bytes > self.stage.exclusive_row_bytes:
+            needed = task_needs(row.row_bytes, self.stage.task_factor)
+            raise OversizeRowError(
+                f"{row.path} line {row.line:,} (byte {row.offset:,}) is one row of {show_size(row.row_bytes)}. It needs "
+                f"{show_size(needed)} of work memory ({self.stage.task_factor:.1f} x its size); alone on the node it would "
+                f"have {show_size(self.session.layout.exclusive_bytes)}. Allow about "
+                f"memory={self.session.layout.allowed_bytes + needed - self.session.layout.exclusive_bytes:_} and resume"
+            ) from row
+        small = min(attempt.block_bytes, MIN_BLOCK_BYTES)
+        return dataclasses.replace(attempt, block_bytes=small, largest_row_bytes=self.stage.exclusive_row_bytes)
+
+    def _run_alone(self, attempt: Attempt) -> None:
+        """Run one range with nothing beside it: it may hold what all tasks may hold together.
+
+        The task is not tied to a worker: Dask (2026.7.1) leaves a task whose worker went away in the state "no-worker",
+        even with ``allow_other_workers`` and another worker there. So the limits of all are lifted meanwhile.
+        """
+        self.retries["exclusive"] += 1
+        self._wait_for_worker()  # it may have died just now
+        self.session.client.run(release_free_memory)
+        layout = self.session.layout
+        with _limits_lifted(self.session, layout.exclusive_bytes - layout.work_bytes):
+            again: Attempt | None = dataclasses.replace(attempt, exclusive_bytes=layout.exclusive_bytes)
+            while again is not None:
+                self._submit(again)
+                again = self._settle(*self._next_finished())
+
+    def _stop(self) -> None:
+        """Cancel what is in flight; tasks that run end at their next block."""
+        client = self.session.client
+        if client.status == "running":
+            if self.task is run_range:
+                client.run(request_stop, self.job.run_id, wait=False, on_error="ignore")
+            client.cancel(list(self._flying), force=True, asynchronous=False)
+        self._flying.clear()
+
+
+@contextlib.contextmanager
+def _limits_lifted(session: Session, more_bytes: int) -> Iterator[None]:
+    """Let Dask's own thresholds look at what an exclusive task may hold; it raises its process's data limit itself."""
+    if not session.limits_data or session.layout.in_process:
+        yield
+        return
+    _lift(session, more_bytes)
+    try:
+        yield
+    finally:
+        _lift(session, -more_bytes)
+
+
+def _lift(session: Session, more_bytes: int) -> None:
+    for nanny in (True, False):
+        session.client.run(_lift_memory_limit, more_bytes, nanny=nanny, on_error="ignore")
+
+
+def _lift_memory_limit(more_bytes: int, dask_worker: Any) -> None:
+    manager = dask_worker.memory_manager
+    if manager is not None and manager.memory_limit:
+        manager.memory_limit += more_bytes

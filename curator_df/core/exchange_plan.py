@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an exchange will need, before it starts: reducers, bytes of a task, bytes on disk; refused if they are not there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from curator_df.core.exchange import DROP_WORDS, Keep, key_words
+from curator_df.core.row_sort import merge_row_bytes
+from curator_df.core.sizes import show_size
+from curator_df.core.slice_file import ENTRY, rows_in_page
+from curator_df.core.storage import Folder
+from curator_df.errors import BudgetError, DiskFullError
+
+MOST_REDUCERS = 4096
+"""Beyond that reducers grow: each reads a piece of every map file, and pieces get small."""
+MOST_DIRECT_READS = 1024
+"""Reducers times ranges: with more, the drops are collected, since each range would read a piece of every reducer's file."""
+LEAST_TASK_BYTES = 2_000_000
+"""A task that may hold less than this cannot merge more than two or three slices at a time."""
+TASK_SLACK_BYTES = 6_000_000
+"""Held beside what scales: pieces on their way, a read of pages and its rows, bounds and index, allocator rounding."""
+
+
+@dataclass(frozen=True)
+class ExchangePlan:
+    """An exchange as projected."""
+
+    reducers: int
+    """Hash ranges."""
+    ranges_per_drop_file: int
+    """As in `Exchange`."""
+    task_bytes: int
+    """Peak memory of a map, reduce or collect task, beside the block of a map task."""
+    key_bytes: int
+    """Files of the map tasks."""
+    drop_bytes: int
+    """Files of the drops, if all rows but one were to go."""
+    scratch_bytes: int
+    """In the scratch directories of all tasks that run at a time, if keys spread evenly."""
+    passes: int
+    """How often a reducer's rows are merged: 1 unless map files are very many for the memory."""
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes in the exchange's folder."""
+        return self.key_bytes + self.drop_bytes
+
+
+def choose_reducers(total_rows: int, row_bytes: int, work_bytes: int) -> int:
+    """Return the number of hash ranges at which a reducer's rows, spread evenly, are merged in memory at once.
+
+    Parameters
+    ----------
+    total_rows : int
+        Projected. Too few does no harm: a reducer streams what does not fit.
+    row_bytes : int
+        Of a key row: 24, or 32 with a rank.
+    work_bytes : int
+        Memory of a task, half of which merges.
+
+    Examples
+    --------
+    >>> choose_reducers(200_000_000, 24, 100_000_000)
+    417
+    """
+    fitting = max(work_bytes // 2 // merge_row_bytes(row_bytes // 8), 1)
+    return min(max(-(-total_rows // fitting), 1), MOST_REDUCERS)
+
+
+def project_exchange(
+    total_rows: int,
+    *,
+    keep: Keep,
+    map_files: int,
+    work_bytes: int,
+    tasks_at_a_time: int = 1,
+    folder: Folder | None = None,
+    reducers: int | None = None,
+) -> ExchangePlan:
+    """Project an exchange, and refuse it if it cannot fit.
+
+    Parameters
+    ----------
+    total_rows : int
+        Key rows, projected.
+    keep : {"first", "last", "largest", "smallest"}
+        The policy: with a value, rows are 32 bytes and not 24.
+    map_files : int
+        Ranges.
+    work_bytes : int
+        Memory that a task may hold.
+    tasks_at_a_time : int
+        Tasks that run at the same time on the machine of the scratch directory.
+    folder : Folder, optional
+        Where the files will go, to be checked for free space where that is known.
+    reducers : int, optional
+        Those of an exchange to be resumed; by default `choose_reducers`.
+
+    Raises
+    ------
+    BudgetError
+        If a task needs more memory than ``work_bytes``. Nothing has been started.
+    DiskFullError
+        If the folder has too little free space. Nothing has been started.
+    """
+    if work_bytes < LEAST_TASK_BYTES + TASK_SLACK_BYTES:
+        raise BudgetError(
+            f"an exchange needs {show_size(LEAST_TASK_BYTES + TASK_SLACK_BYTES)} for each task, and a task may hold "
+            f"{show_size(work_bytes)}; allow more memory=, or fewer threads"
+        )
+    words = key_words(keep)
+    memory_bytes = work_bytes - TASK_SLACK_BYTES
+    reducers = reducers or choose_reducers(total_rows, 8 * words, memory_bytes)
+    per_file = 1 if reducers * map_files <= MOST_DIRECT_READS else max(int(map_files**0.5), 2)
+    row_share = -(-total_rows // reducers)
+    passes = merge_passes(map_files, row_share, words, memory_bytes // 2)
+    drop_bytes = _file_bytes(total_rows, DROP_WORDS, reducers, -(-map_files // per_file)) * (1 if per_file == 1 else 2)
+    scratch = tasks_at_a_time * row_share * 8 * (DROP_WORDS + (words if passes > 1 else 0))
+    plan = ExchangePlan(
+        reducers=reducers,
+        ranges_per_drop_file=per_file,
+        task_bytes=work_bytes,
+        key_bytes=_file_bytes(total_rows, words, map_files, reducers),
+        drop_bytes=drop_bytes,
+        scratch_bytes=scratch,
+        passes=passes,
+    )
+    _require_space(plan, folder)
+    return plan
+
+
+def merge_passes(slices: int, rows: int, words: int, memory_bytes: int) -> int:
+    """Return how often rows are merged when so many slices hold them evenly."""
+    passes = 1
+    while slices > 2:
+        held = min(-(-rows // slices), rows_in_page(words)) * merge_row_bytes(words)
+        fan_in = max(memory_bytes // max(held, 1), 2)
+        if fan_in >= slices:
+            break
+        slices = -(-slices // fan_in)
+        passes += 1
+    return passes
+
+
+def _file_bytes(rows: int, words: int, files: int, slices: int) -> int:
+    pages = rows // rows_in_page(words) + min(files * slices, rows)
+    return rows * 8 * words + pages * 8 + files * (slices * ENTRY.size + 32)
+
+
+def _require_space(plan: ExchangePlan, folder: Folder | None) -> None:
+    free = None if folder is None else folder.free_bytes()
+    if free is not None and free < plan.disk_bytes + plan.scratch_bytes:
+        raise DiskFullError(
+            f"the exchange needs {show_size(plan.disk_bytes + plan.scratch_bytes)} for temporary files: "
+            f"{show_size(plan.key_bytes)} of keys, up to {show_size(plan.drop_bytes)} of rows to drop, "
+            f"{show_size(plan.scratch_bytes)} while sorting; {show_size(free)} are free in {folder.url if folder else ''}. "
+            "Nothing was started; make room, or name another workdir="
+        )

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run has done, so that an interrupted one goes on where it was.
+
+Beside the output, in ``_curator/``: ``plan.json`` and ``ranges.npy`` (input, program and ranges, pinned at the first
+start; no memory, workers or block size), ``done.jsonl`` (one line for each finished range, fsynced), ``receipt.json``
+(written last: the run is complete). On object stores, which cannot append, each batch of lines is an object of its own.
+A file lock keeps two local runs from writing to one folder; the kernel drops it when the process dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from curator_df.core.sink import Sink
+from curator_df.core.source import Ranges
+from curator_df.core.storage import JOURNAL_FOLDER, TEMPORARY_FOLDER, Folder, disk_errors
+from curator_df.core.task import Manifest
+from curator_df.errors import OutputExistsError, ResumeError
+
+OnExisting = Literal["error", "resume", "overwrite"]
+FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """What a run is: resume asks that all of it is the same."""
+
+    input: str
+    """Fingerprint of the input listing."""
+    program: str
+    """Fingerprint of the program."""
+    sink: str
+    """Fingerprint of the output's format."""
+    steps: tuple[tuple[str, str], ...]
+    """Name and fingerprint of each step, to say which one differs."""
+
+
+class Journal:
+    """The journal of one output folder, held by the process that runs it."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self._batches = 0
+        self._lock: Any = None
+        self._lines: Any = None
+
+    def __enter__(self) -> Self:
+        if self.folder.is_local:
+            home = Path(self.folder.path(JOURNAL_FOLDER))
+            with disk_errors(self.folder):
+                home.mkdir(parents=True, exist_ok=True)
+                self._lock = open(home / "lock", "w")
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as exc:
+                self._lock.close()
+                raise OutputExistsError(f"another run is writing to {self.folder.url} right now") from exc
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in (self._lines, self._lock):
+            if file is not None:
+                file.close()
+
+    def start(self, identity: Identity, ranges: Ranges) -> None:
+        """Pin the ranges of a new run."""
+        buffer = io.BytesIO()
+        np.save(buffer, ranges.table)
+        self.folder.write(f"{JOURNAL_FOLDER}/ranges.npy", buffer.getvalue())
+        plan = {"format": FORMAT, **dataclasses.asdict(identity)}
+        self.folder.write(f"{JOURNAL_FOLDER}/plan.json", json.dumps(plan, indent=1).encode())
+
+    @property
+    def is_started(self) -> bool:
+        """Whether there is a run to resume."""
+        return self.folder.exists(f"{JOURNAL_FOLDER}/plan.json")
+
+    @property
+    def receipt(self) -> dict[str, Any] | None:
+        """The receipt of a complete run."""
+        name = f"{JOURNAL_FOLDER}/receipt.json"
+        return json.loads(self.folder.read(name)) if self.folder.exists(name) else None
+
+    def finish(self, receipt: dict[str, Any]) -> None:
+        """Mark the run complete."""
+        self.folder.write(f"{JOURNAL_FOLDER}/receipt.json", json.dumps(receipt, indent=1).encode())
+        self.folder.delete_tree(TEMPORARY_FOLDER)
+
+    def resume(self, identity: Identity) -> Ranges:
+        """Return the pinned ranges, after checking that they belong to this input and program."""
+        plan = json.loads(self.folder.read(f"{JOURNAL_FOLDER}/plan.json"))
+        if difference := _difference(plan, identity):
+            raise ResumeError(
+                f"cannot resume in {self.folder.url}: {difference}. Write to another folder, or start over with "
+                "on_existing='overwrite'"
+            )
+        return Ranges(np.load(io.BytesIO(self.folder.read(f"{JOURNAL_FOLDER}/ranges.npy"))))
+
+    def record(self, manifests: Iterable[Manifest]) -> None:
+        """Note finished ranges, durably."""
+        content = b"".join(json.dumps(_to_json(manifest)).encode() + b"\n" for manifest in manifests)
+        if not self.folder.is_local:
+            self._batches += 1
+            self.folder.write(f"{JOURNAL_FOLDER}/done-{os.getpid()}-{self._batches:06d}.jsonl", content)
+            return
+        with disk_errors(self.folder):
+            if self._lines is None:
+                self._lines = _open_whole_lines(Path(self.folder.path(f"{JOURNAL_FOLDER}/done.jsonl")))
+            self._lines.write(content)
+            self._lines.flush()
+            os.fsync(self._lines.fileno())
+
+    def done(self) -> Iterator[dict[str, Any]]:
+        """Yield what was noted about each finished range, one at a time."""
+        for name in self.folder.names():
+            if name.startswith(f"{JOURNAL_FOLDER}/done") and name.endswith(".jsonl"):
+                for line in io.BytesIO(self.folder.read(name)):
+                    if line.endswith(b"\n"):  # a line cut short by a crash was never reported as done
+                        yield json.loads(line)
+
+
+def open_run(
+    journal: Journal, sink: Sink, identity: Identity, on_existing: OnExisting
+) -> tuple[Ranges | None, dict[str, Any] | None]:
+    """Decide between a new run, a resumed one and an error.
+
+    Returns
+    -------
+    ranges : Ranges or None
+        The pinned ranges of the run to resume; None for a new one.
+    receipt : dict or None
+        The receipt, when there is nothing left to do.
+    """
+    folder = journal.folder
+    present = [name for name in folder.names() if not name.startswith(f"{JOURNAL_FOLDER}/lock")]
+    if not present:
+        return None, None
+    if on_existing == "error":
+        state = "a complete run" if journal.receipt else "an interrupted run" if journal.is_started else "files"
+        raise OutputExistsError(
+            f"{folder.url} holds {state} already ({len(present):,} files). Go on with on_existing='resume', delete what "
+            "a run left there with on_existing='overwrite', or name another folder"
+        )
+    if on_existing == "overwrite":
+        _clear(folder, sink, present)
+        return None, None
+    if not journal.is_started:
+        strange = [name for name in present if not name.startswith(f"{JOURNAL_FOLDER}/")]
+        if strange:
+            raise ResumeError(
+                f"{folder.url} holds files but no journal of a run ({strange[0]!r}...); name another folder"
+            )
+        return None, None
+    return journal.resume(identity), journal.receipt
+
+
+def delete_unfinished(folder: Folder, sink: Sink, done: np.ndarray[Any, Any]) -> None:
+    """Delete files of ranges that are not journaled: they will be written again, perhaps under fewer names."""
+    folder.delete_tree(TEMPORARY_FOLDER)
+    for name in folder.names():
+        number = sink.owns(name)
+        if number is not None and not (number < len(done) and done[number]):
+            folder.delete(name)
+
+
+def _clear(folder: Folder, sink: Sink, present: list[str]) -> None:
+    ours = [name for name in present if sink.owns(name) is not None or name.startswith("_")]
+    strange = sorted(set(present) - set(ours))
+    if strange:
+        raise OutputExistsError(
+            f"on_existing='overwrite' deletes only what a run of this kind wrote, and {folder.url} holds {len(strange):,} "
+            f"other files ({strange[0]!r}...); delete them yourself, or name another folder"
+        )
+    for name in ours:
+        if not name.startswith(f"{JOURNAL_FOLDER}/lock"):
+            folder.delete(name)
+
+
+def _difference(plan: dict[str, Any], identity: Identity) -> str:
+    if plan["format"] != FORMAT:
+        return f"its journal has format {plan['format']}, this version writes {FORMAT}"
+    if plan["input"] != identity.input:
+        return "the input files changed since (another list, size or modification time)"
+    if plan["program"] != identity.program:
+        was, now = [tuple(step) for step in plan["steps"]], list(identity.steps)
+        for number, pair in enumerate(zip(was, now, strict=False), start=1):
+            if pair[0] != pair[1]:
+                return f"step {number} was {pair[0][0]!r} and is {pair[1][0]!r}, or has other parameters now"
+        return f"it had {len(was)} steps, now there are {len(now)}"
+    return "" if plan["sink"] == identity.sink else "the output's format or its parameters changed"
+
+
+def _to_json(manifest: Manifest) -> dict[str, Any]:
+    record = dataclasses.asdict(manifest)
+    del record["error"], record["outcome"]
+    return record
+
+
+def _open_whole_lines(path: Path) -> Any:
+    """Open for appending, after cutting off a line that a crash left unfinished."""
+    file = open(path, "a+b")  # noqa: SIM115
+    file.seek(0)
+    content_end = 0
+    for line in file:
+        if line.endswith(b"\n"):
+            content_end += len(line)
+    file.truncate(content_end)
+    return file

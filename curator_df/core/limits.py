@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one process holds, and the hard limit on what it may hold (Linux).
+
+The limit is ``RLIMIT_DATA``: the kernel then refuses the allocation (`MemoryError` in Python, pyarrow and numba) where a
+cgroup or the OOM killer would end the process. It counts private writable pages that were asked for, touched or not, so
+it is set relative to what the process had asked for when it was idle (``VmData``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+M_MMAP_THRESHOLD = -3
+M_ARENA_MAX = -8
+"""Parameter numbers of ``mallopt`` (malloc.h)."""
+THREAD_STACK_BYTES = 8 << 20
+"""Address space that a thread started later may ask for (the default stack), nearly all of it never touched."""
+
+
+def status_bytes(field: str, pid: int | str = "self") -> int:
+    """Return a field of ``/proc/<pid>/status`` in bytes: ``VmData``, ``VmRSS``, ``VmHWM``, ``RssAnon``..."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0]) * 1024
+    return 0
+
+
+def limit_data(extra_bytes: int, *, threads: int = 0) -> int:
+    """Let this process ask for ``extra_bytes`` more than it holds now, and not a byte more.
+
+    Parameters
+    ----------
+    extra_bytes : int
+        Bytes that may be allocated from now on.
+    threads : int
+        Threads still to be started, whose stacks are added to the limit.
+
+    Returns
+    -------
+    int
+        The limit set, in bytes, as ``RLIMIT_DATA`` counts.
+    """
+    limit = status_bytes("VmData") + extra_bytes + threads * THREAD_STACK_BYTES
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    return limit
+
+
+def give_back_large_buffers() -> None:
+    """Make malloc take every buffer from 1 MB on straight from the system, and return it when it is freed (glibc).
+
+    Left alone, malloc raises that threshold to 32 MB with use and keeps what is freed: a chain planned at 436 MB peaked
+    at 532 to 542 MB, and at 435 MB with the threshold fixed, in the same time.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, 1 << 20)
+        mallopt(M_ARENA_MAX, 2)
+
+
+@contextmanager
+def raised_data_limit(extra_bytes: int | None) -> Iterator[None]:
+    """Let an exclusive task hold ``extra_bytes`` over what the process holds now; do nothing where no limit is set."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if extra_bytes is None or soft == resource.RLIM_INFINITY:
+        yield
+        return
+    raised = max(soft, status_bytes("VmData") + extra_bytes)
+    resource.setrlimit(resource.RLIMIT_DATA, (raised if hard == resource.RLIM_INFINITY else min(raised, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def release_free_memory() -> None:
+    """Give freed pages back to the system: Arrow's pool, then malloc's arenas (1-5 ms).
+
+    Python's and Arrow's allocators keep freed pages. Dask's thresholds and the budget look at resident bytes, so a
+    worker that only kept them would look full, and be paused with nothing left to spill.
+    """
+    import pyarrow as pa
+
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only; musl has none
+    if trim is not None:
+        trim(0)
+
+
+def reset_peak() -> None:
+    """Start a new ``VmHWM`` (peak resident bytes) for this process."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def usable_cpus() -> int:
+    """Return the number of CPUs this process may use, cgroup quota included (at least 1)."""
+    cpus = float(len(os.sched_getaffinity(0)))
+    quota = _first_line("/sys/fs/cgroup/cpu.max").split()
+    if len(quota) == 2 and quota[0] != "max":
+        cpus = min(cpus, int(quota[0]) / int(quota[1]))
+    return max(1, int(cpus))
+
+
+def machine_bytes() -> int:
+    """Return the memory of this machine or of its cgroup, whichever is less, in bytes."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        text = _first_line(path)
+        if text.isdigit():
+            total = min(total, int(text))
+    return total
+
+
+def _first_line(path: str) -> str:
+    try:
+        return Path(path).read_text().splitlines()[0]
+    except (OSError, IndexError):
+        return ""

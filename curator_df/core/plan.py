@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run will need, before it starts: the bytes of a task, of the node, and the largest row that can pass.
+
+A task holds, at its worst moment: what the reader needs to make a block, or the block and what a step adds to it, or
+the block and what the writer adds; and at all times one block that waits in the writer for its row group.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from curator_df.core.barrier import KEY_WRITER_FACTOR
+from curator_df.core.budget import Layout, least_memory
+from curator_df.core.program import Program
+from curator_df.core.sink import Sink
+from curator_df.core.sizes import show_size
+from curator_df.errors import BudgetError
+
+MIN_BLOCK_BYTES = 1_000_000
+"""Smaller blocks cost more time in Python than they save memory."""
+MAX_DEFAULT_BLOCK_BYTES = 16_000_000
+"""Larger blocks were not faster and only hold more: 1.9, 1.8, 1.8 and 2.0 s for 100 MB through the Gopher chain in one
+thread, with blocks of 4, 16, 32 and 64 MB. ``blocksize=`` may ask for more."""
+TASK_FIXED_BYTES = 40_000_000
+"""What a task holds whatever its block: a codec's state, allocator arenas, Python objects of a slice. Measured (private
+resident bytes, Gopher chain to Parquet): 52, 98, 156 and 235 MB with blocks of 4, 16, 32 and 64 MB."""
+SLACK_FACTOR = 0.5
+"""Added to every task's factor: rests of lines, decompressor windows, allocator rounding, pages not yet given back."""
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One pass over the input."""
+
+    title: str
+    """What it is for."""
+    steps: tuple[tuple[str, float, bool], ...]
+    """Name, peak factor and whether it was measured, from reader to writer."""
+    block_bytes: int
+    """Decompressed bytes of a block."""
+    task_factor: float
+    """Peak bytes of a task as a multiple of the block's."""
+    task_bytes: int
+    """Peak bytes of a task."""
+    largest_row_bytes: int
+    """Longest row that passes beside other tasks."""
+    exclusive_row_bytes: int
+    """Longest row that passes alone on the node."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything `explain` shows."""
+
+    layout: Layout
+    """Processes, threads and bytes."""
+    stages: tuple[StagePlan, ...]
+    """Passes over the input, in order."""
+    input_bytes: int
+    """Size of the input on disk."""
+    input_files: int
+    """Number of input files."""
+    projected_bytes: int
+    """Peak of the whole process tree."""
+
+    def with_long_row(self, row_bytes: int) -> int:
+        """Return the projection for an input that turned out to have a row of this size, beside usual tasks."""
+        stage = self.stages[-1]
+        if row_bytes <= stage.block_bytes:
+            return self.projected_bytes
+        return self.projected_bytes - stage.task_bytes + max(stage.task_bytes, task_needs(row_bytes, stage.task_factor))
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return what is to be said, as (what, value)."""
+        layout = self.layout
+        said = [
+            ("input", f"{self.input_files:,} files, {show_size(self.input_bytes)}"),
+            ("memory", f"{show_size(self.projected_bytes)} projected, {show_size(layout.allowed_bytes)} allowed"),
+            (
+                "layout",
+                f"{layout.shape}, {show_size(layout.thread_bytes)} of work memory for each thread ({layout.reason})",
+            ),
+        ]
+        for number, stage in enumerate(self.stages, start=1):
+            tasks = f"{stage.task_factor:.1f} = {show_size(stage.task_bytes)} a task"
+            blocks = f"blocks of {show_size(stage.block_bytes)} x {tasks}"
+            alone = show_size(stage.exclusive_row_bytes)
+            rows = f"rows up to {show_size(stage.largest_row_bytes)}, alone on the node up to {alone}"
+            said.append((f"stage {number}", f"{stage.title}: {blocks}; {rows}"))
+            said += [
+                ("", f"{name}: {factor:.1f} x block ({'measured' if measured else 'assumed'})")
+                for name, factor, measured in stage.steps
+            ]
+        if len(self.stages) > 1:
+            said.append(("passes", self._passes()))
+        return said
+
+    def _passes(self) -> str:
+        names = ", ".join(name for name, _, _ in self.stages[0].steps[:-1])
+        return f"{names}: {len(self.stages)} times; if that is slow, write the table before the first drop and read it back"
+
+    def __rich__(self) -> Any:
+        """Render for a terminal with rich."""
+        from rich.table import Table
+
+        grid = Table.grid(padding=(0, 2))
+        for name, value in self.lines():
+            grid.add_row(f"[bold]{name}[/bold]", value)
+        return grid
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<8} {value}" for name, value in self.lines())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td style='text-align:left'>"
+            f"{html.escape(value)}</td></tr>"
+            for name, value in self.lines()
+        )
+        return f"<table>{rows}</table>"
+
+
+def plan_stream(program: Program, sink: Sink, rejects: Sink | None, layout: Layout) -> Plan:
+    """Project one streaming stage, and refuse it if it cannot fit.
+
+    Raises
+    ------
+    BudgetError
+        With the block size or the memory that would fit. Nothing has been started.
+    """
+    factor = task_factor(program, sink, rejects)
+    block_bytes = _block_bytes(program, factor, layout)
+    task_bytes = task_needs(block_bytes, factor)
+    whole = StagePlan(
+        title="write",
+        steps=_step_lines(program, sink.writer_factor, "write"),
+        block_bytes=block_bytes,
+        task_factor=factor,
+        task_bytes=task_bytes,
+        largest_row_bytes=max(fitting_block(layout.thread_bytes, factor), block_bytes),
+        exclusive_row_bytes=fitting_block(layout.exclusive_bytes, factor),
+    )
+    projected = layout.reserved_bytes + layout.workers * layout.threads * task_bytes
+    stages = (*_key_stages(program, whole), whole)
+    return Plan(layout, stages, program.source.input_bytes, len(program.source.files), projected)
+
+
+def _key_stages(program: Program, whole: StagePlan) -> Iterator[StagePlan]:
+    """Yield a pass for each pending drop. Its tasks hold no more than those of the last pass, and get the same blocks."""
+    for place, step in enumerate(program.steps):
+        if step.barrier is not None:
+            before = dataclasses.replace(program, steps=program.steps[:place])
+            steps = _step_lines(before, KEY_WRITER_FACTOR, "hash and sort keys")
+            yield dataclasses.replace(whole, title=f"keys for {step.name}, then merge them", steps=steps)
+
+
+def task_needs(block_bytes: int, factor: float) -> int:
+    """Return the peak bytes of a task with such blocks (or with such a row)."""
+    return TASK_FIXED_BYTES + int(block_bytes * factor)
+
+
+def fitting_block(work_bytes: int, factor: float) -> int:
+    """Return the largest block (or row) for which a task stays within ``work_bytes``: the inverse of `task_needs`."""
+    return max(0, int((work_bytes - TASK_FIXED_BYTES) / factor))
+
+
+def task_factor(program: Program, sink: Sink, rejects: Sink | None) -> float:
+    """Return the peak bytes of a task as a multiple of its block's."""
+    worst = max(program.source.reader_factor, program.chain_peak_factor, 1.0 + sink.writer_factor)
+    kept = 1.0 + (1.0 if rejects is not None else 0.0)
+    return worst + kept + SLACK_FACTOR
+
+
+def _block_bytes(program: Program, factor: float, layout: Layout) -> int:
+    fitting = fitting_block(layout.thread_bytes, factor)
+    asked = program.block_bytes if program.explicit_blocks else MIN_BLOCK_BYTES
+    if asked > fitting:
+        needed = task_needs(asked, factor) + 1
+        enough = least_memory(needed, cpus=layout.cpus)
+        smaller = f"blocksize={fitting:_} or " if fitting >= MIN_BLOCK_BYTES else ""
+        raise BudgetError(
+            f"blocks of {show_size(asked)} do not fit: a task needs {factor:.1f} x that and some, {show_size(needed)}, and "
+            f"each of {layout.workers * layout.threads} tasks at a time may hold {show_size(layout.thread_bytes)} of the "
+            f"{show_size(layout.allowed_bytes)} allowed. This would fit: {smaller}memory={enough:_}"
+        )
+    return asked if program.explicit_blocks else min(fitting, MAX_DEFAULT_BLOCK_BYTES)
+
+
+def _step_lines(program: Program, writer_factor: float, writer: str) -> tuple[tuple[str, float, bool], ...]:
+    steps = [(step.name, step.peak_factor, step.peak_is_measured) for step in program.steps]
+    return (
+        ("read", program.source.reader_factor, True),
+        *steps,
+        (writer, writer_factor, False),
+    )  # projected runs hold, but writers were not measured alone

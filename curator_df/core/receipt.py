@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a finished run returns: rows, bytes, seconds and memory for each step, and where every dropped row went."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import io
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from curator_df.core.sizes import show_size
+
+
+@dataclass
+class StepReceipt:
+    """Totals of one step."""
+
+    name: str
+    """Operator or Dask operation."""
+    rows_in: int = 0
+    """Rows that came."""
+    rows_out: int = 0
+    """Rows that went on."""
+    seconds: float = 0.0
+    """Wall time in the step, summed over all tasks."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Rows removed, by reason."""
+    counters: dict[str, int] = field(default_factory=dict)
+    """What the operator counted."""
+
+
+@dataclass
+class Receipt:
+    """What a finished run returns."""
+
+    output: str
+    """Folder that was written to."""
+    rows_read: int = 0
+    """Rows in the input, bad ones included."""
+    rows_written: int = 0
+    """Rows in the output."""
+    rows_quarantined: int = 0
+    """Rows set aside in ``_quarantine/``."""
+    files: int = 0
+    """Output files."""
+    input_bytes: int = 0
+    """Size of the input as it lies on disk."""
+    output_bytes: int = 0
+    """Size of the output on disk."""
+    steps: list[StepReceipt] = field(default_factory=list)
+    """In order: read, the operators, write."""
+    ranges: int = 0
+    """Ranges in all."""
+    ranges_resumed: int = 0
+    """Of these, finished by an earlier run."""
+    seconds: float = 0.0
+    """Wall time of this run (of a resumed one: its last part)."""
+    allowed_bytes: int = 0
+    """Bytes the user permitted."""
+    projected_bytes: int = 0
+    """Bytes the plan said it would need."""
+    measured_bytes: int = 0
+    """Most bytes seen while running: PSS of the whole process tree, every 50 ms."""
+    retries: dict[str, int] = field(default_factory=dict)
+    """Ranges run again, by cause: ``memory``, ``worker lost``, ``exclusive``."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """Layout and block size, with reasons."""
+    rejects: str | None = None
+    """Folder of the removed rows, if they were kept."""
+    advice: list[str] = field(default_factory=list)
+    """What would make the next run better."""
+
+    @property
+    def rows_dropped(self) -> int:
+        """Rows removed by steps."""
+        return sum(step.rows_in - step.rows_out for step in self.steps)
+
+    def add(self, done: dict[str, Any]) -> None:
+        """Add what the journal says about one range."""
+        self.rows_read += done["rows_read"]
+        self.rows_written += done["rows_written"]
+        self.rows_quarantined += done["rows_quarantined"]
+        self.files += len(done["files"])
+        self.output_bytes += sum(file["size_bytes"] for file in done["files"])
+        read, *between, write = self.steps
+        read.rows_in += done["rows_read"] - done["rows_quarantined"]
+        read.rows_out = read.rows_in
+        read.seconds += done["read_seconds"]
+        write.rows_in += done["rows_written"]
+        write.rows_out = write.rows_in
+        write.seconds += done["write_seconds"]
+        for step, tally in zip(between, done["steps"], strict=True):
+            step.rows_in += tally["rows_in"]
+            step.rows_out += tally["rows_out"]
+            step.seconds += tally["seconds"]
+            for mine, new in ((step.dropped, tally["dropped"]), (step.counters, tally["counters"])):
+                for name, number in new.items():
+                    mine[name] = mine.get(name, 0) + number
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row for each step: ``step``, ``rows_in``, ``rows_out``, ``rows_dropped``, ``seconds``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Shape (steps, 5), in the order in which they ran.
+        """
+        columns = ["step", "rows_in", "rows_out", "rows_dropped", "seconds"]
+        rows = [(s.name, s.rows_in, s.rows_out, s.rows_in - s.rows_out, round(s.seconds, 3)) for s in self.steps]
+        return pd.DataFrame(rows, columns=columns)
+
+    def reasons(self) -> pd.DataFrame:
+        """Return one row for each reason for which rows were dropped: ``step``, ``reason``, ``rows``, ``share``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Most rows first; ``share`` is of all rows read.
+        """
+        rows = [(s.name, reason, n, n / max(self.rows_read, 1)) for s in self.steps for reason, n in s.dropped.items()]
+        table = pd.DataFrame(rows, columns=["step", "reason", "rows", "share"])
+        return table.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the receipt as plain values, as ``_curator/receipt.json`` holds it."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> Receipt:
+        """Return the receipt that `to_json` was made from."""
+        return Receipt(**{**values, "steps": [StepReceipt(**step) for step in values["steps"]]})
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Return the lines at the head of the receipt, as (what, value)."""
+        bad = f", {self.rows_quarantined:,} quarantined" if self.rows_quarantined else ""
+        resumed = f" ({self.ranges_resumed:,} done by an earlier run)" if self.ranges_resumed else ""
+        speed = f", {self.input_bytes / max(self.seconds, 1e-9) / 1e6:.0f} MB/s" if not self.ranges_resumed else ""
+        measured = f"{show_size(self.measured_bytes)} at most, {show_size(self.projected_bytes)} projected"
+        sizes = f"{self.files:,} files, {show_size(self.output_bytes)} from {show_size(self.input_bytes)}"
+        lines = [
+            ("rows", f"{self.rows_read:,} read, {self.rows_written:,} written, {self.rows_dropped:,} dropped{bad}"),
+            ("memory", f"{measured}, {show_size(self.allowed_bytes)} allowed"),
+            ("time", f"{self.seconds:,.1f} s{speed}"),
+            ("output", f"{self.output}: {sizes}"),
+            ("ranges", f"{self.ranges:,}{resumed}"),
+        ]
+        if self.rejects:
+            lines.append(("rejects", self.rejects))
+        if self.retries:
+            lines.append(("retries", ", ".join(f"{number:,} {cause}" for cause, number in self.retries.items())))
+        lines += [(name, value) for name, value in self.settings.items()]
+        return lines + [("advice", text) for text in self.advice]
+
+    def __rich__(self) -> Any:
+        """Render for a terminal with rich."""
+        from rich.console import Group
+        from rich.table import Table
+
+        return Group(
+            _grid(self.summary()),
+            _rich_table(Table, self.to_frame()),
+            *([_rich_table(Table, self.reasons())] if any(step.dropped for step in self.steps) else []),
+        )
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        text = io.StringIO()
+        Console(file=text, width=110, force_terminal=False, force_jupyter=False).print(self)
+        return text.getvalue().rstrip()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td style='text-align:left'>"
+            f"{html.escape(value)}</td></tr>"
+            for name, value in self.summary()
+        )
+        parts = [f"<table>{head}</table>", self.to_frame().to_html(index=False)]
+        if any(step.dropped for step in self.steps):
+            parts.append(self.reasons().to_html(index=False, formatters={"share": "{:.2%}".format}))
+        return "".join(parts)
+
+
+def _grid(lines: list[tuple[str, str]]) -> Any:
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    for name, value in lines:
+        grid.add_row(f"[bold]{name}[/bold]", value)
+    return grid
+
+
+def _rich_table(table_type: Any, frame: pd.DataFrame) -> Any:
+    table = table_type()
+    for name in frame.columns:
+        table.add_column(name, justify="left" if frame[name].dtype == "str" else "right")
+    for row in frame.itertuples(index=False):
+        table.add_row(*(_cell(name, value) for name, value in zip(frame.columns, row, strict=True)))
+    return table
+
+
+def _cell(name: str, value: Any) -> str:
+    if name == "share":
+        return f"{value:.2%}"
+    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

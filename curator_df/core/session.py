@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The running cluster with its budget, as the runner sees it; and the process that measures the peak.
+
+`curator_df.cluster` starts clusters and puts a `Session` here; `current_session` finds the latest that is open.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from curator_df.core import peak
+from curator_df.core.budget import Layout
+from curator_df.errors import NoClusterError
+
+_open_sessions: list[Session] = []
+
+
+class PeakSampler:
+    """A process that samples this process tree every 50 ms, itself not counted."""
+
+    def __init__(self, *, exact: bool = False) -> None:
+        # -S and -E: no site-packages, so that it starts in 20 ms and stays at 9 MB.
+        command = [
+            sys.executable,
+            "-S",
+            "-E",
+            str(Path(peak.__file__)),
+            str(os.getpid()),
+            *(["--exact"] if exact else []),
+        ]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+
+    @property
+    def pid(self) -> int:
+        """Its process number."""
+        return self._process.pid
+
+    def take(self) -> int:
+        """Return the most bytes seen since the last call, and start anew."""
+        return self._ask("reset")
+
+    def seen(self) -> int:
+        """Return the most bytes seen since the last `take`."""
+        return self._ask("peak")
+
+    def close(self) -> None:
+        """End the process."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.wait(timeout=5)
+
+    def _ask(self, command: str) -> int:
+        if self._process.poll() is not None or self._process.stdin is None or self._process.stdout is None:
+            return 0
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline() or 0)
+
+
+@dataclass
+class Session:
+    """A running cluster whose memory is known."""
+
+    client: Any
+    """Distributed client."""
+    layout: Layout
+    """Processes, threads and bytes."""
+    limits_data: bool
+    """Whether the worker processes have a hard data limit of ours (and an exclusive task may raise it)."""
+    sampler: PeakSampler | None = None
+    """Measures the tree, where all workers are on this node."""
+    revive: Callable[[], object] | None = None
+    """Starts workers in the place of those that are gone for good."""
+
+
+def open_session(session: Session) -> None:
+    """Make a session the current one."""
+    _open_sessions.append(session)
+
+
+def close_session(session: Session) -> None:
+    """Take a session away; the one opened before it is current again."""
+    if session in _open_sessions:
+        _open_sessions.remove(session)
+
+
+def current_session() -> Session:
+    """Return the latest open session."""
+    if not _open_sessions:
+        raise NoClusterError(
+            "no cluster is running, so there is no budget to keep. Start one: "
+            "with curator_df.start_cluster(memory='4GB'): ... (or curator_df.connect(client) for a running one)"
+        )
+    return _open_sessions[-1]
+
+
+def has_session() -> bool:
+    """Tell whether a session is open."""
+    return bool(_open_sessions)

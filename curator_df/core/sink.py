@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the end of a chain looks like to the runner: blocks in, whole files out, range by range."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from curator_df.core.storage import FileRecord, Folder
+
+
+class RangeWriter(Protocol):
+    """Writes the blocks of one range. Nothing is visible before `commit`."""
+
+    def append(self, block: Any) -> None:
+        """Take the next block."""
+
+    def commit(self) -> list[FileRecord]:
+        """Make all files of the range durable and visible."""
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """What else is to be journaled about the range, after `commit`."""
+
+    def discard(self) -> None:
+        """Drop what was not committed; does nothing after `commit`."""
+
+
+class Sink(Protocol):
+    """A kind of output. Picklable and small: it travels to every worker."""
+
+    @property
+    def folder(self) -> Folder:
+        """Where the files go."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that shapes the files, but not of memory or workers."""
+
+    @property
+    def writer_factor(self) -> float:
+        """Peak extra bytes of `RangeWriter.append` as a multiple of the block's bytes."""
+
+    def open(self, number: int, meta: Any, buffer_bytes: int) -> RangeWriter:
+        """Start the files of range ``number``, whose blocks look like ``meta``; hold at most ``buffer_bytes`` between two."""
+
+    def write_empty(self, meta: Any) -> list[FileRecord]:
+        """Write what an output without a single row looks like (its columns)."""
+
+    def owns(self, name: str) -> int | None:
+        """Return the number of the range that a file name belongs to, None if it is not of our making."""

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes as users write and read them: ``"256MB"`` is 256,000,000, as Dask parses it."""
+
+from __future__ import annotations
+
+from dask.utils import parse_bytes
+
+from curator_df.errors import ParameterError
+
+
+def read_size(parameter: str, value: str | int) -> int:
+    """Turn the user's words into bytes.
+
+    Examples
+    --------
+    >>> read_size("blocksize", "256MB")
+    256000000
+    >>> read_size("blocksize", "lots")
+    Traceback (most recent call last):
+    ...
+    curator_df.errors.ParameterError: blocksize='lots' is not a number of bytes; write it like '256MB' or 256_000_000
+    """
+    try:
+        size_bytes = int(parse_bytes(value))
+    except (ValueError, TypeError) as exc:
+        raise ParameterError(
+            f"{parameter}={value!r} is not a number of bytes; write it like '256MB' or 256_000_000"
+        ) from exc
+    if size_bytes < 1:
+        raise ParameterError(f"{parameter}={value!r} must be more than zero bytes")
+    return size_bytes
+
+
+def show_size(size_bytes: float) -> str:
+    """Show bytes in the unit in which users write them.
+
+    Examples
+    --------
+    >>> show_size(1_500_000_000), show_size(640_000), show_size(12)
+    ('1.50 GB', '640 kB', '12 B')
+    """
+    for unit, scale, digits in (("TB", 1e12, 2), ("GB", 1e9, 2), ("MB", 1e6, 0), ("kB", 1e3, 0)):
+        if size_bytes >= scale:
+            return f"{size_bytes / scale:,.{digits}f} {unit}"
+    return f"{size_bytes:,.0f} B"

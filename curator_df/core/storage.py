@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders that runs write to: local (temporary name, fsync, rename) or any fsspec URL (an object appears when closed).
+
+A file is seen under its final name only when it is whole. Its checksum is taken from the bytes as they are written.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from curator_df.core.sizes import show_size
+from curator_df.errors import DiskFullError
+
+JOURNAL_FOLDER = "_curator"
+"""Holds journal and temporary files; readers skip names that begin with an underscore."""
+
+TEMPORARY_FOLDER = f"{JOURNAL_FOLDER}/unfinished"
+"""Files that are being written."""
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """A file that was written whole."""
+
+    name: str
+    """Path below the output folder."""
+    rows: int
+    """Rows in it."""
+    size_bytes: int
+    """Its size on disk."""
+    checksum: str
+    """BLAKE2b-128 of its bytes, hexadecimal."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A place to write to, as a path or an fsspec URL."""
+
+    url: str
+    """Path or URL, without a trailing slash."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Storage options for fsspec."""
+
+    @cached_property
+    def _filesystem(self) -> tuple[Any, str]:
+        return fsspec.core.url_to_fs(self.url, **self.options)  # type: ignore[no-any-return]
+
+    @property
+    def is_local(self) -> bool:
+        """True for a path of this machine's file systems."""
+        return "file" in _protocols(self._filesystem[0])
+
+    @property
+    def root(self) -> str:
+        """Path of the folder on its file system."""
+        return self._filesystem[1]
+
+    def path(self, name: str) -> str:
+        """Return the path of a file below the folder."""
+        return f"{self.root}/{name}"
+
+    def names(self) -> list[str]:
+        """Return the sorted paths of all files below the folder, relative to it."""
+        if self.is_local:
+            found = (Path(top) / name for top, _, files in os.walk(self.root) for name in files)
+            return sorted(str(path.relative_to(self.root)) for path in found)
+        filesystem, root = self._filesystem
+        filesystem.invalidate_cache()
+        return sorted(path[len(root) :].lstrip("/") for path in filesystem.find(root))
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a file."""
+        filesystem, _ = self._filesystem
+        return bytes(filesystem.cat_file(self.path(name)))
+
+    def exists(self, name: str) -> bool:
+        """Tell whether a file is there."""
+        return bool(self._filesystem[0].exists(self.path(name)))
+
+    def delete(self, name: str) -> None:
+        """Delete a file."""
+        self._filesystem[0].rm_file(self.path(name))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a small file whole."""
+        with disk_errors(self), self.create(name) as file:
+            file.write(content)
+            file.commit()
+
+    def delete_tree(self, name: str) -> None:
+        """Delete a sub-folder and what is in it; nothing happens if it is not there."""
+        if self.is_local:
+            shutil.rmtree(self.path(name), ignore_errors=True)
+        elif self.exists(name):
+            self._filesystem[0].rm(self.path(name), recursive=True)
+
+    def free_bytes(self) -> int | None:
+        """Return the free space of a local file system, None for others."""
+        if not self.is_local:
+            return None
+        folder = Path(self.root)
+        while not folder.exists():
+            folder = folder.parent
+        return shutil.disk_usage(folder).free
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[NewFile]:
+        """Open a new file; without `NewFile.commit` nothing of it stays."""
+        file = NewFile(self, name)
+        try:
+            yield file
+        finally:
+            file.discard()
+
+
+class NewFile:
+    """A file being written: a binary, write-only file object that pyarrow accepts."""
+
+    def __init__(self, folder: Folder, name: str) -> None:
+        self.folder, self.name = folder, name
+        self.size_bytes = 0
+        self.closed = False
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._final = folder.path(name)
+        if folder.is_local:
+            temporary = Path(folder.path(TEMPORARY_FOLDER))
+            temporary.mkdir(parents=True, exist_ok=True)
+            self._path = str(temporary / f"{uuid.uuid4().hex}")
+            self._file: Any = open(self._path, "wb", buffering=1 << 20)  # noqa: SIM115
+        else:
+            # An object appears when its upload is finished, under its own name: nothing to rename.
+            self._path = self._final
+            filesystem = folder._filesystem[0]
+            filesystem.makedirs(filesystem._parent(self._final), exist_ok=True)
+            self._file = filesystem.open(self._final, "wb")
+
+    def write(self, content: Any) -> int:
+        """Append bytes."""
+        view = memoryview(content).cast("B")
+        self._digest.update(view)
+        self._file.write(view)
+        self.size_bytes += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+        return self.size_bytes
+
+    def flush(self) -> None:
+        """Do nothing: what counts is `commit`."""
+
+    def close(self) -> None:
+        """Do nothing: pyarrow's writers close what they write to, before it is known to be whole."""
+
+    def readable(self) -> bool:
+        """Return False."""
+        return False
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return False."""
+        return False
+
+    def seal(self) -> None:
+        """Make what was written durable and give back the file descriptor; the file is still under its temporary name."""
+        if self._file.closed:
+            return
+        self._file.flush()
+        if self.folder.is_local:
+            os.fsync(self._file.fileno())
+        self._file.close()
+
+    def commit(self, rows: int = 0) -> FileRecord:
+        """Make the file durable and visible under its name."""
+        self.seal()
+        self.closed = True
+        if self.folder.is_local:
+            Path(self._final).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(self._path, self._final)
+            _sync_folder(Path(self._final).parent)
+        return FileRecord(self.name, rows, self.size_bytes, self._digest.hexdigest())
+
+    def discard(self) -> None:
+        """Drop the file unless it was committed."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.folder.is_local:
+            _close_unflushed(self._file)
+            os.unlink(self._path)
+        else:
+            if not self._file.closed and hasattr(self._file, "discard"):
+                self._file.discard()  # ends an upload in parts
+            if self.folder.exists(self.name):  # some file systems show a file before it is closed
+                self.folder.delete(self.name)
+
+
+def _close_unflushed(file: Any) -> None:
+    """Close a file without writing what is still buffered: the disk may be full, and nobody wants it."""
+    if not file.closed:
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), file.fileno())
+        file.close()
+
+
+@contextmanager
+def disk_errors(folder: Folder) -> Iterator[None]:
+    """Turn "no space left" into an error that says where and what to do."""
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno not in (errno.ENOSPC, errno.EDQUOT) or isinstance(exc, DiskFullError):
+            raise
+        free = folder.free_bytes()
+        known = "" if free is None else f" ({show_size(free)} free)"
+        raise DiskFullError(
+            f"no space left in {folder.url}{known}: make room, then run the same again with on_existing='resume'; "
+            "what is finished stays"
+        ) from exc
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _protocols(filesystem: Any) -> tuple[str, ...]:
+    protocol = filesystem.protocol
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chunks of JSON lines into blocks: scan, parse, set bad lines aside, address, convert."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from curator_df.core.source import OFFSET_BITS, BadRow
+from curator_df.errors import ParameterError
+from curator_df.io.frames import LARGEST_OFFSET, in_one_piece, to_block, with_source
+from curator_df.io.line_numbers import lines_before, note_lines
+from curator_df.io.lines import (
+    SPACE,
+    Bytes,
+    Chunk,
+    Segment,
+    count_newlines,
+    first_newline,
+    last_newline,
+    oversize_error,
+)
+from curator_df.io.parse import LARGEST_LINE_BYTES, Failure, failing_lines, parse_lines, try_parse
+from curator_df.io.scan import Lines, scan_lines
+
+LINE_BYTES = 48
+"""Bytes held for each line while it is found and addressed."""
+VALUE_BYTES = 9
+"""Bytes held for each value besides its text: an offset or a number, and a bit."""
+LINES_FACTOR = 1
+"""What is held for the lines of a block besides their text, at most, as a multiple of the block."""
+
+
+@dataclass(frozen=True)
+class ChunkReader:
+    """Makes blocks of the chunks of one range."""
+
+    source: Any
+    """The `JsonlSource`."""
+    largest_row_bytes: int | None
+    """A longer line raises."""
+    on_bad_row: Callable[[BadRow], None] | None
+    """Takes rows that cannot be read; without it they raise."""
+
+    def blocks(self, chunk: Chunk, block_bytes: int) -> Iterator[pd.DataFrame]:
+        """Make the blocks of a chunk: one, unless its lines are so short that what is held for each outweighs them."""
+        segments = chunk.segments
+        most_lines = max(1, LINES_FACTOR * block_bytes // self._line_bytes(segments[0].file))
+        data = chunk.take()
+        stops = list(_line_groups(data, most_lines))
+        for number, stop in enumerate(stops):
+            start = stops[number - 1] if number else 0
+            part = data[start:stop]
+            if number == len(stops) - 1:
+                del data  # the last part alone decides how long the buffer lives
+            pieces = [part]
+            del part
+            block = self._block(pieces, segments_between(segments, start, stop))
+            if len(block):
+                yield block
+            del block
+
+    def _line_bytes(self, file: int) -> int:
+        """Return the bytes held for each line besides its text; ``source_file`` alone can outweigh short lines."""
+        source = self.source
+        path_bytes = len(source.listing.paths[file]) if "source_file" in source.source_columns else 0
+        return LINE_BYTES + VALUE_BYTES * (len(source.schema) + len(source.source_columns)) + path_bytes
+
+    def _block(self, pieces: list[Bytes], segments: list[Segment]) -> pd.DataFrame:
+        data = pieces.pop()
+        lines, reasons = scan_lines(data)
+        place = _Places(self.source, segments, data)
+        self._check_lengths(lines, place)
+        for number, reason in reasons.items():
+            self._bad_line(data, lines, number, Failure("syntax", reason), place)
+        lines = _without(data, lines, list(reasons))
+        table, lines = self._parse(data, lines, place)
+        addresses, files = place.addresses(lines)
+        numbers = place.line_numbers(lines) if "source_line" in self.source.source_columns else None
+        del data
+        place.forget()
+        columns = table.columns
+        del table
+        table = in_one_piece(self.source.schema, columns)
+        if self.source.source_columns:
+            table = with_source(table, self.source.source_columns, files, numbers, self.source.listing)
+        return to_block(table, addresses)
+
+    def _parse(self, data: Bytes, lines: Lines, place: _Places) -> tuple[pa.Table, Lines]:
+        schema, ignore = self.source.schema, self.source.selects
+        table = try_parse(data, lines, schema, ignore_unknown=ignore)
+        if not isinstance(table, str):
+            return table, lines
+        bad = []
+        for number, failure in failing_lines(data, lines, schema, ignore_unknown=ignore):
+            self._bad_line(data, lines, number, failure, place)
+            bad.append(number)
+        lines = _without(data, lines, bad)
+        return parse_lines(data, lines, schema, ignore_unknown=ignore), lines
+
+    def _bad_line(self, data: Bytes, lines: Lines, number: int, failure: Failure, place: _Places) -> None:
+        path, line, offset = place.of(lines, number)
+        raw = data[lines.starts[number] : lines.stops[number]].tobytes()
+        row = BadRow(path, line, offset, failure.reason, raw)
+        if self.on_bad_row is None:
+            raise self.source.failure_error(row, failure)
+        self.on_bad_row(row)
+
+    def _check_lengths(self, lines: Lines, place: _Places) -> None:
+        limit = min(self.largest_row_bytes or LARGEST_LINE_BYTES, LARGEST_LINE_BYTES)
+        lengths = lines.stops - lines.starts
+        if len(lengths) and lengths.max() > limit:
+            number = int((lengths > limit).argmax())
+            path, _, offset = place.of(lines, number)
+            raise oversize_error(path, self.source.open_part, offset, int(lengths[number]), limit)
+
+
+class _Places:
+    """Where the lines of a chunk lie in their files."""
+
+    def __init__(self, source: Any, segments: list[Segment], data: Bytes) -> None:
+        self._source, self._segments, self._data = source, segments, data
+        self._positions = np.array([segment.position for segment in segments], np.int64)
+        self._files = np.array([segment.file for segment in segments], np.int64)
+        self._offsets = np.array([segment.offset for segment in segments], np.int64)
+
+    def forget(self) -> None:
+        """Let go of the chunk's bytes."""
+        self._data = np.empty(0, np.uint8)
+
+    def addresses(self, lines: Lines) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the address and the file number of each line."""
+        segment = np.searchsorted(self._positions, lines.starts, side="right") - 1
+        offsets = lines.starts - self._positions[segment] + self._offsets[segment]
+        if len(offsets) and offsets.max() >= LARGEST_OFFSET:
+            path = self._source.listing.paths[self._files[-1]]
+            raise ParameterError(f"{path!r} has more than {LARGEST_OFFSET:,} decompressed bytes; split it")
+        files = self._files[segment]
+        return (files << OFFSET_BITS) + offsets, files
+
+    def line_numbers(self, lines: Lines) -> npt.NDArray[np.int64]:
+        """Return the number of each line in its file, from 1."""
+        segment = np.searchsorted(self._positions, lines.starts, side="right") - 1
+        before = self._newlines_before
+        bases = np.array([self._lines_before(number) for number in range(len(self._positions))], np.int64)
+        self._note(len(bases) - 1, len(self._data), int(bases[-1] + before[-1] - before[-2]))
+        return lines.ordinals - before[segment] + bases[segment] + 1
+
+    def of(self, lines: Lines, number: int) -> tuple[str, int, int]:
+        """Return path, line number from 1 and byte offset of one line."""
+        start = int(lines.starts[number])
+        segment = int(np.searchsorted(self._positions, start, side="right")) - 1
+        line = self._lines_before(segment) + int(lines.ordinals[number] - self._newlines_before[segment]) + 1
+        offset = int(self._offsets[segment]) + start - int(self._positions[segment])
+        return self._source.listing.paths[self._files[segment]], line, offset
+
+    @functools.cached_property
+    def _newlines_before(self) -> npt.NDArray[np.int64]:
+        """Line ends before each segment, and in all."""
+        bounds = [*self._positions.tolist(), len(self._data)]
+        counts = [count_newlines(self._data[start:stop]) for start, stop in itertools.pairwise(bounds)]
+        return np.concatenate(([0], np.cumsum(counts)))
+
+    def _lines_before(self, segment: int) -> int:
+        offset = int(self._offsets[segment])
+        if not offset:
+            return 0
+        listing, file = self._source.listing, self._files[segment]
+        return lines_before(listing.paths[file], int(listing.stamps[file]), offset, self._source.open_part)
+
+    def _note(self, segment: int, stop: int, lines: int) -> None:
+        listing, file = self._source.listing, self._files[segment]
+        offset = int(self._offsets[segment]) + stop - int(self._positions[segment])
+        note_lines(listing.paths[file], int(listing.stamps[file]), offset, lines)
+
+
+def segments_between(segments: list[Segment], start: int, stop: int) -> list[Segment]:
+    """Return the segments of a part of a chunk, with positions counted from its start."""
+    ends = [segment.position for segment in segments[1:]] + [stop]
+    return [
+        Segment(item.file, max(0, item.position - start), item.offset + max(0, start - item.position))
+        for item, end in zip(segments, ends, strict=True)
+        if end > start and item.position < stop
+    ] or segments[:1]
+
+
+def _line_groups(data: Bytes, most_lines: int) -> Iterator[int]:
+    """Yield where to end each part of a chunk so that none has more lines, by halving."""
+    pending = [(0, len(data))]
+    while pending:
+        start, stop = pending.pop()
+        if count_newlines(data[start:stop]) > most_lines:
+            half = (start + stop) // 2
+            found = last_newline(data[start:half])
+            middle = start + found + 1 if found is not None else half + (first_newline(data[half:stop]) or 0) + 1
+            if middle < stop:
+                pending += [(middle, stop), (start, middle)]
+                continue
+        yield stop
+
+
+def _without(data: Bytes, lines: Lines, bad: list[int]) -> Lines:
+    """Blank lines that have no row, and return the others."""
+    if not bad:
+        return lines
+    for number in bad:
+        data[lines.starts[number] : lines.stops[number]] = SPACE
+    mask = np.ones(len(lines), np.bool_)
+    mask[bad] = False
+    return lines.keep(mask)

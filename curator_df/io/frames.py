@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrow tables into the DataFrames that blocks are: exact types, strings without a copy, addresses in the index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from curator_df.core.source import ADDRESS, OFFSET_BITS
+from curator_df.errors import ColumnError, ParameterError
+from curator_df.io.listing import Listing
+
+SOURCE_COLUMNS = {"source_file": pa.large_string(), "source_line": pa.int64()}
+"""What ``add_source=True`` adds."""
+LARGEST_OFFSET = 1 << OFFSET_BITS
+MOST_FILES = 1 << (63 - OFFSET_BITS)
+
+
+# Numbers as pandas' nullable types, not as int64[pyarrow]: those lack operations that users write (``n % 2`` raises).
+NUMBER_DTYPES = {
+    pa.bool_(): pd.BooleanDtype(),
+    pa.int8(): pd.Int8Dtype(),
+    pa.int16(): pd.Int16Dtype(),
+    pa.int32(): pd.Int32Dtype(),
+    pa.int64(): pd.Int64Dtype(),
+    pa.uint8(): pd.UInt8Dtype(),
+    pa.uint16(): pd.UInt16Dtype(),
+    pa.uint32(): pd.UInt32Dtype(),
+    pa.uint64(): pd.UInt64Dtype(),
+    pa.float32(): pd.Float32Dtype(),
+    pa.float64(): pd.Float64Dtype(),
+}
+
+
+def block_dtype(kind: pa.DataType) -> Any:
+    """Return the pandas type of an Arrow column: text, nullable numbers, everything else as it is."""
+    if pa.types.is_large_string(kind) or pa.types.is_string(kind):
+        return pd.StringDtype("pyarrow")
+    return NUMBER_DTYPES.get(kind) or pd.ArrowDtype(kind)
+
+
+def to_block(table: pa.Table, addresses: npt.NDArray[np.int64]) -> pd.DataFrame:
+    """Make a block of a table whose columns are in one piece; nothing is copied.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Columns of the block.
+    addresses : ndarray of int64
+        Address of each row.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Its index is named ``address``.
+    """
+    index = pd.Index(addresses, dtype="int64", name=ADDRESS)
+    if not table.num_columns:
+        return pd.DataFrame(index=index)
+    block: pd.DataFrame = table.to_pandas(types_mapper=block_dtype, use_threads=False, ignore_metadata=True)
+    block.index = index
+    return block
+
+
+def empty_block(schema: pa.Schema) -> pd.DataFrame:
+    """Return a block without rows."""
+    return to_block(schema.empty_table(), np.empty(0, np.int64))
+
+
+def in_one_piece(schema: pa.Schema, columns: list[pa.ChunkedArray]) -> pa.Table:
+    """Join the pieces of each column, one column after the other, so that only one of them is held twice.
+
+    ``columns`` is emptied; the caller must not hold them in another place.
+    """
+    columns.reverse()
+    joined = []
+    while columns:
+        joined.append(columns.pop().combine_chunks())
+    return pa.Table.from_arrays(joined, schema=schema) if joined else schema.empty_table()
+
+
+def with_source(
+    table: pa.Table,
+    wanted: Sequence[str],
+    files: npt.NDArray[np.int64],
+    numbers: npt.NDArray[np.int64] | None,
+    listing: Listing,
+) -> pa.Table:
+    """Add ``source_file`` and ``source_line`` to a table.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Rows of a block.
+    wanted : sequence of str
+        Which of the two columns.
+    files : ndarray of int64
+        File number of each row, not falling.
+    numbers : ndarray of int64, optional
+        Line (or row) number of each row, from 1; needed for ``source_line``.
+    listing : Listing
+        All files.
+    """
+    added: dict[str, pa.Array] = {}
+    if "source_file" in wanted:
+        first, last = (int(files[0]), int(files[-1])) if len(files) else (0, -1)
+        names = pa.array([shown_path(path) for path in listing.paths[first : last + 1]], pa.large_string())
+        added["source_file"] = names.take(pa.array(files - first))
+    if "source_line" in wanted:
+        added["source_line"] = pa.array(numbers, pa.int64())
+    columns = [*table.columns, *(added[name] for name in wanted)]
+    return pa.Table.from_arrays(columns, names=[*table.schema.names, *wanted])
+
+
+def shown_path(path: str) -> str:
+    """Return a path as valid text; bytes that are not UTF-8 are shown by their hex digits."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def schema_with_source(schema: pa.Schema, add_source: bool, reader: str) -> pa.Schema:
+    """Return the schema of blocks; refuse to overwrite columns of the files."""
+    if not add_source:
+        return schema
+    clashing = [name for name in SOURCE_COLUMNS if name in schema.names]
+    if clashing:
+        raise ColumnError(
+            f"{reader}: add_source=True would overwrite {clashing[0]!r}, which is in the files; leave it out with "
+            "columns="
+        )
+    return pa.schema([*schema, *(pa.field(name, kind) for name, kind in SOURCE_COLUMNS.items())])
+
+
+def chosen_columns(schema: pa.Schema, columns: Any, reader: str, way_out: str = "") -> list[str]:
+    """Check the user's ``columns`` against the schema of the files."""
+    chosen = list(schema.names if columns is None else [columns] if isinstance(columns, str) else columns)
+    missing = [name for name in chosen if name not in schema.names]
+    if missing:
+        listed = ", ".join(repr(name) for name in schema.names) or "no columns"
+        raise ColumnError(f"{reader}: columns= names {missing[0]!r}; the files have: {listed}{way_out}")
+    if len(set(chosen)) != len(chosen):
+        raise ParameterError(f"{reader}: columns= names a column twice: {chosen}")
+    return chosen
+
+
+def check_address_space(listing: Listing, reader: str) -> None:
+    """Refuse input whose rows cannot all have an address."""
+    if len(listing) > MOST_FILES:
+        raise ParameterError(
+            f"{reader}: {len(listing):,} files, and a table takes {MOST_FILES:,} at most; read it as several tables"
+        )
+    if len(listing) and listing.sizes.max() > LARGEST_OFFSET:
+        path = listing.paths[int(listing.sizes.argmax())]
+        raise ParameterError(
+            f"{reader}: {path!r} has {listing.sizes.max():,} bytes, and a file may have {LARGEST_OFFSET:,} at most; "
+            "split it"
+        )

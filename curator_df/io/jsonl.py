@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON lines as a lazy table: `read_jsonl`, and the source behind it.
+
+What one line holds is decided in `scan` and `parse`; what a column holds, in `schema`; where lines begin, in `lines`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.source import BadRow, Range, Ranges
+from curator_df.errors import BadRowError, ParameterError, SchemaError
+from curator_df.io import cut
+from curator_df.io.bad_rows import WarnOfBadRows
+from curator_df.io.blocks import ChunkReader
+from curator_df.io.frames import (
+    SOURCE_COLUMNS,
+    check_address_space,
+    chosen_columns,
+    empty_block,
+    schema_with_source,
+)
+from curator_df.io.lines import Part, read_chunks
+from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_files
+from curator_df.io.parse import Failure
+from curator_df.io.partitions import block_bytes_of, from_source
+from curator_df.io.schema import Dtypes, block_type, infer, requested_types, rows_of
+from curator_df.io.streams import ByteStream, is_compressed, open_bytes
+
+OnBadRows = Literal["error", "quarantine"]
+SUFFIXES = tuple(
+    plain + packed for plain in (".jsonl", ".ndjson", ".json", ".jsonlines") for packed in ("", *COMPRESSED_SUFFIXES)
+)
+"""What files found in a directory must end in."""
+HEAD_FILES = 16
+"""Files whose first lines are read to learn the columns."""
+HEAD_BYTES = 1_000_000
+"""Decompressed bytes read of each."""
+READER_FACTOR = 3.1
+r"""Peak bytes while a block is made, per byte of the block's text. Measured in a fresh process (VmHWM, 32 MB blocks,
+system memory pool): prose 2.0 (one file and gzip; 16 files 1.3), one-letter words in rows of 70 bytes 2.5, CJK as
+\uXXXX 1.5, rows ``{}`` 1.9 and with ``add_source`` 2.4. A row longer than a block is parsed in one piece and needs
+most, in its own bytes: 200 MB of ASCII 2.9, of CJK 3.0, of CJK as \uXXXX 2.0, with emoji 3.0. (orjson and then Arrow:
+3.0, 2.7, 2.3, 5.5: it is not used, so that every row is read by the same rules.)"""
+SHOWN_BYTES = 80
+
+
+@dataclass(frozen=True)
+class JsonlSource:
+    """JSON lines in files, as the runner reads them. Made by `read_jsonl`."""
+
+    listing: Listing
+    """The files."""
+    schema: pa.Schema
+    """Columns read from the files, in order."""
+    selects: bool
+    """Whether columns were chosen: other fields are then passed over. Otherwise a new field is an error."""
+    source_columns: tuple[str, ...]
+    """Which of ``source_file`` and ``source_line`` are added."""
+    quarantines: bool
+    """Whether bad rows are set aside instead of raising."""
+    given: tuple[str, ...]
+    """Columns whose type the user gave."""
+    origins: Mapping[str, int]
+    """File number from which the type of a column was taken."""
+
+    @property
+    def files(self) -> Sequence[str]:
+        """Paths or URLs, in input order."""
+        return self.listing.paths
+
+    @property
+    def meta(self) -> pd.DataFrame:
+        """Empty block with the columns and dtypes of every block."""
+        extra = [pa.field(name, SOURCE_COLUMNS[name]) for name in self.source_columns]
+        return empty_block(pa.schema([*self.schema, *extra]))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the listing and of what is read from it."""
+        return fingerprint(
+            "jsonl", self.listing.fingerprint, str(self.schema), self.selects, self.source_columns, self.quarantines
+        )
+
+    @property
+    def input_bytes(self) -> int:
+        """Size of all files as they lie on disk."""
+        return self.listing.total_bytes
+
+    @property
+    def reader_factor(self) -> float:
+        """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
+        return READER_FACTOR
+
+    def cut(self, piece_bytes: int) -> Ranges:
+        """Cut the input into ranges of about ``piece_bytes`` decompressed bytes, by file sizes alone."""
+        return cut.cut_bytes(self.listing.sizes, _compressed(self.listing.paths), piece_bytes)
+
+    def cut_files(self, files_per_range: int) -> Ranges:
+        """Cut the input into ranges of so many whole files."""
+        return cut.cut_files(self.listing.sizes, files_per_range)
+
+    def select(self, columns: Sequence[str]) -> JsonlSource:
+        """Return the same source reading only these columns; other fields are then passed over."""
+        chosen = [name for name in columns if name not in self.source_columns]
+        return replace(
+            self,
+            schema=pa.schema([self.schema.field(name) for name in chosen]),
+            selects=True,
+            source_columns=tuple(name for name in columns if name in self.source_columns),
+        )
+
+    def blocks(
+        self,
+        piece: Range,
+        *,
+        block_bytes: int,
+        largest_row_bytes: int | None = None,
+        on_bad_row: Callable[[BadRow], None] | None = None,
+    ) -> Iterator[pd.DataFrame]:
+        """Stream a range as blocks of about ``block_bytes``; see `Source.blocks`.
+
+        Notes
+        -----
+        Rows: all but bad ones. Peak extra memory: ``reader_factor`` x block. Computes: no.
+        """
+        warning = WarnOfBadRows() if self.quarantines and on_bad_row is None else None
+        reader = ChunkReader(
+            source=self,
+            largest_row_bytes=largest_row_bytes,
+            on_bad_row=(on_bad_row or warning) if self.quarantines else None,
+        )
+        open_part = self.open_part
+        chunks = read_chunks(
+            self._parts(piece), open_part, block_bytes=block_bytes, largest_row_bytes=largest_row_bytes
+        )
+        for chunk in chunks:
+            yield from reader.blocks(chunk, block_bytes)
+        if warning is not None:
+            warning.warn()
+
+    def open_part(self, path: str) -> AbstractContextManager[ByteStream]:
+        """Open one of the files as decompressed bytes."""
+        return open_bytes(path, self.listing.storage_options)
+
+    def failure_error(self, row: BadRow, failure: Failure) -> Exception:
+        """Make the error for a line that has no row."""
+        where = f"{row.path!r}, line {row.line:,} (byte {row.offset:,})"
+        shown = f"It begins {row.raw[:SHOWN_BYTES]!r}."
+        if failure.kind == "unknown":
+            return SchemaError(
+                f"{where}: {failure.reason}, which come from the first lines of up to {HEAD_FILES} files. {shown} "
+                f"Name it with dtype={{{failure.column!r}: ...}}, or name the columns to read with columns=; other "
+                "fields are then passed over"
+            )
+        if failure.kind == "type" and failure.column not in self.given and failure.column in self.origins:
+            origin = self.listing.paths[self.origins[failure.column]]
+            return SchemaError(
+                f"{where}: {failure.reason}. The type was taken from {origin!r}. {shown} Say which it is with "
+                f"dtype={{{failure.column!r}: ...}}, leave the column out with columns=, or set such rows aside with "
+                "on_bad_rows='quarantine'"
+            )
+        return BadRowError(f"{where}: {failure.reason}. {shown} Set such rows aside with on_bad_rows='quarantine'")
+
+    def _parts(self, piece: Range) -> Iterator[Part]:
+        paths = self.listing.paths
+        for file in range(piece.first_file, piece.last_file + 1):
+            start = piece.start if file == piece.first_file else 0
+            if is_compressed(paths[file]):
+                yield Part(file, paths[file], 0, None)
+            else:
+                stop = piece.stop if file == piece.last_file else int(self.listing.sizes[file])
+                yield Part(file, paths[file], start, stop)
+
+
+def read_jsonl(
+    paths: Paths,
+    *,
+    columns: Sequence[str] | str | None = None,
+    dtype: Dtypes | None = None,
+    blocksize: int | str | None = None,
+    files_per_partition: int | None = None,
+    add_source: bool = False,
+    on_bad_rows: OnBadRows = "error",
+    storage_options: Mapping[str, Any] | None = None,
+) -> Any:
+    r"""Read files of JSON lines as a lazy table.
+
+    Parameters
+    ----------
+    paths : str, path or list of them
+        Files, directories, globs or fsspec URLs; ``.gz``, ``.zst``, ``.bz2`` and ``.xz`` are decompressed.
+    columns : list of str, optional
+        Columns to read; other fields are passed over. Default: every field found in the first lines of up to 16 files.
+    dtype : mapping of str to str or pyarrow.DataType, optional
+        Types of columns, instead of those found. Also adds columns that the first lines do not have. A value of
+        another JSON type is a bad row all the same: ``{"text": 5}`` is not text under ``dtype={"text": "string"}``.
+    blocksize : int or str, optional
+        About the decompressed bytes of a Dask partition, such as ``"256MB"``. A compressed file is never split.
+    files_per_partition : int, optional
+        Files in each Dask partition, instead of a size.
+    add_source : bool
+        Add ``source_file`` (text) and ``source_line`` (int64, from 1).
+    on_bad_rows : {"error", "quarantine"}
+        What to do with a line that has no row: stop with an error that names file, line and byte, or leave it out
+        and report it. A value that does not fit its column, and a field that no column has, make a bad row too.
+    storage_options : mapping, optional
+        Options for the fsspec file system of URLs.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        Text as ``string[pyarrow]``, numbers as ``Int64`` and the like, the
+        rest as `pandas.ArrowDtype`; the index ``address`` (int64) is the
+        number of the file times 2^40 plus the byte at which the line begins.
+
+    Raises
+    ------
+    InputError
+        Nothing matches an entry of ``paths``.
+    SchemaError
+        A column has types in the first lines of the files that do not go together.
+    ColumnError
+        ``columns`` names one that is not there, or the files have a ``source_file`` or ``source_line`` of their own.
+    ParameterError
+        An argument is outside what is allowed.
+
+    Notes
+    -----
+    Rows: all. Peak extra memory: 3.1 x block. Computes: no; it reads the first 1 MB of up to 16 files.
+
+    Fields inside objects are checked like columns, but passed over when ``columns`` is given and they are new.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
+    >>> _ = path.write_text('{"id": 1, "text": "one"}\n{"id": 2, "text": "two"}\n')
+    >>> read_jsonl(path).compute()
+            id text
+    address
+    0        1  one
+    25       2  two
+    """
+    if on_bad_rows not in get_args(OnBadRows):
+        raise ParameterError(f"read_jsonl: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
+    block_bytes = block_bytes_of("read_jsonl", blocksize, files_per_partition)
+    listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
+    check_address_space(listing, "read_jsonl")
+    given = requested_types(dtype)
+    schema, origins = find_schema(listing, given, None if columns is None else list(_as_list(columns)))
+    chosen = chosen_columns(schema, columns, "read_jsonl", "; a column that comes later needs its type in dtype=")
+    schema = pa.schema([schema.field(name) for name in chosen])
+    source = JsonlSource(
+        listing=listing,
+        schema=schema,
+        selects=columns is not None,
+        source_columns=tuple(schema_with_source(schema, add_source, "read_jsonl").names[len(schema) :]),
+        quarantines=on_bad_rows == "quarantine",
+        given=tuple(given),
+        origins=origins,
+    )
+    ranges = source.cut(block_bytes) if files_per_partition is None else source.cut_files(files_per_partition)
+    return from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None)
+
+
+def find_schema(
+    listing: Listing, given: Mapping[str, pa.DataType], columns: Sequence[str] | None
+) -> tuple[pa.Schema, dict[str, int]]:
+    """Find the columns and their types from the first lines of files spread over the listing.
+
+    Nothing is read when the user gave the type of every column to be read.
+
+    Returns
+    -------
+    pyarrow.Schema
+        Columns as they are in blocks.
+    dict of str to int
+        File number from which the type of each column came.
+    """
+    if columns is not None and set(columns) <= set(given):
+        return pa.schema([(name, given[name]) for name in columns]), {}
+    numbers = np.unique(np.linspace(0, len(listing) - 1, min(HEAD_FILES, len(listing))).astype(np.int64))
+    heads = [(number, _head(listing, number)) for number in numbers.tolist()]
+    rows = [(number, rows_of(head, whole=len(head) < HEAD_BYTES)) for number, head in heads]
+    if not any(found for _, found in rows):
+        _refuse_other_formats(listing, heads)
+    wanted = None if columns is None else set(columns)
+    types, origins = infer(rows, given, lambda number: listing.paths[number], wanted)
+    for name, kind in given.items():
+        types.setdefault(name, kind)
+    fields = [(name, kind if name in given else block_type(kind)) for name, kind in types.items()]
+    return pa.schema(fields), origins
+
+
+def _head(listing: Listing, number: int) -> bytes:
+    buffer, filled = bytearray(HEAD_BYTES), 0
+    with open_bytes(listing.paths[number], listing.storage_options) as stream:
+        while filled < HEAD_BYTES and (read := stream.readinto(memoryview(buffer)[filled:])):
+            filled += read
+    return bytes(buffer[:filled])
+
+
+def _refuse_other_formats(listing: Listing, heads: Sequence[tuple[int, bytes]]) -> None:
+    """Raise if there is something in the files and none of it is a row; blank files are an empty table."""
+    for number, head in heads:
+        text = head.lstrip()
+        if text:
+            line = head[: len(head) - len(text)].count(b"\n") + 1
+            raise BadRowError(
+                f"{listing.paths[number]!r}, line {line:,}: it is not a JSON object on one line, and neither is any "
+                f"other among the first of {len(heads):,} files. It begins {text.splitlines()[0][:SHOWN_BYTES]!r}. "
+                "read_jsonl reads JSON lines: one object on each line (jq -c '.[]' makes them of an array)"
+            )
+
+
+def _as_list(columns: Sequence[str] | str) -> Sequence[str]:
+    return [columns] if isinstance(columns, str) else columns
+
+
+@functools.lru_cache(maxsize=8)
+def _compressed(paths: tuple[str, ...]) -> Any:
+    return np.fromiter((is_compressed(path) for path in paths), np.bool_, len(paths))

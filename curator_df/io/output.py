@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of a range into files of a target size, in one folder or in one for each value of a column.
+
+Names are stable: ``part-<range>-<file>.<suffix>``, below ``column=value/`` when partitioned (Hive style). Blocks wait
+until they fill a row group; of partitioned output the fullest is written first, so that what waits stays bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curator_df.core.columns import require_columns
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.storage import FileRecord, Folder, NewFile
+from curator_df.errors import ParameterError, SchemaError
+
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""Folder name of a null value, as Hive, Spark, pyarrow and Dask know it."""
+MOST_OPEN_FILES = 64
+"""Partitioned output: beyond that the one that has least waiting is finished, and goes on in another file."""
+LONGEST_FOLDER_NAME = 255
+
+
+class TableWriter(Protocol):
+    """Writes tables to one open file."""
+
+    def write(self, table: pa.Table) -> None:
+        """Append a table."""
+
+    def close(self) -> None:
+        """Write what ends the file."""
+
+
+class Format(Protocol):
+    """A file format with its settings."""
+
+    @property
+    def suffix(self) -> str:
+        """End of the file name, without the first dot."""
+
+    @property
+    def writer_factor(self) -> float:
+        """Peak extra bytes of writing a table as a multiple of the table's."""
+
+    def open(self, file: NewFile, schema: pa.Schema) -> TableWriter:
+        """Start a file."""
+
+
+@dataclass(frozen=True)
+class FileSink:
+    """Files of one format in a folder."""
+
+    folder: Folder
+    """Where they go."""
+    format: Any
+    """A `Format`."""
+    target_file_bytes: int
+    """A file that has grown to this is finished."""
+    partition_on: tuple[str, ...] = ()
+    """Columns whose values become folders."""
+    buffer_bytes: int = 32_000_000
+    """Bytes that wait for a row group."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that shapes the files."""
+        return fingerprint(self.format.suffix, self.format.compression, self.target_file_bytes, self.partition_on)
+
+    @property
+    def writer_factor(self) -> float:
+        """Peak extra bytes of writing a block as a multiple of the block's."""
+        return float(self.format.writer_factor) + (1.0 if self.partition_on else 0.0)
+
+    def open(self, number: int, meta: Any, buffer_bytes: int) -> RangeFiles:
+        """Start the files of a range."""
+        return RangeFiles(self, number, arrow_schema(meta), min(buffer_bytes, self.buffer_bytes))
+
+    def write_empty(self, meta: Any) -> list[FileRecord]:
+        """Write one file without rows, so that the columns of an empty output can be read."""
+        files = RangeFiles(self, 0, arrow_schema(meta), 0)
+        files.touch()
+        return files.commit()
+
+    def owns(self, name: str) -> int | None:
+        """Return the range that a file belongs to, None if the name is not one of ours."""
+        *folders, last = name.split("/")
+        found = re.fullmatch(r"part-(\d{6,})-\d{3,}\." + re.escape(self.format.suffix), last)
+        expected = [f"{column}=" for column in self.partition_on]
+        ours = len(folders) == len(expected) and all(f.startswith(e) for f, e in zip(folders, expected, strict=True))
+        if found and ours:
+            return int(found[1])
+        quarantined = re.fullmatch(r"_quarantine/part-(\d{6,})\.jsonl", name)
+        return int(quarantined[1]) if quarantined else None
+
+
+@dataclass
+class _Growing:
+    """One file of a range while it grows."""
+
+    file: NewFile
+    writer: TableWriter
+    waiting: list[pa.Table] = field(default_factory=list)
+    waiting_bytes: int = 0
+    rows: int = 0
+
+    def flush(self) -> None:
+        if self.waiting:
+            table = pa.concat_tables(self.waiting)
+            self.waiting, self.waiting_bytes = [], 0
+            self.writer.write(table)
+            self.rows += len(table)
+
+
+class RangeFiles:
+    """Writes one range. Nothing is visible before `commit`."""
+
+    def __init__(self, sink: FileSink, number: int, schema: pa.Schema, buffer_bytes: int) -> None:
+        self._sink, self._number, self._buffer_bytes = sink, number, buffer_bytes
+        self._schema = schema
+        self._file_schema = pa.schema([f for f in schema if f.name not in sink.partition_on])
+        self._stack = contextlib.ExitStack()
+        self._growing: dict[str, _Growing] = {}
+        self._finished: list[tuple[NewFile, int]] = []
+        self._files_in: dict[str, int] = {}
+
+    def append(self, block: Any) -> None:
+        """Take the next block."""
+        if len(block) == 0:
+            return
+        table = to_table(block, self._schema)
+        for folder, part in self._parts(table):
+            growing = self._file(folder)
+            growing.waiting.append(part)
+            growing.waiting_bytes += part.nbytes
+        self._make_room()
+
+    def touch(self) -> None:
+        """Start a file even without rows."""
+        self._file("")
+
+    def commit(self) -> list[FileRecord]:
+        """Make all files durable and visible."""
+        for folder in list(self._growing):
+            self._finish(folder)
+        return [file.commit(rows) for file, rows in self._finished]
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """Nothing besides the files."""
+        return {}
+
+    def discard(self) -> None:
+        """Drop what was not committed."""
+        self._growing.clear()
+        self._stack.close()
+
+    def _parts(self, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        if not self._sink.partition_on:
+            yield "", table
+            return
+        columns = list(self._sink.partition_on)
+        values = table.select(columns).group_by(columns, use_threads=False).aggregate([])
+        for row in values.to_pylist():
+            yield _folder_name(row), table.filter(_matches(table, row)).select(self._file_schema.names)
+
+    def _file(self, folder: str) -> _Growing:
+        if folder not in self._growing:
+            if len(self._growing) >= MOST_OPEN_FILES:
+                self._finish(min(self._growing, key=lambda name: self._growing[name].waiting_bytes))
+            part = self._files_in.get(folder, 0)
+            self._files_in[folder] = part + 1
+            name = f"{folder}part-{self._number:06d}-{part:03d}.{self._sink.format.suffix}"
+            file = self._stack.enter_context(self._sink.folder.create(name))
+            self._growing[folder] = _Growing(file, self._sink.format.open(file, self._file_schema))
+        return self._growing[folder]
+
+    def _make_room(self) -> None:
+        while sum(growing.waiting_bytes for growing in self._growing.values()) >= max(self._buffer_bytes, 1):
+            folder = max(self._growing, key=lambda name: self._growing[name].waiting_bytes)
+            self._growing[folder].flush()
+            if self._growing[folder].file.size_bytes >= self._sink.target_file_bytes:
+                self._finish(folder)
+
+    def _finish(self, folder: str) -> None:
+        growing = self._growing.pop(folder)
+        growing.flush()
+        growing.writer.close()
+        growing.file.seal()
+        self._finished.append((growing.file, growing.rows))
+
+
+def arrow_schema(meta: Any) -> pa.Schema:
+    """Return the Arrow schema of a block, without pandas' metadata (which breaks reading nested columns back)."""
+    schema = pa.Schema.from_pandas(meta, preserve_index=False).remove_metadata()
+    fields = [
+        f.with_type(pa.large_string()) if pa.types.is_string(f.type) or pa.types.is_null(f.type) else f for f in schema
+    ]
+    return pa.schema(fields)
+
+
+def to_table(block: Any, schema: pa.Schema) -> pa.Table:
+    """Turn a block into an Arrow table of exactly this schema; text is not copied."""
+    try:
+        return pa.Table.from_pandas(block, schema=schema, preserve_index=False, nthreads=1).replace_schema_metadata(
+            None
+        )
+    except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError) as exc:
+        columns = ", ".join(f"{name}: {dtype}" for name, dtype in block.dtypes.items())
+        raise SchemaError(
+            f"a block does not have the columns that were announced ({exc}). It has {columns}; announced were "
+            f"{', '.join(f'{f.name}: {f.type}' for f in schema)}. A function given to map_partitions must return what its "
+            "meta says"
+        ) from exc
+
+
+def require_partition_columns(df: Any, operator: str, partition_on: str | list[str] | None) -> tuple[str, ...]:
+    """Check the columns to partition on and return them."""
+    columns = (partition_on,) if isinstance(partition_on, str) else tuple(partition_on or ())
+    require_columns(df, operator, *columns)
+    if columns and len(columns) == len(df.columns):
+        raise ParameterError(f"{operator}: partition_on names every column, so that the files would hold none")
+    return columns
+
+
+def _matches(table: pa.Table, row: dict[str, Any]) -> Any:
+    mask = None
+    for column, value in row.items():
+        values = table[column]
+        same = (
+            pc.is_null(values)
+            if value is None
+            else pc.fill_null(pc.equal(values, pa.scalar(value, values.type)), False)
+        )
+        mask = same if mask is None else pc.and_(mask, same)
+    return mask
+
+
+def _folder_name(row: dict[str, Any]) -> str:
+    """Return ``column=value/...``; what a file system or a reader could misread is percent-encoded."""
+    name = ""
+    for column, value in row.items():
+        text = HIVE_NULL if value is None else urllib.parse.quote(str(value), safe=" ")
+        # "." and ".." are safe for quote() but not as folder names; here "column=" always stands before them.
+        folder = f"{urllib.parse.quote(column, safe='')}={text}"
+        if len(folder) > LONGEST_FOLDER_NAME:
+            raise ParameterError(
+                f"partition_on={column!r} has a value of {len(str(value)):,} characters ({str(value)[:40]!r}...), too long "
+                "for a folder name; partition on a column with few, short values"
+            )
+        name += folder + "/"
+    return name

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines of JSON into an Arrow table of a known schema, and which lines stand in the way.
+
+`pyarrow.json` reads batches of about 1 MB out of the chunk, so its own copies stay small; a 32 MB chunk of prose needs
+1.95 times its bytes in this way, and 2.9 times when it is parsed in one piece.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json
+
+from curator_df.io.lines import Bytes
+from curator_df.io.scan import Lines
+
+PARSE_BYTES = 1 << 20
+"""Bytes that pyarrow.json parses at once, or the longest line if that is longer."""
+LARGEST_LINE_BYTES = (1 << 31) - (1 << 16)
+"""Longest line: pyarrow.json counts the bytes of what it parses at once in 32 bits."""
+NOT_AN_OBJECT = "it is not one JSON object on one line"
+_POSITION = re.compile(r"^JSON parse error: | in row \d+$")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a line has no row."""
+
+    kind: Literal["syntax", "type", "unknown"]
+    """The JSON is broken; a value does not fit its column; or a field is not in the schema."""
+    reason: str
+    """In words."""
+    column: str = ""
+    """The column or field concerned."""
+
+
+def parse_lines(data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool) -> pa.Table:
+    """Parse lines into a table of exactly this schema, one row a line.
+
+    Parameters
+    ----------
+    data : ndarray of uint8
+        The chunk. What is not in ``lines`` must be blank.
+    lines : Lines
+        Lines that begin with ``{`` and end with ``}``, in valid UTF-8: others can crash pyarrow.
+    schema : pyarrow.Schema
+        Columns and types of the result.
+    ignore_unknown : bool
+        Pass over fields that are not in the schema, instead of failing.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        A line is broken, does not fit the schema, or holds more than one object.
+
+    Notes
+    -----
+    Rows: all. Peak extra memory: 1.0 x chunk (the table). Computes: no.
+    """
+    if not len(lines):
+        return schema.empty_table()
+    longest = int((lines.stops - lines.starts).max())
+    reader = pyarrow.json.open_json(
+        pa.BufferReader(pa.py_buffer(data)),
+        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=max(PARSE_BYTES, longest + 2)),
+        parse_options=pyarrow.json.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior="ignore" if ignore_unknown else "error"
+        ),
+    )
+    batches, rows = [], 0
+    for batch in reader:
+        batches.append(batch)
+        rows += len(batch)
+        if rows > len(lines):
+            break
+    if rows != len(lines):
+        raise pa.ArrowInvalid(NOT_AN_OBJECT)
+    return pa.Table.from_batches(batches, schema)
+
+
+def try_parse(data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool) -> pa.Table | str:
+    """Parse lines as `parse_lines` does, or return in words why they cannot be parsed.
+
+    The exception ends here: as long as it is handled, its frames hold the batches parsed before it.
+    """
+    try:
+        return parse_lines(data, lines, schema, ignore_unknown=ignore_unknown)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+        return _POSITION.sub("", str(exc))[:200]
+
+
+def failing_lines(
+    data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool
+) -> Iterator[tuple[int, Failure]]:
+    """Yield the lines that cannot be parsed, in order, with the reason: the chunk is halved until they are alone."""
+    pending = [(0, len(lines))]
+    while pending:
+        low, high = pending.pop()
+        part = Lines(lines.starts[low:high] - lines.starts[low], lines.stops[low:high] - lines.starts[low],
+                     lines.ordinals[low:high])  # fmt: skip
+        text = data[lines.starts[low] : lines.stops[high - 1]]
+        if not isinstance(try_parse(text, part, schema, ignore_unknown=ignore_unknown), str):
+            continue
+        if high - low == 1:
+            yield low, explain(text, schema, ignore_unknown=ignore_unknown)
+        else:
+            middle = (low + high) // 2
+            pending += [(middle, high), (low, middle)]
+
+
+def explain(text: Bytes, schema: pa.Schema, *, ignore_unknown: bool) -> Failure:
+    """Find out why a single line cannot be parsed: against no column, then against each column alone."""
+    line = Lines(np.zeros(1, np.int64), np.array([len(text)], np.int64), np.zeros(1, np.int64))
+    failure = try_parse(text, line, pa.schema([]), ignore_unknown=True)
+    if isinstance(failure, str):
+        return Failure("syntax", failure)
+    for column in schema:
+        failure = try_parse(text, line, pa.schema([column]), ignore_unknown=True)
+        if isinstance(failure, str):
+            twice = "specified twice" in failure
+            return Failure("syntax" if twice else "type", f"column {column.name!r}: {failure}", column.name)
+    if ignore_unknown:
+        return Failure("syntax", "it cannot be parsed")
+    try:
+        unknown = _unknown_field(json.loads(text.tobytes()), schema)
+    except (ValueError, RecursionError):
+        unknown = "..."  # pyarrow takes NaN and any depth of brackets, json does not
+    return Failure("unknown", f"the field {unknown!r} is not among the columns", unknown)
+
+
+def _unknown_field(value: Any, schema: Any) -> str:
+    """Return the path of the first field that the schema does not have."""
+    names = {column.name: column.type for column in schema}
+    for name, item in value.items():
+        if name not in names:
+            return str(name)
+        for inner in item if isinstance(item, list) else [item]:
+            kind = names[name].value_type if isinstance(item, list) else names[name]
+            if isinstance(inner, dict) and pa.types.is_struct(kind):
+                below = _unknown_field(inner, list(kind))
+                if below:
+                    return f"{name}.{below}"
+    return ""

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sources as Dask DataFrames. A partition is a range; the runner cuts its own ranges from the source instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+from dask.utils import parse_bytes
+
+from curator_df.core.program import ReadPartition
+from curator_df.core.source import Ranges
+from curator_df.errors import ParameterError
+
+DEFAULT_BLOCK_BYTES = 32_000_000
+"""Block size of a table that nobody gave one: small enough to look at, and the runner sets its own."""
+
+
+def block_bytes_of(reader: str, blocksize: int | str | None, files_per_partition: int | None) -> int:
+    """Check the user's ``blocksize`` and ``files_per_partition``; return the bytes of a block.
+
+    Examples
+    --------
+    >>> block_bytes_of("read_jsonl", "256MB", None)
+    256000000
+    """
+    if blocksize is not None and files_per_partition is not None:
+        raise ParameterError(f"{reader}: give blocksize or files_per_partition, not both")
+    if files_per_partition is not None:
+        if isinstance(files_per_partition, bool) or not isinstance(files_per_partition, int) or files_per_partition < 1:
+            raise ParameterError(
+                f"{reader}: files_per_partition={files_per_partition!r} is not a whole number from 1 up"
+            )
+        return DEFAULT_BLOCK_BYTES
+    if blocksize is None:
+        return DEFAULT_BLOCK_BYTES
+    try:
+        block_bytes = int(parse_bytes(blocksize))
+    except (ValueError, TypeError, AttributeError) as exc:
+        raise ParameterError(
+            f"{reader}: blocksize={blocksize!r} is not a size; give bytes or text like '256MB'"
+        ) from exc
+    if block_bytes < 1 or isinstance(blocksize, bool):
+        raise ParameterError(f"{reader}: blocksize={blocksize!r} is not a size from 1 byte up")
+    return block_bytes
+
+
+def from_source(source: Any, ranges: Ranges, *, block_bytes: int, explicit: bool) -> Any:
+    """Make a lazy table of a source: one Dask partition for each range.
+
+    Notes
+    -----
+    Rows: all. Peak extra memory: none. Computes: no.
+    """
+    read = ReadPartition(source, ranges, block_bytes, explicit)
+    with dask.config.set({"dataframe.convert-string": False}):
+        # Otherwise Dask converts blocks, and turns lists and dicts into their text.
+        return dd.from_map(read, range(len(ranges)), meta=source.meta, label="read")

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the lines of a chunk begin and end, and which of them cannot be JSON objects, before any of them is parsed.
+
+`pyarrow.json` crashes the process on a line ``null``, takes one object on two lines for one row and does not check
+UTF-8. So only lines that begin with ``{`` and end with ``}`` reach it: as ``}`` is never followed by ``{`` inside an
+object, as many rows as lines then prove one object a line. All is numpy over windows, about 2 GB/s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from curator_df.io.lines import WINDOW_BYTES, Bytes, newline_positions
+
+JSON_SPACES = b" \t\r\n"
+_JSON_SPACES = np.zeros(256, np.bool_)
+_JSON_SPACES[list(JSON_SPACES)] = True
+VECTOR_TRIMS = 4
+"""White space characters taken off all lines at once; lines with more of them are trimmed one by one."""
+OPENING, CLOSING = ord("{"), ord("}")
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The lines of a chunk that are not blank."""
+
+    starts: npt.NDArray[np.int64]
+    """Where each begins, white space included."""
+    stops: npt.NDArray[np.int64]
+    """Where each ends, white space and the line end excluded."""
+    ordinals: npt.NDArray[np.int64]
+    """Its number among all lines of the chunk, blank ones included, from 0."""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def keep(self, mask: npt.NDArray[np.bool_]) -> Lines:
+        """Return the lines for which the mask is true."""
+        return Lines(self.starts[mask], self.stops[mask], self.ordinals[mask])
+
+
+def scan_lines(data: Bytes) -> tuple[Lines, dict[int, str]]:
+    r"""Find the lines of a chunk.
+
+    Parameters
+    ----------
+    data : ndarray of uint8
+        Whole lines, each ending in ``\n``.
+
+    Returns
+    -------
+    Lines
+        Those that are not blank.
+    dict of int to str
+        Position among those lines -> why the line cannot be a JSON object.
+    """
+    stops = newline_positions(data)
+    starts = np.concatenate(([0], stops[:-1] + 1)) if len(stops) else stops
+    firsts, ends = _trimmed(data, starts, stops)
+    if len(ends) and (firsts >= ends).any():
+        filled = np.flatnonzero(firsts < ends)
+        starts, firsts, ends = starts[filled], firsts[filled], ends[filled]
+    else:
+        filled = np.arange(len(starts))
+    lines = Lines(starts, ends, filled)
+    bad = np.flatnonzero((data[firsts] != OPENING) | (data[ends - 1] != CLOSING))
+    reasons = {int(number): "it is not a JSON object on one line" for number in bad}
+    return lines, reasons | _not_utf8(data, lines)
+
+
+def _trimmed(
+    data: Bytes, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the bounds of the lines without the white space of JSON at both ends; a blank line gets first >= end."""
+    firsts, ends = starts.copy(), stops.copy()
+    for _ in range(VECTOR_TRIMS):
+        firsts += (firsts < ends) & _JSON_SPACES[data[firsts]]
+        ends -= (firsts < ends) & _JSON_SPACES[data[ends - 1]]
+    for line in np.flatnonzero((firsts < ends) & (_JSON_SPACES[data[firsts]] | _JSON_SPACES[data[ends - 1]])):
+        firsts[line], ends[line] = _trim_one(data, int(firsts[line]), int(ends[line]))
+    return firsts, ends
+
+
+def _trim_one(data: Bytes, first: int, end: int) -> tuple[int, int]:
+    """Trim a line with much white space, a window at a time."""
+    while first < end:
+        window = data[first : min(first + WINDOW_BYTES, end)].tobytes()
+        spaces = len(window) - len(window.lstrip(JSON_SPACES))
+        first += spaces
+        if spaces < len(window):
+            break
+    while first < end:
+        window = data[max(first, end - WINDOW_BYTES) : end].tobytes()
+        spaces = len(window) - len(window.rstrip(JSON_SPACES))
+        end -= spaces
+        if spaces < len(window):
+            break
+    return first, end
+
+
+def _not_utf8(data: Bytes, lines: Lines) -> dict[int, str]:
+    if not len(lines) or is_utf8(data):
+        return {}
+    reasons = {}
+    pending = [(0, len(lines))]
+    while pending:
+        low, high = pending.pop()
+        if is_utf8(data[lines.starts[low] : lines.stops[high - 1]]):
+            continue
+        if high - low == 1:
+            reasons[low] = "it is not UTF-8"
+        else:
+            middle = (low + high) // 2
+            pending += [(low, middle), (middle, high)]
+    return reasons
+
+
+def is_utf8(data: Bytes) -> bool:
+    """Tell whether bytes are UTF-8; Arrow checks 15 GB/s of ASCII and 2 GB/s of other text.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> is_utf8(np.frombuffer("né".encode(), np.uint8)), is_utf8(np.frombuffer("né".encode("latin-1"), np.uint8))
+    (True, False)
+    """
+    offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
+    array = pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(np.ascontiguousarray(data))])
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write a curated table: `write_parquet` and `write_jsonl` run the chain under the budget and return a receipt."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import os
+import zlib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+
+from curator_df.core.columns import choose
+from curator_df.core.journal import OnExisting
+from curator_df.core.receipt import Receipt
+from curator_df.core.run import run
+from curator_df.core.sizes import read_size
+from curator_df.core.storage import Folder, NewFile
+from curator_df.core.task import OnError
+from curator_df.io.output import FileSink, require_partition_columns
+
+ParquetCompression = Literal["zstd", "snappy", "lz4", "gzip", "none"]
+JsonlCompression = Literal["none", "gzip", "zstd"]
+ROWS_AT_A_TIME_BYTES = 1_000_000
+"""JSON Lines: bytes of a table that are Python objects at a time."""
+
+
+@dataclass(frozen=True)
+class ParquetFormat:
+    """Parquet with its codec."""
+
+    compression: str
+    """Codec."""
+    suffix: str = "parquet"
+    """End of the file name."""
+    writer_factor: float = 1.5
+    """Peak extra bytes as a multiple of the table's: encoded pages and the compressed column chunks of a row group."""
+
+    def open(self, file: NewFile, schema: pa.Schema) -> _ParquetWriter:
+        """Start a file."""
+        return _ParquetWriter(file, schema, self.compression)
+
+
+class _ParquetWriter:
+    def __init__(self, file: NewFile, schema: pa.Schema, compression: str) -> None:
+        # Text hardly repeats, so a dictionary is built for nothing (and held) before the encoder falls back.
+        texts = [f.name for f in schema if pa.types.is_large_string(f.type)]
+        others = [f.name for f in schema if f.name not in texts]
+        self._writer = pq.ParquetWriter(
+            file, schema, compression=compression, use_dictionary=others or False, write_statistics=others or False
+        )
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table, row_group_size=max(len(table), 1))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@dataclass(frozen=True)
+class JsonlFormat:
+    """JSON Lines with its compression."""
+
+    compression: str
+    """``none``, ``gzip`` or ``zstd``."""
+    writer_factor: float = 1.0
+    """Peak extra bytes as a multiple of the table's."""
+
+    @property
+    def suffix(self) -> str:
+        """End of the file name."""
+        return "jsonl" + {"none": "", "gzip": ".gz", "zstd": ".zst"}[self.compression]
+
+    def open(self, file: NewFile, schema: pa.Schema) -> _JsonlWriter:  # noqa: ARG002 - the format's face
+        """Start a file."""
+        return _JsonlWriter(file, self.compression)
+
+
+class _JsonlWriter:
+    def __init__(self, file: NewFile, compression: str) -> None:
+        self._file = file
+        self._compressor: Any = None
+        if compression == "gzip":
+            self._compressor = zlib.compressobj(6, wbits=31)
+        elif compression == "zstd":
+            self._compressor = zstandard.ZstdCompressor(level=3).compressobj()
+
+    def write(self, table: pa.Table) -> None:
+        rows_at_a_time = max(1, int(len(table) * ROWS_AT_A_TIME_BYTES / max(table.nbytes, 1)))
+        for start in range(0, len(table), rows_at_a_time):
+            rows = table.slice(start, rows_at_a_time).to_pylist()
+            text = b"".join(orjson.dumps(row, default=_as_text, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+            self._file.write(text if self._compressor is None else self._compressor.compress(text))
+
+    def close(self) -> None:
+        if self._compressor is not None:
+            self._file.write(self._compressor.flush())
+
+
+def _as_text(value: Any) -> str:
+    """Return values that JSON has no word for as text; bytes have no one text, so they are an error."""
+    if isinstance(value, (decimal.Decimal, dt.timedelta)):
+        return str(value)
+    raise TypeError(f"JSON Lines cannot hold {type(value).__name__}; leave the column out or write Parquet")
+
+
+def write_parquet(
+    df: Any,
+    path: str | os.PathLike[str],
+    *,
+    compression: ParquetCompression = "zstd",
+    target_file_size: str | int = "256MB",
+    partition_on: str | list[str] | None = None,
+    rejects: str | os.PathLike[str] | None = None,
+    on_existing: OnExisting = "error",
+    on_error: OnError = "raise",
+    storage_options: dict[str, Any] | None = None,
+) -> Receipt:
+    """Run a chain and write its rows to Parquet files.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with `read_jsonl` or `read_parquet`.
+    path : str or path
+        Folder, or an fsspec URL.
+    compression : {"zstd", "snappy", "lz4", "gzip", "none"}
+        Codec of the column chunks.
+    target_file_size : str or int
+        A file that has grown to this many bytes on disk is finished.
+    partition_on : str or list of str, optional
+        Columns whose values become folders (``lang=en/``); they are not in the files.
+    rejects : str or path, optional
+        Folder for the removed rows, as Parquet: the columns as they were read, and ``reject_step``, ``reject_reason``,
+        ``reject_rule``, ``reject_value``, ``reject_threshold``, ``reject_file``, ``reject_offset``.
+    on_existing : {"error", "resume", "overwrite"}
+        When the folder holds something: refuse; go on with an interrupted run (any memory, workers or block size);
+        delete what a run wrote there and start over.
+    on_error : {"raise", "quarantine"}
+        When a function of yours raises on a row: stop, or set the row aside in ``_quarantine/`` and count it.
+    storage_options : dict, optional
+        For fsspec.
+
+    Returns
+    -------
+    Receipt
+        Rows, bytes, seconds and memory of each step, and why rows were dropped.
+
+    Raises
+    ------
+    BudgetError
+        If the plan does not fit the budget; nothing has been started.
+    OutputExistsError
+        If the folder holds something and ``on_existing="error"``.
+    NoClusterError
+        If no cluster is running.
+
+    Notes
+    -----
+    Rows: all, in input order over the files' names. Peak extra memory: 1.5 x block. Computes: yes.
+    """
+    choose("write_parquet", "compression", compression, ParquetCompression)
+    sink = _sink(df, "write_parquet", path, ParquetFormat(compression), target_file_size, partition_on, storage_options)
+    return run(df, sink, rejects=_rejects(rejects, storage_options), on_existing=on_existing, on_error=on_error)
+
+
+def write_jsonl(
+    df: Any,
+    path: str | os.PathLike[str],
+    *,
+    compression: JsonlCompression = "none",
+    target_file_size: str | int = "256MB",
+    partition_on: str | list[str] | None = None,
+    rejects: str | os.PathLike[str] | None = None,
+    on_existing: OnExisting = "error",
+    on_error: OnError = "raise",
+    storage_options: dict[str, Any] | None = None,
+) -> Receipt:
+    """Run a chain and write its rows to JSON Lines files.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with `read_jsonl` or `read_parquet`.
+    path : str or path
+        Folder, or an fsspec URL.
+    compression : {"none", "gzip", "zstd"}
+        Compression of the files.
+    target_file_size : str or int
+        A file that has grown to this many bytes on disk is finished.
+    partition_on : str or list of str, optional
+        Columns whose values become folders (``lang=en/``); they are not in the files.
+    rejects : str or path, optional
+        Folder for the removed rows, as Parquet; see `write_parquet`.
+    on_existing : {"error", "resume", "overwrite"}
+        When the folder holds something; see `write_parquet`.
+    on_error : {"raise", "quarantine"}
+        When a function of yours raises on a row; see `write_parquet`.
+    storage_options : dict, optional
+        For fsspec.
+
+    Returns
+    -------
+    Receipt
+        Rows, bytes, seconds and memory of each step, and why rows were dropped.
+
+    Raises
+    ------
+    BudgetError
+        If the plan does not fit the budget; nothing has been started.
+    OutputExistsError
+        If the folder holds something and ``on_existing="error"``.
+    NoClusterError
+        If no cluster is running.
+
+    Notes
+    -----
+    Rows: all, in input order over the files' names. Peak extra memory: 1.0 x block. Computes: yes. Null is written as
+    ``null``; NaN as well, which JSON does not have; dates and decimals as strings.
+    """
+    choose("write_jsonl", "compression", compression, JsonlCompression)
+    sink = _sink(df, "write_jsonl", path, JsonlFormat(compression), target_file_size, partition_on, storage_options)
+    return run(df, sink, rejects=_rejects(rejects, storage_options), on_existing=on_existing, on_error=on_error)
+
+
+def _sink(
+    df: Any,
+    operator: str,
+    path: str | os.PathLike[str],
+    file_format: Any,
+    target_file_size: str | int,
+    partition_on: str | list[str] | None,
+    storage_options: dict[str, Any] | None,
+) -> FileSink:
+    columns = require_partition_columns(df, operator, partition_on)
+    target_bytes = read_size("target_file_size", target_file_size)
+    return FileSink(_folder(path, storage_options), file_format, target_bytes, columns)
+
+
+def _rejects(path: str | os.PathLike[str] | None, storage_options: dict[str, Any] | None) -> FileSink | None:
+    return None if path is None else FileSink(_folder(path, storage_options), ParquetFormat("zstd"), 256_000_000)
+
+
+def _folder(path: str | os.PathLike[str], storage_options: dict[str, Any] | None) -> Folder:
+    return Folder(os.fspath(path).rstrip("/") or "/", storage_options or {})

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pure functions of one block's text; no Dask, no files.
+
+Hot ones are compiled with numba over the Arrow string buffers, with the GIL released. Modules that hold compiled
+functions (`word_counts`, `unicode_scan`) import numba, so they are imported inside functions, never at the top.
+"""

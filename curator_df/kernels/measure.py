@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text metrics of a column, span by span, so that what is held for each row never adds up over a block.
+
+The compiled counter of each way of cutting words is imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from curator_df.core.columns import choose
+from curator_df.kernels.buffers import SPAN_ROWS, TextSpan, text_spans
+from curator_df.kernels.code_points import word_byte_classes, word_classes
+from curator_df.kernels.metrics import COUNT_MARKS, COUNTS, Words, features_of, metric_values, require_metrics
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The metrics of consecutive rows."""
+
+    first_row: int
+    """Position in the column of the first row."""
+    values: dict[str, npt.NDArray[Any]]
+    """Metric by name, int64 or float64, one value a row; of no meaning where the text is null."""
+    valid: npt.NDArray[np.bool_] | None
+    """False where the text is null; None when none is."""
+    rows: int
+    """Number of rows."""
+
+
+def measure(texts: pd.Series, metrics: Sequence[str], *, words: Words = "whitespace") -> Iterator[Measured]:
+    """Measure a text column, `SPAN_ROWS` rows at a time.
+
+    Parameters
+    ----------
+    texts : pandas.Series of strings
+        The column; null is allowed.
+    metrics : sequence of str
+        Names of the catalogue (`metrics.METRICS`).
+    words : {"whitespace"}
+        How to cut words.
+
+    Yields
+    ------
+    Measured
+        The metrics of the next rows.
+
+    Notes
+    -----
+    Memory: about 0.7 MB, whatever the column.
+
+    Examples
+    --------
+    >>> [spans] = measure(pd.Series(["to be or", ""]), ["word_count", "stop_word_count"])
+    >>> spans.values["word_count"].tolist(), spans.values["stop_word_count"].tolist()
+    ([3, 0], [2, 0])
+    """
+    choose("measure", "words", words, Words)
+    require_metrics(metrics)
+    features = features_of(metrics)
+    counts = np.zeros((SPAN_ROWS, len(COUNTS)), dtype=np.int64)
+    for span in text_spans(texts):
+        _count(span, features, counts[: len(span)])
+        values = {name: metric_values(name, counts[: len(span)]).copy() for name in metrics}
+        yield Measured(span.first_row, values, span.valid, len(span))
+
+
+def _count(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None:
+    from curator_df.kernels.word_counts import count_words
+
+    table = word_classes()
+    byte_classes = word_byte_classes("#." if features & COUNT_MARKS else "")
+    count_words(span.data, span.offsets, byte_classes, table.page_of, table.pages, features, counts)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+"""Compiled MurmurHash3_x64_128 of texts, as they are or normalised on the way, in constant memory.
+
+Importing this module imports numba and compiles, or loads from the on-disk cache, two functions. See `content_hash` for
+the functions to call.
+
+References
+----------
+Austin Appleby, MurmurHash3.cpp (public domain), ``MurmurHash3_x64_128``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from curator_df.kernels.lower_case import SPACE_BYTE, SPACE_STEP
+from curator_df.kernels.word_counts import code_point
+
+_U: Any = np.uint64
+_C1, _C2 = _U(0x87C37B91114253D5), _U(0x4CF5AD432745937F)
+_ADD_1, _ADD_2, _FIVE = _U(0x52DCE729), _U(0x38495AB5), _U(5)
+_MIX_1, _MIX_2 = _U(0xFF51AFD7ED558CCD), _U(0xC4CEB9FE1A85EC53)
+_0, _1, _2, _3, _4, _6, _7, _8, _16 = (_U(number) for number in (0, 1, 2, 3, 4, 6, 7, 8, 16))
+_24, _31, _32, _33, _40, _48, _56, _64 = (_U(number) for number in (24, 31, 32, 33, 40, 48, 56, 64))
+_27, _15 = _U(27), _U(15)
+_PIECE = 1024
+"""Bytes of normalised text that wait to be hashed; a multiple of 16."""
+
+
+@njit(nogil=True, inline="always")
+def _rotated(word: int, bits: int) -> int:
+    return (word << bits) | (word >> (_64 - bits))
+
+
+@njit(nogil=True, inline="always")
+def _word(data: Any, at: int) -> int:
+    # LLVM makes one load of these eight.
+    return (
+        _U(data[at])
+        | _U(data[at + _1]) << _8
+        | _U(data[at + _2]) << _16
+        | _U(data[at + _3]) << _24
+        | _U(data[at + _4]) << _32
+        | _U(data[at + _U(5)]) << _40
+        | _U(data[at + _6]) << _48
+        | _U(data[at + _7]) << _56
+    )
+
+
+@njit(nogil=True, inline="always")
+def _first_half(word: int) -> int:
+    return _rotated(word * _C1, _31) * _C2
+
+
+@njit(nogil=True, inline="always")
+def _second_half(word: int) -> int:
+    return _rotated(word * _C2, _33) * _C1
+
+
+@njit(nogil=True)
+def _hash_blocks(data: Any, at: int, blocks: int, high: int, low: int) -> tuple[int, int]:
+    """Mix in so many blocks of 16 bytes."""
+    end = at + blocks * _16
+    while at < end:
+        high ^= _first_half(_word(data, at))
+        high = (_rotated(high, _27) + low) * _FIVE + _ADD_1
+        low ^= _second_half(_word(data, at + _8))
+        low = (_rotated(low, _31) + high) * _FIVE + _ADD_2
+        at += _16
+    return high, low
+
+
+@njit(nogil=True, inline="always")
+def _finished(word: int) -> int:
+    word ^= word >> _33
+    word *= _MIX_1
+    word ^= word >> _33
+    word *= _MIX_2
+    return word ^ (word >> _33)
+
+
+@njit(nogil=True)
+def _hash_end(data: Any, at: int, length: int, high: int, low: int, total: int) -> tuple[int, int]:
+    """Mix in the last ``length`` bytes (under 16) and the length of the whole text."""
+    first = second = _0
+    place = _0
+    while place < length:
+        byte = _U(data[at + place])
+        if place < _8:
+            first |= byte << (place * _8)
+        else:
+            second |= byte << ((place - _8) * _8)
+        place += _1
+    low ^= _second_half(second)
+    high ^= _first_half(first)
+    high ^= total
+    low ^= total
+    high += low
+    low += high
+    high, low = _finished(high), _finished(low)
+    high += low
+    return high, low + high
+
+
+_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+_OFFSETS = types.Array(types.int64, 1, "C", readonly=True)
+
+
+@njit(types.void(_BYTES, _OFFSETS, types.uint64[:, ::1]), nogil=True, cache=True)
+def hash_texts(data: Any, offsets: Any, hashes: Any) -> None:
+    """Hash each text of a span into its row of ``hashes``, shape (rows, 2)."""
+    for row in range(len(hashes)):
+        at, total = _U(offsets[row]), _U(offsets[row + 1] - offsets[row])
+        blocks = total >> _4
+        high, low = _hash_blocks(data, at, blocks, _0, _0)
+        high, low = _hash_end(data, at + blocks * _16, total & _15, high, low, total)
+        hashes[row, 0], hashes[row, 1] = high, low
+
+
+@njit(nogil=True)
+def _put_code_point(piece: Any, held: int, code: int) -> int:
+    """Append a code point that is not ASCII or has become it, as UTF-8; return the bytes held."""
+    if code < 0x80:
+        piece[held] = code
+        return held + 1
+    if code < 0x800:
+        piece[held] = 0xC0 | code >> 6
+        piece[held + 1] = 0x80 | code & 0x3F
+        return held + 2
+    if code < 0x10000:
+        piece[held] = 0xE0 | code >> 12
+        piece[held + 1] = 0x80 | code >> 6 & 0x3F
+        piece[held + 2] = 0x80 | code & 0x3F
+        return held + 3
+    piece[held] = 0xF0 | code >> 18
+    piece[held + 1] = 0x80 | code >> 12 & 0x3F
+    piece[held + 2] = 0x80 | code >> 6 & 0x3F
+    piece[held + 3] = 0x80 | code & 0x3F
+    return held + 4
+
+
+@njit(nogil=True)
+def _fill_plain(data: Any, at: int, stop: int, piece: Any, held: int, lowered: Any) -> tuple[int, int]:
+    """Append ASCII up to white space, another script, the end of the piece or of the text."""
+    # Unsigned, so that numba leaves out its test for negative indices.
+    here, end, place, full = _U(at), _U(stop), _U(held), _U(_PIECE)
+    while here < end and place < full:
+        byte = lowered[data[here]]
+        if byte == SPACE_BYTE:
+            break
+        piece[place] = byte
+        place += _1
+        here += _1
+    return types.int64(here), types.int64(place)
+
+
+@njit(nogil=True)
+def _fill(
+    data: Any, at: int, stop: int, piece: Any, held: int, spaced: int, lowered: Any, page_of: Any, pages: Any
+) -> tuple[int, int, int]:
+    """Normalise until a piece is full or the text ends; return where, the bytes held and the state of the space.
+
+    ``spaced``: 0 before the first character that is not white space, 1 after one, 2 after white space that follows one.
+    """
+    while at < stop and held < _PIECE:
+        step, width, code = types.int64(SPACE_STEP), 1, types.int64(data[at])
+        if code >= 0x80:
+            code, width = code_point(data, at, stop)
+            step = types.int64(pages[page_of[code >> 8], code & 255])
+        elif lowered[code] != SPACE_BYTE:
+            step = types.int64(0)
+        if step == SPACE_STEP:
+            spaced = 2 if spaced else 0
+            at += width
+            continue
+        if spaced == 2:
+            piece[held] = 0x20
+            held += 1
+        spaced = 1
+        if code < 0x80:
+            at, held = _fill_plain(data, at, stop, piece, held, lowered)
+            continue
+        if step == 0:
+            for place in range(width):  # Also what is no UTF-8, as far as it was taken for one.
+                piece[held + place] = data[at + place]
+            held += width
+        else:
+            held = _put_code_point(piece, held, code + step)
+        at += width
+    return at, held, spaced
+
+
+@njit(
+    types.void(
+        _BYTES,
+        _OFFSETS,
+        _BYTES,
+        types.Array(types.uint16, 1, "C", readonly=True),
+        types.Array(types.int32, 2, "C", readonly=True),
+        types.uint64[:, ::1],
+    ),
+    nogil=True,
+    cache=True,
+)
+def hash_normalized(data: Any, offsets: Any, lowered: Any, page_of: Any, pages: Any, hashes: Any) -> None:
+    """Hash each text of a span in lower case, runs of white space as one space and none at its ends."""
+    piece = np.empty(_PIECE + 8, dtype=np.uint8)
+    for row in range(len(hashes)):
+        at, stop = offsets[row], offsets[row + 1]
+        high = low = total = _0
+        held = spaced = 0
+        while True:
+            at, held, spaced = _fill(data, at, stop, piece, held, spaced, lowered, page_of, pages)
+            if held < _PIECE:
+                break
+            high, low = _hash_blocks(piece, _0, _U(_PIECE // 16), high, low)
+            total += _U(_PIECE)
+            held -= _PIECE
+            piece[:held] = piece[_PIECE : _PIECE + held]
+        blocks = _U(held) >> _4
+        high, low = _hash_blocks(piece, _0, blocks, high, low)
+        total += _U(held)
+        high, low = _hash_end(piece, blocks * _16, _U(held) & _15, high, low, total)
+        hashes[row, 0], hashes[row, 1] = high, low

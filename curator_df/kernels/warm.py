@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make every compiled kernel exist in numba's on-disk cache: ``python -m curator_df.kernels.warm``.
+
+To be run in a short-lived process before workers start, so that no worker compiles. Measured, beyond the import of
+numba (0.7 s, 67 MB): 7.5 s and 97 MB to compile, 0.65 s and 53 MB to load. The cache is beside the package's files or,
+where those cannot be written, in numba's own directory of the user.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+COMPILED_MODULES = (
+    "curator_df.kernels.murmur_hash",
+    "curator_df.kernels.row_copy",
+    "curator_df.kernels.unicode_scan",
+    "curator_df.kernels.word_counts",
+)
+"""Modules with compiled functions. Each has explicit signatures, so that importing it compiles or loads them."""
+
+
+def compile_all() -> None:
+    """Compile, or load, every kernel."""
+    for module in COMPILED_MODULES:
+        import_module(module)
+
+
+if __name__ == "__main__":
+    compile_all()

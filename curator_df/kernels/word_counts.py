@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+"""Compiled counter over white-space separated words: one pass over each text, of any length, in constant memory.
+
+Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `metrics` for what
+the columns of the result mean and `measure` for the function to call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from curator_df.kernels.code_points import ALPHA, LINE_END, MARK, SPACE, SYMBOL
+from curator_df.kernels.metrics import COUNT_STOP_WORDS, COUNTS, STOP_WORDS
+
+_ATTENTION = SPACE | MARK
+(
+    _WORDS,
+    _NON_SYMBOL_WORDS,
+    _NON_SYMBOL_CODE_POINTS,
+    _ALPHA_WORDS,
+    _STOP_WORDS,
+    _HASHES,
+    _ELLIPSES,
+    _LINES,
+    _BULLET_LINES,
+    _ELLIPSIS_LINES,
+) = range(len(COUNTS))
+
+_ALL_STOP_WORDS = (1 << len(STOP_WORDS)) - 1
+# The stop words as little-endian numbers; checked below, length by length, in the order of STOP_WORDS.
+_THE, _BE, _TO, _OF, _AND, _THAT, _HAVE, _WITH = (int.from_bytes(word.encode(), "little") for word in STOP_WORDS)
+_ONE = np.uint64(1)
+
+
+@njit(nogil=True, inline="always")
+def code_point(data: Any, at: int, stop: int) -> tuple[int, int]:
+    """Return the code point that starts at a byte that is not ASCII, and its length in bytes.
+
+    Damaged UTF-8 (Arrow does not check Parquet) gives U+FFFD of one byte or a wrong code point; nothing past ``stop``
+    is read.
+    """
+    lead = types.int64(data[at])
+    if lead < 0xC2 or at + 1 >= stop:
+        return 0xFFFD, 1
+    second = types.int64(data[at + 1]) & 0x3F
+    if lead < 0xE0:
+        return ((lead & 0x1F) << 6) | second, 2
+    if at + 2 >= stop:
+        return 0xFFFD, 1
+    third = types.int64(data[at + 2]) & 0x3F
+    if lead < 0xF0:
+        return ((lead & 0x0F) << 12) | (second << 6) | third, 3
+    if at + 3 >= stop:
+        return 0xFFFD, 1
+    return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | (types.int64(data[at + 3]) & 0x3F), 4
+
+
+@njit(nogil=True, inline="always")
+def _is_character(data: Any, at: int, stop: int, first: int, second: int, third: int) -> bool:
+    return at + 2 < stop and data[at] == first and data[at + 1] == second and data[at + 2] == third
+
+
+@njit(nogil=True, inline="always")
+def _starts_bullet(data: Any, at: int, stop: int) -> bool:
+    # U+2022 is E2 80 A2.
+    return data[at] == 0x2D or _is_character(data, at, stop, 0xE2, 0x80, 0xA2)
+
+
+@njit(nogil=True, inline="always")
+def _ends_in_ellipsis(data: Any, start: int, stop: int) -> bool:
+    at = stop - 3
+    if at < start:
+        return False
+    # U+2026 is E2 80 A6.
+    return _is_character(data, at, stop, 0xE2, 0x80, 0xA6) or _is_character(data, at, stop, 0x2E, 0x2E, 0x2E)
+
+
+@njit(nogil=True, inline="always")
+def _stop_word_bit(data: Any, start: int, length: int) -> int:
+    """Return the bit of the stop word that these bytes are, or 0."""
+    key = types.int64(data[start]) | types.int64(data[start + 1]) << 8
+    if length == 2:
+        return 2 * (key == _BE) + 4 * (key == _TO) + 8 * (key == _OF)
+    key |= types.int64(data[start + 2]) << 16
+    if length == 3:
+        return 1 * (key == _THE) + 16 * (key == _AND)
+    key |= types.int64(data[start + 3]) << 24
+    return 32 * (key == _THAT) + 64 * (key == _HAVE) + 128 * (key == _WITH)
+
+
+@njit(nogil=True, inline="always")
+def _dots(data: Any, start: int, stop: int) -> int:
+    at = start
+    while at < stop and data[at] == 0x2E:
+        at += 1
+    return at - start
+
+
+@njit(nogil=True)
+def _plain_stop(data: Any, start: int, stop: int, byte_classes: Any) -> tuple[int, int, int]:
+    """Return where the run of bytes of the fast path ends, and the union and intersection of their classes."""
+    # Unsigned, so that numba leaves out its test for negative indices.
+    at, end = np.uint64(start), np.uint64(stop)
+    any_flags, all_flags = types.uint8(0), types.uint8(0xFF)
+    while at < end:
+        flags = byte_classes[data[at]]
+        if flags & _ATTENTION:
+            break
+        any_flags |= flags
+        all_flags &= flags
+        at += _ONE
+    return types.int64(at), any_flags, all_flags
+
+
+@njit(nogil=True)
+def _scan_word(
+    data: Any, at: int, stop: int, byte_classes: Any, page_of: Any, pages: Any
+) -> tuple[int, int, int, int, int, int]:
+    """Return where the word ends, its classes (union, intersection), continuation bytes, hashes and ellipses."""
+    any_flags, all_flags, continuation_bytes, hashes, ellipses = 0, 0xFF, 0, 0, 0
+    while True:
+        at, any_here, all_here = _plain_stop(data, at, stop, byte_classes)
+        any_flags |= any_here
+        all_flags &= all_here
+        if at >= stop:
+            break
+        flags, width = types.int64(byte_classes[data[at]]), 1
+        if flags & SPACE:
+            break
+        if data[at] >= 0x80:
+            code, width = code_point(data, at, stop)
+            flags = types.int64(pages[page_of[code >> 8], code & 255])
+            if flags & SPACE:
+                break
+            ellipses += code == 0x2026
+            continuation_bytes += width - 1
+        elif data[at] == 0x23:
+            hashes += 1
+        else:
+            width = _dots(data, at, stop)
+            ellipses += width // 3
+        any_flags |= flags
+        all_flags &= flags
+        at += width
+    return at, any_flags, all_flags, continuation_bytes, hashes, ellipses
+
+
+@njit(nogil=True)
+def _count_document(
+    data: Any, at: int, stop: int, byte_classes: Any, page_of: Any, pages: Any, features: int, row: Any
+) -> None:
+    line_start, word_start, word_stop = at, -1, -1  # The last word of the line; -1 as long as it has none.
+    words = spoken = code_points = alpha = hashes = ellipses = lines = bullets = ellipsis_lines = found = 0
+    wanted = _ALL_STOP_WORDS if features & COUNT_STOP_WORDS else 0
+    while at < stop:
+        flags, width = types.int64(byte_classes[data[at]]), 1
+        if data[at] >= 0x80:
+            code, width = code_point(data, at, stop)
+            flags = types.int64(pages[page_of[code >> 8], code & 255])
+        if flags & SPACE:
+            if flags & LINE_END:
+                width += data[at] == 0x0D and at + 1 < stop and data[at + 1] == 0x0A
+                lines += 1
+                ellipsis_lines += word_start >= 0 and _ends_in_ellipsis(data, word_start, word_stop)
+                line_start, word_start = at + width, -1
+            at += width
+            continue
+        bullets += word_start < 0 and _starts_bullet(data, at, stop)
+        word_start = at
+        at, any_flags, all_flags, continuation_bytes, more_hashes, more_ellipses = _scan_word(
+            data, at, stop, byte_classes, page_of, pages
+        )
+        word_stop = at
+        length = word_stop - word_start
+        words += 1
+        hashes += more_hashes
+        ellipses += more_ellipses
+        alpha += (any_flags & ALPHA) != 0
+        if not all_flags & SYMBOL:
+            spoken += 1
+            code_points += length - continuation_bytes
+        if 2 <= length <= 4 and found != wanted:
+            found |= _stop_word_bit(data, word_start, length)
+    if stop > line_start:
+        lines += 1
+        ellipsis_lines += word_start >= 0 and _ends_in_ellipsis(data, word_start, word_stop)
+    row[_WORDS], row[_NON_SYMBOL_WORDS], row[_NON_SYMBOL_CODE_POINTS] = words, spoken, code_points
+    row[_ALPHA_WORDS], row[_STOP_WORDS], row[_HASHES], row[_ELLIPSES] = alpha, _bits(found), hashes, ellipses
+    row[_LINES], row[_BULLET_LINES], row[_ELLIPSIS_LINES] = lines, bullets, ellipsis_lines
+
+
+@njit(nogil=True)
+def _bits(found: int) -> int:
+    bits = 0
+    while found:
+        bits += found & 1
+        found >>= 1
+    return bits
+
+
+_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+_SIGNATURE = types.void(
+    _BYTES,
+    types.Array(types.int64, 1, "C", readonly=True),
+    _BYTES,
+    types.Array(types.uint16, 1, "C", readonly=True),
+    types.Array(types.uint8, 2, "C", readonly=True),
+    types.int64,
+    types.int64[:, ::1],
+)
+
+
+@njit(_SIGNATURE, nogil=True, cache=True)
+def count_words(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
+) -> None:
+    """Count each text of a span into its row of ``counts``, shape (rows, len(COUNTS))."""
+    for number in range(len(counts)):
+        _count_document(
+            data,
+            offsets[number],
+            offsets[number + 1],
+            byte_classes,
+            page_of,
+            pages,
+            features,
+            counts[number],
+        )

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Say what a chain would do and hold, without doing it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from curator_df.core.budget import choose_layout, parse_memory
+from curator_df.core.plan import Plan, plan_stream
+from curator_df.core.program import lower
+from curator_df.core.session import current_session, has_session
+from curator_df.core.storage import Folder
+from curator_df.io.output import FileSink
+from curator_df.io.write import ParquetFormat
+
+
+def explain(df: Any, *, memory: str | int | None = None, cpus: int | None = None) -> Plan:
+    """Show the stages of a chain, the bytes each will need, the layout, and why.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with `read_jsonl` or `read_parquet`.
+    memory : str or int, optional
+        Plan for this budget; by default for the running cluster's, or for 60 % of the machine.
+    cpus : int, optional
+        Plan for this many CPUs; used together with ``memory``.
+
+    Returns
+    -------
+    Plan
+        Shows itself in a terminal and in a notebook. The sink is taken to be Parquet.
+
+    Raises
+    ------
+    BudgetError
+        If the chain cannot fit, with the block size or the memory that would.
+    ExpressionError
+        If the chain cannot be run block by block.
+
+    Notes
+    -----
+    Computes: no.
+    """
+    if memory is None and cpus is None and has_session():
+        layout = current_session().layout
+    else:
+        layout = choose_layout(parse_memory(memory), cpus=cpus)
+    return plan_stream(lower(df), FileSink(Folder("."), ParquetFormat("zstd"), 256_000_000), None, layout)

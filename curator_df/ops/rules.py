@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules over text metrics, and profiles: published sets of rules, as data.
+
+A profile is a value: `Profile.replace` and ``+`` make new ones. What applies them to a table is `ops.profile`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.columns import choose
+from curator_df.errors import ParameterError
+from curator_df.kernels.metrics import Words, require_metrics
+
+Keep = Literal[">=", "<=", ">", "<"]
+"""Comparisons of a metric with a threshold."""
+
+MISSING_TEXT = "missing_text"
+"""Reason of the rows whose text is null."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Keep a text when ``metric keep threshold``; otherwise it is dropped for ``reason``.
+
+    Examples
+    --------
+    >>> str(Rule("word_count", ">=", 50, "too_short"))
+    'word_count >= 50'
+    """
+
+    metric: str
+    """Name of a metric of the catalogue."""
+    keep: Keep
+    """Comparison that a kept text satisfies."""
+    threshold: float
+    """In the metric's unit."""
+    reason: str
+    """Name under which dropped rows are counted."""
+    source: str = ""
+    """Where the threshold comes from."""
+
+    def __post_init__(self) -> None:
+        require_metrics([self.metric])
+        choose("Rule", "keep", self.keep, Keep)
+        if not np.isfinite(self.threshold):
+            raise ParameterError(f"Rule {self.reason!r}: threshold={self.threshold} is not a finite number")
+        if not self.reason or self.reason == MISSING_TEXT:
+            raise ParameterError(f"Rule on {self.metric}: reason={self.reason!r} is empty or reserved")
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.keep} {self.threshold:g}"
+
+    def breaks(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
+        """Return where values, shape (rows,), break the rule."""
+        compare = {">=": np.greater_equal, "<=": np.less_equal, ">": np.greater, "<": np.less}[self.keep]
+        kept: npt.NDArray[np.bool_] = compare(values, self.threshold)
+        return ~kept
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Rules in the order in which they are tried; a text is dropped by the first that it breaks.
+
+    Examples
+    --------
+    >>> short = Profile("short", "1", "ours", (Rule("word_count", ">=", 3, "too_short"),))
+    >>> short.replace(too_short=5).rules[0].threshold
+    5
+    """
+
+    name: str
+    """Name, with the system it comes from."""
+    version: str
+    """Version of that system; ``+modified`` is added by `replace`."""
+    source: str
+    """Paper or code."""
+    rules: tuple[Rule, ...]
+    """In the order in which they are tried."""
+    words: Words = "whitespace"
+    """How a text is cut into words."""
+
+    def __post_init__(self) -> None:
+        choose(f"Profile {self.name!r}", "words", self.words, Words)
+        object.__setattr__(self, "rules", tuple(self.rules))
+        twice = sorted({reason for reason in self.reasons if self.reasons.count(reason) > 1})
+        if twice:
+            raise ParameterError(f"Profile {self.name!r} has more than one rule for {', '.join(map(repr, twice))}")
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Reason of each rule, in order."""
+        return tuple(rule.reason for rule in self.rules)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Metrics that the rules use, each once, in order of first use."""
+        return tuple(dict.fromkeys(rule.metric for rule in self.rules))
+
+    def replace(self, **thresholds: float | None) -> Profile:
+        """Return the profile with other thresholds.
+
+        Parameters
+        ----------
+        **thresholds : float or None
+            New threshold by the reason of a rule, or by its metric where one rule alone uses that metric. None takes
+            the rule out.
+
+        Returns
+        -------
+        Profile
+            With ``+modified`` at the end of its version.
+
+        Raises
+        ------
+        ParameterError
+            If a name is neither, or is the metric of several rules. The message lists the names there are.
+
+        Examples
+        --------
+        >>> from curator_df.profiles import DATATROVE_GOPHER_QUALITY
+        >>> DATATROVE_GOPHER_QUALITY.replace(gopher_short_doc=20, hash_ratio=None).version
+        '0.10.0+modified'
+        """
+        by_reason = {self._reason_of(name): threshold for name, threshold in thresholds.items()}
+        rules = []
+        for rule in self.rules:
+            threshold = by_reason.get(rule.reason, rule.threshold)
+            if threshold is not None:
+                rules.append(rule if rule.reason not in by_reason else replace(rule, threshold=threshold, source=""))
+        version = self.version if self.version.endswith("+modified") else self.version + "+modified"
+        return replace(self, rules=tuple(rules), version=version)
+
+    def __add__(self, other: Profile | Rule) -> Profile:
+        """Return a profile that tries these rules and then those of ``other``."""
+        if isinstance(other, Rule):
+            return replace(self, rules=(*self.rules, other), version=self.version + "+modified")
+        if not isinstance(other, Profile):
+            return NotImplemented
+        if other.words != self.words:
+            raise ParameterError(
+                f"profiles {self.name!r} (words={self.words!r}) and {other.name!r} (words={other.words!r}) cut words "
+                f"differently; apply them one after the other, or make both one of: {', '.join(get_args(Words))}"
+            )
+        return Profile(
+            name=f"{self.name} + {other.name}",
+            version=f"{self.version} + {other.version}",
+            source=f"{self.source}; {other.source}",
+            rules=self.rules + other.rules,
+            words=self.words,
+        )
+
+    def _reason_of(self, name: str) -> str:
+        reasons = [rule.reason for rule in self.rules if name in (rule.reason, rule.metric)]
+        if name in self.reasons:
+            return name
+        if len(reasons) == 1:
+            return reasons[0]
+        if reasons:
+            raise ParameterError(
+                f"profile {self.name!r} has several rules on {name!r}; name one of: {', '.join(reasons)}"
+            )
+        raise ParameterError(
+            f"profile {self.name!r} has no rule {name!r}; it has: "
+            + ", ".join(f"{rule.reason} ({rule})" for rule in self.rules)
+        )

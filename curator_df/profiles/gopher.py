@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quality rules of Gopher (Rae et al. 2021), as systems apply them. Each system differs, so each has its own profile.
+
+`DATATROVE_GOPHER_QUALITY` has the tests, thresholds, order and reasons of datatrove 0.10.0, on white-space separated
+words. datatrove itself uses spaCy tokens, where punctuation marks are tokens too: verdicts differ, most of all for
+``gopher_below_alpha_threshold``, which is stricter there, and for texts near the limits of length.
+"""
+
+from __future__ import annotations
+
+from curator_df.ops.rules import Keep, Profile, Rule
+
+_PAPER = "https://arxiv.org/abs/2112.11446, appendix A.1.1"
+_CODE = "datatrove 0.10.0, pipeline/filters/gopher_quality_filter.py, GopherQualityFilter"
+
+
+def _rule(metric: str, keep: Keep, threshold: float, reason: str, argument: str) -> Rule:
+    return Rule(metric, keep, threshold, reason, f"{_CODE}: {argument}={threshold:g}")
+
+
+# Thresholds: the defaults of GopherQualityFilter.__init__. A text at the threshold is kept, as there.
+DATATROVE_GOPHER_QUALITY = Profile(
+    name="datatrove_gopher_quality",
+    version="0.10.0",
+    source=f"{_CODE}; {_PAPER}",
+    rules=(
+        # Paper: "between 50 and 100,000 words".
+        _rule("non_symbol_word_count", ">=", 50, "gopher_short_doc", "min_doc_words"),
+        _rule("non_symbol_word_count", "<=", 100_000, "gopher_long_doc", "max_doc_words"),
+        # Paper: "mean word length ... 3 to 10 characters".
+        _rule("non_symbol_word_mean_length", ">=", 3, "gopher_below_avg_threshold", "min_avg_word_length"),
+        _rule("non_symbol_word_mean_length", "<=", 10, "gopher_above_avg_threshold", "max_avg_word_length"),
+        # Paper: "symbol-to-word ratio greater than 0.1 for either the hash symbol or the ellipsis".
+        _rule("hash_ratio", "<=", 0.1, "gopher_too_many_hashes", "max_symbol_word_ratio"),
+        _rule("ellipsis_ratio", "<=", 0.1, "gopher_too_many_ellipsis", "max_symbol_word_ratio"),
+        # Paper: "more than 90% of lines starting with a bullet point, or more than 30% ending with an ellipsis".
+        _rule("bullet_line_ratio", "<=", 0.9, "gopher_too_many_bullets", "max_bullet_lines_ratio"),
+        _rule("ellipsis_line_ratio", "<=", 0.3, "gopher_too_many_end_ellipsis", "max_ellipsis_lines_ratio"),
+        # Paper: "80% of words in a document contain at least one alphabetic character".
+        _rule("alpha_word_ratio", ">=", 0.8, "gopher_below_alpha_threshold", "max_non_alpha_words_ratio"),
+        # Paper: "at least two of the following English words".
+        _rule("stop_word_count", ">=", 2, "gopher_enough_stop_words", "min_stop_words"),
+    ),
+)

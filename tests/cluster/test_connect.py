@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import pytest
+from distributed import Client, LocalCluster
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.cluster.connect import verify_workers
+
+MB = 1_000_000
+
+
+def worker(host, limit_mb, threads=1):
+    return {"host": host, "memory_limit": limit_mb * MB, "nthreads": threads}
+
+
+def test_the_worker_that_breaks_the_budget_is_named():
+    workers = {"tcp://a:1": worker("a", 800), "tcp://a:2": worker("a", 2000), "tcp://b:1": worker("b", 800)}
+    with pytest.raises(errors.BudgetError, match=r"tcp://a:2 with 2\.00 GB"):
+        verify_workers(workers, 2500 * MB)
+    assert verify_workers(workers, 4000 * MB).workers == 3
+
+
+def test_workers_without_a_limit_or_with_too_small_a_one_are_named():
+    with pytest.raises(errors.BudgetError, match="tcp://a:1 has no memory limit"):
+        verify_workers({"tcp://a:1": worker("a", 0)}, None)
+    with pytest.raises(errors.BudgetError, match="tcp://a:1 may hold 100 MB"):
+        verify_workers({"tcp://a:1": worker("a", 100)}, None)
+    with pytest.raises(errors.NoClusterError, match="no workers"):
+        verify_workers({}, None)
+
+
+def test_a_running_cluster_is_used_by_address(tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": n, "text": f"t{n}"}) + "\n" for n in range(100)))
+    settings = {
+        "n_workers": 1,
+        "threads_per_worker": 1,
+        "memory_limit": "900MB",
+        "host": "127.0.0.1",
+        "dashboard_address": None,
+    }
+    with LocalCluster(**settings) as running, Client(running):
+        with cdf.connect(running.scheduler_address, memory="1.3GB") as connection:
+            assert "1 workers x 1 threads" in repr(connection)
+            receipt = cdf.write_parquet(cdf.read_jsonl(str(tmp_path / "a.jsonl")), tmp_path / "out")
+        assert receipt.rows_written == 100
+        with pytest.raises(errors.BudgetError, match=r"more than the 1\.00 GB allowed"):
+            cdf.connect(running.scheduler_address, memory="1GB")

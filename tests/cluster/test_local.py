@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.core.session import current_session
+
+
+def hold(size_bytes):
+    return len(np.ones(size_bytes, dtype="u1"))
+
+
+def data_limit():
+    return resource.getrlimit(resource.RLIMIT_DATA)[0]
+
+
+def test_workers_cannot_allocate_beyond_their_share():
+    with cdf.start_cluster(memory="2GB", cpus=2) as cluster:
+        work_bytes = cluster.layout.work_bytes
+        assert cluster.client.submit(hold, work_bytes // 2).result() == work_bytes // 2
+        with pytest.raises(MemoryError):
+            cluster.client.submit(hold, work_bytes * 2).result()
+        assert cluster.client.submit(os.getpid).result() != os.getpid()
+
+
+def test_a_restarted_worker_has_a_limit_again():
+    with cdf.start_cluster(memory="2GB", cpus=1) as cluster:
+        cluster.client.restart(timeout=60)
+        (limit,) = cluster.client.run(data_limit).values()
+        assert 0 < limit < 3_000_000_000
+
+
+def test_the_process_gets_its_own_limit_back():
+    before = data_limit()
+    with cdf.start_cluster(memory="2GB", cpus=1):
+        assert data_limit() == before
+    assert data_limit() == before
+
+
+def test_a_cluster_shows_itself_and_listens_on_loopback_only():
+    with cdf.start_cluster(memory="2GB", cpus=2) as cluster:
+        assert "2.00 GB for all processes together" in repr(cluster)
+        assert "<a href='http://127.0.0.1:" in cluster._repr_html_()
+        addresses = [cluster.client.scheduler.address, *cluster.client.scheduler_info(n_workers=-1)["workers"]]
+        assert all(address.startswith("tcp://127.0.0.1:") for address in addresses)
+        assert current_session().client is cluster.client
+    with pytest.raises(errors.NoClusterError, match="start_cluster"):
+        current_session()
+
+
+def test_a_spill_limit_beyond_the_disk_is_refused(tmp_path):
+    with pytest.raises(errors.BudgetError, match="spill_limit"):
+        cdf.start_cluster(memory="2GB", spill_limit="900TB", spill_directory=tmp_path)
+    with pytest.raises(errors.ParameterError, match="spill_directory"):
+        cdf.start_cluster(memory="2GB", spill_directory=tmp_path / "nowhere")
+
+
+def test_a_process_that_holds_much_already_is_refused():
+    held = np.ones(900_000_000, dtype="u1")
+    with pytest.raises(errors.BudgetError, match="this process holds"):
+        cdf.start_cluster(memory="1GB", cpus=2)
+    assert len(held)
+
+
+def test_a_script_without_a_main_guard_is_told_so_at_once(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import curator_df as cdf\nwith cdf.start_cluster(memory='1GB') as cluster:\n    print(cluster)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode != 0
+    assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1]

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the whole suite."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest import mock
+
+import dask
+import pytest
+from distributed import Client
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(params=["pandas", pytest.param("cudf", marks=pytest.mark.gpu)])
+def backend(request: pytest.FixtureRequest) -> str:
+    """Each backend; cuDF is skipped where it cannot run: ``df.to_backend(backend)`` makes the blocks."""
+    if request.param == "cudf" and (reason := _why_no_gpu()):
+        pytest.skip(reason)
+    return str(request.param)
+
+
+@pytest.fixture(params=[1, 3])
+def npartitions(request: pytest.FixtureRequest) -> int:
+    """One partition, and more than one."""
+    return int(request.param)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The text samples that lie beside the checkout where the project is developed, and are no part of it."""
+    folder = CHECKOUT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("needs the text samples of the developers (../shared/data), which are not distributed")
+    return folder
+
+
+@pytest.fixture
+def raise_if_dask_computes() -> Callable[[], AbstractContextManager[None]]:
+    """``with raise_if_dask_computes(): ...`` fails if anything in it is computed, here or on a cluster."""
+    return _no_computing
+
+
+@contextmanager
+def _no_computing() -> Iterator[None]:
+    submit, submit_many = (mock.patch.object(Client, name, _refuse_to_compute) for name in ("submit", "map"))
+    # A scheduler that is set wins over a running client.
+    with dask.config.set(scheduler=_refuse_to_compute), submit, submit_many:
+        yield
+
+
+def _refuse_to_compute(*_: Any, **__: Any) -> NoReturn:
+    raise AssertionError("something was computed where only building was allowed")
+
+
+def _why_no_gpu() -> str:
+    for module in ("cudf", "pynvml"):
+        if importlib.util.find_spec(module) is None:
+            return f"needs an NVIDIA GPU and the gpu extra ({module} is not installed)"
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as exc:
+        return f"needs an NVIDIA GPU ({exc})"
+    return "" if pynvml.nvmlDeviceGetCount() else "needs an NVIDIA GPU (the driver lists none)"

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure the peak of every operator's kernels, each in a fork of one process that is warm: ``-m tests.contracts.memory_server``.
+
+Imports, compiled kernels and one call on a small block come before the fork, and another small call after it, because a
+fork finds no page of a library mapped. Then the high-water mark is reset, and read while the result is still held.
+Prints one JSON object a line, a `Measured`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+
+from curator_df.cluster.preload import prepare_process
+from curator_df.core import barrier
+from curator_df.core.blocks import BlockKernel, Outcome
+from curator_df.core.limits import release_free_memory, reset_peak, status_bytes
+from curator_df.io.frames import to_block
+from tests.contracts.operator_cases import CASES, Case, kernels_of, table
+
+BLOCK_BYTES = 16_000_000
+SMALL_BLOCK_BYTES = 100_000
+PROSE = "It was the best of times, and it was the worst of times; that we have to be with all of it.\n"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One kind of block."""
+
+    text: str
+    """Of every row, or, repeated, of the only one."""
+    one_row: bool = False
+    """True: a single document as large as the block."""
+    block_bytes: int = BLOCK_BYTES
+    """About the bytes of the block."""
+
+
+SHAPES = {
+    "prose": Shape(PROSE * 20),
+    "prose with CRLF": Shape(PROSE.replace("\n", "\r\n") * 20),
+    "one-letter words": Shape("a b c d e f g h i\n" * 100),
+    "CJK": Shape("我们认为这些真理是不言而喻的。\n" * 40),
+    "mojibake": Shape(PROSE * 19 + "cafÃ© noir\n"),
+    "one huge row": Shape(PROSE, one_row=True),
+    "one huge line of mojibake": Shape("cafÃ© ", one_row=True, block_bytes=4_000_000),
+    "rows of 100 bytes": Shape(PROSE + "short.\n"),
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The peak of one kernel."""
+
+    case: str
+    """Of `CASES`."""
+    shape: str
+    """Of `SHAPES`."""
+    kernel: str
+    """Its name."""
+    peak_factor: float
+    fixed_bytes: int
+    """What it states."""
+    block_bytes: int
+    """Its Arrow table, without the index: what the readers and the plan call the bytes of a block."""
+    extra_bytes: int
+    """Peak of the process over what it held with the block."""
+
+
+def make_table(shape: Shape, wanted_bytes: int) -> pa.Table:
+    """Make a table of one Arrow chunk, whose first row has no text."""
+    row = shape.text.encode()
+    if shape.one_row:
+        row = row * (wanted_bytes // len(row))
+    rows = max(wanted_bytes // len(row), 1)
+    offsets = np.concatenate([[0], np.arange(rows + 1, dtype=np.int64) * len(row)])
+    valid = pa.py_buffer(np.packbits(np.arange(rows + 1) > 0, bitorder="little"))
+    texts = pa.LargeStringArray.from_buffers(rows + 1, pa.py_buffer(offsets), pa.py_buffer(row * rows), valid)
+    return pa.table({"id": pa.array(np.arange(rows + 1)), "text": texts})
+
+
+def make_block(made: pa.Table) -> Any:
+    """Make a block of a table as the readers do."""
+    return to_block(made, np.arange(len(made)) * 1_000)
+
+
+def costly_kernels(case: Case) -> list[BlockKernel]:
+    """Return the kernels of a case, with the arguments that cost the most."""
+    return kernels_of(case(table(), **case.costly))
+
+
+def run_kernel(kernel: BlockKernel, block: Any) -> Outcome:
+    """Run a kernel; of a drop the last pass, in which the first row goes."""
+    if kernel.barrier is None:
+        return kernel.run(block)
+    drops = barrier.DropRows(kernel.barrier, mock.Mock(), (), np.zeros(1, np.int64), np.zeros(1, np.uint64))
+    with mock.patch.object(barrier, "DropReader") as reader:
+        reader.return_value.drops = lambda addresses: addresses == 0
+        return drops.of_range(0).run(block)
+
+
+def measure(case: Case, name: str) -> Iterator[Measured]:
+    """Measure each kernel of a case, the second on what the first one left."""
+    shape, kernels = SHAPES[name], costly_kernels(case)
+    for kernel in kernels:
+        run_kernel(kernel, make_block(make_table(shape, SMALL_BLOCK_BYTES)))
+    made = make_table(shape, shape.block_bytes)
+    block, block_bytes = make_block(made), made.nbytes
+    for kernel in kernels:
+        release_free_memory()
+        reset_peak()
+        before = status_bytes("VmRSS")
+        outcome = run_kernel(kernel, block)
+        extra_bytes = status_bytes("VmHWM") - before
+        yield Measured(str(case), name, kernel.name, kernel.peak_factor, kernel.fixed_bytes, block_bytes, extra_bytes)
+        block = outcome.block
+
+
+def in_a_fork(action: Callable[[], None]) -> None:
+    """Run an action in a fork of this process."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            action()
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(pid, 0)
+    if status:
+        raise ChildProcessError(f"a measurement ended with status {os.waitstatus_to_exitcode(status)}")
+
+
+def main() -> None:
+    """Measure every case on every shape."""
+    prepare_process()
+    for case in CASES:
+        for kernel in costly_kernels(case):
+            run_kernel(kernel, make_block(make_table(SHAPES["mojibake"], SMALL_BLOCK_BYTES)))
+    for case in CASES:
+        for shape in SHAPES:
+            in_a_fork(lambda case=case, shape=shape: _print_all(measure(case, shape)))
+
+
+def _print_all(measured: Iterator[Measured]) -> None:
+    for one in measured:
+        os.write(1, json.dumps(asdict(one)).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

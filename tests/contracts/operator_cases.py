@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the contracts call every public operator, and on which rows. A new operator is one `Case` and one line of values.
+
+The operators are the names in ``curator_df.__all__`` that begin with a verb of `SAME_ROWS` or `SUBSET`; a test asserts
+that each has a case. What a verb promises is in the contracts themselves, which run over `CASES`.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import pandas as pd
+from dask.dataframe.dask_expr._expr import MapPartitions
+
+import curator_df as cdf
+from curator_df.core.blocks import BlockKernel
+from curator_df.core.program import Step
+from curator_df.ops.rules import Profile, Rule
+from curator_df.profiles import DATATROVE_GOPHER_QUALITY
+
+SAME_ROWS = ("add_", "normalize_", "redact_", "remove_")
+"""Verbs that neither drop rows nor change their order."""
+SUBSET = ("keep_", "sample_", "drop_")
+"""Verbs that drop rows and change nothing else."""
+
+OPERATORS = tuple(name for name in cdf.__all__ if name.startswith(SAME_ROWS + SUBSET))
+"""Every public operator: a function from a table to a table."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way of calling an operator on `ROWS`, and what must come of it."""
+
+    operator: str
+    """Name in ``curator_df.__all__``."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments. A verb of `SUBSET` must then keep some of `ROWS` and drop some."""
+    variant: str = ""
+    """Tells apart the cases of one operator."""
+    adds: tuple[str, ...] = ()
+    """Columns that come at the end of the table."""
+    rewrites: tuple[str, ...] = ()
+    """Columns whose values change, in at least one of `ROWS`."""
+    costly: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments that cost the most memory, over ``arguments``: a filter that keeps every row but the first."""
+    backends: tuple[str, ...] = ("pandas",)
+    """Kinds of blocks that it takes; it must refuse the other."""
+
+    def __call__(self, df: Any, **changed: Any) -> Any:
+        """Apply the operator to a table."""
+        return getattr(cdf, self.operator)(df, **{**self.arguments, **changed})
+
+    def __str__(self) -> str:
+        return f"{self.operator}, {self.variant}" if self.variant else self.operator
+
+
+TEXTS = (
+    "to be or not to be",
+    None,
+    "",
+    " \n\t ",
+    "short",
+    "# a # #",
+    "cafÃ© noir\r\n",
+    "e\u0301te\u0301 &amp; hiver",
+    "漢字 です",
+    "שלום עולם טוב",
+    "🙂 👩\u200d👩\u200d👧",
+    "a\0b \x1b[31mred\x1b[0m",
+    "word " * 5_000,
+    "to be or not to be",
+)
+SCORES = (5, None, 1, 4, 2, 5, 3, 3, 0, 9, None, 7, 8, 5)
+ROWS = pd.DataFrame(
+    {
+        "id": pd.array(range(len(TEXTS)), "Int64"),
+        "text": pd.array(TEXTS, "string[pyarrow]"),
+        "title": pd.array(["a title"] * len(TEXTS), "string[pyarrow]"),
+        "score": pd.array(SCORES, "Float64"),
+    },
+    index=pd.Index(range(7, 7 + 90 * len(TEXTS), 90), name="address"),
+)
+"""What the operators are called on: the dtypes and the index are those of a table that was read."""
+
+OURS = Profile(
+    "ours",
+    "1",
+    "example",
+    (Rule("word_count", ">=", 2, "too_short"), Rule("hash_ratio", "<=", 0.5, "too_many_hashes")),
+)
+# Every metric is made and no text is dropped but a missing one.
+LOOSE = DATATROVE_GOPHER_QUALITY.replace(
+    gopher_short_doc=0,
+    gopher_long_doc=10**9,
+    gopher_below_avg_threshold=0,
+    gopher_above_avg_threshold=10**9,
+    gopher_below_alpha_threshold=0,
+    gopher_enough_stop_words=0,
+)
+
+
+def has_a_high_score(block: pd.DataFrame) -> pd.Series:
+    """A condition as users write it."""
+    return block["score"] > 3
+
+
+def is_not_the_first(block: pd.DataFrame) -> pd.Series:
+    """True for all rows but one."""
+    return block["id"] > 0
+
+
+CASES = (
+    Case("drop_exact_duplicates", costly={"keep": "longest", "normalize": "case_and_spaces"}),
+    Case(
+        "add_profile",
+        {"profile": OURS},
+        adds=("reason", "word_count", "hash_ratio"),
+        costly={"profile": LOOSE},
+    ),
+    Case("add_profile", {"profile": OURS, "add_metrics": False}, "no metrics", adds=("reason",)),
+    Case("keep_profile", {"profile": OURS}, costly={"profile": LOOSE}),
+    Case(
+        "keep_profile",
+        {"profile": OURS, "add_metrics": True},
+        "metrics",
+        adds=("word_count", "hash_ratio"),
+        costly={"profile": LOOSE},
+    ),
+    Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}),
+    Case("keep_where", {"predicate": has_a_high_score}, "function", costly={"predicate": is_not_the_first}),
+    Case("normalize_unicode", rewrites=("text",)),
+)
+
+BLOCKWISE = tuple(case for case in CASES if not case.operator.startswith("drop_"))
+"""Cases that any Dask scheduler can compute."""
+DROPS = tuple(case for case in CASES if case not in BLOCKWISE)
+"""Cases that wait for the keys of all rows, so that only a run can compute them."""
+
+OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
+    "add_profile": {"profile": OURS.replace(too_short=3), "text": "title", "reason": "why", "add_metrics": False},
+    "drop_exact_duplicates": {"text": "title", "normalize": "case_and_spaces", "keep": "last"},
+    "keep_profile": {"profile": OURS.replace(too_short=3), "text": "title", "add_metrics": True},
+    "keep_where": {"predicate": "score > 4", "reason": "low_score"},
+    "normalize_unicode": {
+        "text": "title",
+        "form": "NFKC",
+        "unescape_html": False,
+        "fix_encoding": False,
+        "fix_line_breaks": False,
+    },
+}
+"""For each parameter of each operator a value that the operator's first case does not have: another program."""
+
+
+def table(*cuts: int, rows: pd.DataFrame = ROWS) -> Any:
+    """Return the rows as a lazy table that is cut before these positions; a position named twice is an empty block."""
+    bounds = [0, *cuts, len(rows)]
+    with dask.config.set({"dataframe.convert-string": False}):
+        pieces = list(itertools.pairwise(bounds))
+        return dd.from_map(functools.partial(_piece, rows), pieces, meta=rows.iloc[:0])
+
+
+def _piece(rows: pd.DataFrame, bounds: Sequence[int]) -> pd.DataFrame:
+    return rows.iloc[slice(*bounds)]
+
+
+def computed(df: Any) -> Any:
+    """Compute a table in this thread."""
+    return df.compute(scheduler="synchronous")
+
+
+def kernels_of(df: Any) -> list[BlockKernel]:
+    """Return the kernels of a lazy table, in the order in which a block meets them."""
+    functions = [node.operand("func") for node in df.expr.walk() if isinstance(node, MapPartitions)]
+    return [function for function in reversed(functions) if isinstance(function, BlockKernel)]
+
+
+def fingerprints_of(df: Any) -> list[str]:
+    """Return the fingerprints of a lazy table's kernels, as a run compares them when it resumes."""
+    return [
+        Step(kernel.name, kernel, kernel.peak_factor, kernel.peak_is_measured).fingerprint for kernel in kernels_of(df)
+    ]

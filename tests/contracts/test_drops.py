@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every pending drop refuses to be computed block by block, and a run drops the same rows however the input is cut."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import curator_df as cdf
+from curator_df.errors import BarrierError
+from tests.contracts.operator_cases import DROPS, ROWS, computed, table
+
+CUTS = {
+    "1 file": (),
+    "3 files": (4, 9),
+    "a row a file": range(1, len(ROWS)),
+    "one file empty": (4, 4, 9),
+}
+
+each_drop = pytest.mark.parametrize("case", DROPS, ids=str)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    with cdf.start_cluster(memory="1.5GB", cpus=2) as running:
+        yield running
+
+
+def cut_into_files(folder: Path, cuts) -> str:
+    folder.mkdir()
+    for number, (start, stop) in enumerate(itertools.pairwise([0, *cuts, len(ROWS)])):
+        ROWS.iloc[start:stop].to_parquet(folder / f"{number:03d}.parquet", index=False)
+    return str(folder)
+
+
+def run(case, source: str, target: Path):
+    """Run an operator over files; return the ids that stayed, and the receipt."""
+    receipt = cdf.write_parquet(case(cdf.read_parquet(source)), target / "out", rejects=target / "rejects")
+    return ids_in(target / "out"), receipt
+
+
+def ids_in(folder: Path) -> list[int]:
+    return [number for name in sorted(folder.glob("*.parquet")) for number in pq.read_table(name)["id"].to_pylist()]
+
+
+@each_drop
+def test_computing_it_block_by_block_is_refused(case):
+    with pytest.raises(BarrierError, match="write_parquet"):
+        computed(case(table()))
+
+
+@each_drop
+def test_a_subset_comes_out_in_order_and_unchanged(case, tmp_path):
+    ids, _ = run(case, cut_into_files(tmp_path / "in", (4, 9)), tmp_path)
+    assert 0 < len(ids) < len(ROWS)
+    written = computed(cdf.read_parquet(str(tmp_path / "out"))).reset_index(drop=True)
+    pd.testing.assert_frame_equal(written, ROWS[ROWS["id"].isin(ids)].reset_index(drop=True))
+
+
+@each_drop
+def test_rows_do_not_depend_on_files(case, tmp_path):
+    kept = {}
+    for name, cuts in CUTS.items():
+        (tmp_path / name).mkdir()
+        kept[name], _ = run(case, cut_into_files(tmp_path / name / "in", cuts), tmp_path / name)
+    assert kept == dict.fromkeys(CUTS, kept["1 file"])
+
+
+@each_drop
+def test_every_removed_row_has_a_reason_and_is_in_the_rejects(case, tmp_path):
+    ids, receipt = run(case, cut_into_files(tmp_path / "in", (4, 9)), tmp_path)
+    removed = sorted(set(range(len(ROWS))) - set(ids))
+    assert receipt.reasons()["rows"].sum() == receipt.rows_dropped == len(removed)
+    rejects = pd.concat(pd.read_parquet(name) for name in (tmp_path / "rejects").glob("*.parquet"))
+    assert sorted(rejects["id"]) == removed
+    assert rejects["reject_reason"].notna().all()
+    assert set(rejects["reject_step"]) == {case.operator}

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run compares when it resumes: an operator's fingerprint is the same in every process and says every parameter."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.operator_cases import CASES, OTHER_VALUES, fingerprints_of, kernels_of, table
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PRINT_ALL = """
+import json
+from tests.contracts.operator_cases import CASES, fingerprints_of, table
+print(json.dumps({str(case): fingerprints_of(case(table())) for case in CASES}))
+"""
+
+each_case = pytest.mark.parametrize("case", CASES, ids=str)
+each_parameter = pytest.mark.parametrize(
+    ("operator", "parameter"), [(name, parameter) for name, values in OTHER_VALUES.items() for parameter in values]
+)
+
+
+def test_fingerprints_are_equal_in_every_process():
+    command = [sys.executable, "-c", PRINT_ALL]
+    environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2")]
+    processes = [subprocess.Popen(command, cwd=CHECKOUT, env=each, stdout=subprocess.PIPE) for each in environments]
+    printed = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
+    here = {str(case): fingerprints_of(case(table())) for case in CASES}
+    assert printed == [here, here]
+
+
+def test_no_two_cases_are_the_same_program():
+    fingerprints = [tuple(fingerprints_of(case(table()))) for case in CASES]
+    assert len(set(fingerprints)) == len(CASES)
+
+
+@each_parameter
+def test_every_parameter_is_part_of_the_fingerprint(operator, parameter):
+    case = next(case for case in CASES if case.operator == operator)
+    changed = case(table(), **{parameter: OTHER_VALUES[operator][parameter]})
+    assert fingerprints_of(changed) != fingerprints_of(case(table()))
+
+
+@each_case
+def test_kernels_reach_a_worker_as_they_are(case):
+    for kernel in kernels_of(case(table())):
+        assert pickle.loads(pickle.dumps(kernel)) == kernel

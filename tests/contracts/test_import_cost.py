@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`import curator_df` loads nothing heavy; how long it takes is measured in ``benchmarks/import_time.py``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+HEAVY = {
+    "IPython", "cudf", "cuml", "cupy", "dask_cuda", "dask_cudf", "dask_jobqueue", "ftfy", "matplotlib", "numba",
+    "prometheus_client", "pylibcudf", "rmm", "sklearn", "torch", "transformers",
+}  # fmt: skip
+
+
+def packages_after(statement: str) -> set[str]:
+    """Return the top-level packages that a fresh process holds after a statement."""
+    script = f"{statement}; import json, sys; print(json.dumps([name.partition('.')[0] for name in sys.modules]))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    return set(json.loads(run.stdout.splitlines()[-1]))
+
+
+def test_import_loads_nothing_heavy() -> None:
+    loaded = packages_after("import curator_df")
+    assert "curator_df" in loaded
+    # What Dask itself loads where it is installed is not ours to answer for.
+    assert not (HEAVY & loaded) - packages_after("import dask.dataframe, distributed")

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every operator stays within the ``peak_factor`` that it states, on any shape of text."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.memory_server import SHAPES, Measured
+from tests.contracts.operator_cases import CASES
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+ALLOWANCE_BYTES = 1_000_000
+"""What a call may hold whatever the block: the counts of a span of rows (0.7 MB), and pages that the system adds to a
+process in batches (from 4 to 64 MB of text, all that was measured beyond a multiple of the block was under 0.4 MB)."""
+
+
+@pytest.fixture(scope="module")
+def measurements():
+    """Every case on every shape, measured by one server."""
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.contracts.memory_server"],
+        cwd=CHECKOUT,
+        env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=280,
+    )
+    return [Measured(**json.loads(line)) for line in run.stdout.splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_peak_is_at_most_the_stated_factor(case, shape, measurements):
+    found = [one for one in measurements if (one.case, one.shape) == (str(case), shape)]
+    assert found
+    for one in found:
+        measured_factor = (one.extra_bytes - one.fixed_bytes - ALLOWANCE_BYTES) / one.block_bytes
+        assert measured_factor <= one.peak_factor, (
+            f"{one.kernel} took {one.extra_bytes:,} bytes over a block of {one.block_bytes:,}"
+        )
+
+
+@pytest.mark.slow
+def test_the_server_measures_what_a_filter_copies(measurements):
+    copied = next(one for one in measurements if (one.case, one.shape) == ("keep_where", "one huge row"))
+    assert copied.extra_bytes > 0.9 * copied.block_bytes

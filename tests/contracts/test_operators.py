@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every public operator does to rows, columns and index what its verb says, lazily, and however the table is cut.
+
+What a pending drop does is in ``test_drops.py``: it takes a run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df.core.rejects import reject_rows
+from curator_df.errors import UnsupportedBackendError
+from tests.contracts.operator_cases import (
+    BLOCKWISE,
+    CASES,
+    OPERATORS,
+    OTHER_VALUES,
+    ROWS,
+    SAME_ROWS,
+    SUBSET,
+    computed,
+    kernels_of,
+    table,
+)
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+CUTS = {
+    "3 partitions": (4, 9),
+    "a row a partition": range(1, len(ROWS)),
+    "one empty": (4, 4, 9),
+    "first and last empty": (0, len(ROWS)),
+}
+BUILD_ALL = """
+import sys
+from tests.contracts.operator_cases import CASES, table
+for case in CASES:
+    built = case(table(4, 9))
+    built.columns, built.dtypes, built.npartitions
+print(sorted({"numba", "ftfy", "cudf", "torch", "transformers"} & set(sys.modules)))
+"""
+
+each_case = pytest.mark.parametrize("case", CASES, ids=str)
+each_blockwise = pytest.mark.parametrize("case", BLOCKWISE, ids=str)
+each_same_rows = pytest.mark.parametrize("case", [c for c in BLOCKWISE if c.operator.startswith(SAME_ROWS)], ids=str)
+each_subset = pytest.mark.parametrize("case", [c for c in BLOCKWISE if c.operator.startswith(SUBSET)], ids=str)
+
+
+def outcomes_of(case):
+    """Run the kernels of an operator on all rows in one block; yield each with its block and its outcome."""
+    block = ROWS
+    for kernel in kernels_of(case(table())):
+        outcome = kernel.run(block)
+        yield kernel, block, outcome
+        block = outcome.block
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_operator_has_a_case(operator):
+    covered = {case.operator for case in CASES}
+    assert operator in covered, f"add a Case for {operator} to CASES in tests/contracts/operator_cases.py"
+
+
+def test_every_case_is_of_a_public_operator_and_has_a_name_of_its_own():
+    assert {case.operator for case in CASES} <= set(OPERATORS)
+    assert len({str(case) for case in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_parameter_has_another_value(operator):
+    _, *parameters = inspect.signature(getattr(cdf, operator)).parameters
+    assert set(OTHER_VALUES.get(operator, ())) == set(parameters), f"complete OTHER_VALUES[{operator!r}]"
+
+
+@each_case
+def test_is_made_of_kernels_with_a_measured_price(case):
+    kernels = kernels_of(case(table()))
+    assert kernels
+    assert {kernel.name for kernel in kernels} == {case.operator}
+    assert all(kernel.peak_is_measured for kernel in kernels)
+
+
+@each_case
+def test_building_computes_nothing(case, raise_if_dask_computes):
+    docs = table(4, 9)
+    with raise_if_dask_computes():
+        built = case(docs)
+        assert list(built.columns) == list(built.dtypes.index)
+        assert built.npartitions == 3
+
+
+def test_building_imports_no_compiler_and_no_gpu_library():
+    run = subprocess.run(
+        [sys.executable, "-c", BUILD_ALL], cwd=CHECKOUT, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert run.stdout.strip() == "[]"
+
+
+@each_blockwise
+def test_columns_and_dtypes_are_those_promised_when_it_was_built(case):
+    built = case(table())
+    result = computed(built)
+    assert list(result.columns) == [*ROWS.columns, *case.adds]
+    assert result.dtypes.equals(built.dtypes)
+    assert result.dtypes[: len(ROWS.columns)].equals(ROWS.dtypes)
+    assert result.index.name == ROWS.index.name
+
+
+@each_same_rows
+def test_same_rows_come_out_and_only_the_named_columns_change(case):
+    result = computed(case(table()))
+    kept = [name for name in ROWS.columns if name not in case.rewrites]
+    pd.testing.assert_frame_equal(result[kept], ROWS[kept])
+    for name in case.rewrites:
+        assert not result[name].equals(ROWS[name])
+        assert result[name].isna().equals(ROWS[name].isna())
+
+
+@each_subset
+def test_a_subset_comes_out_in_order_and_unchanged(case):
+    result = computed(case(table()))
+    assert 0 < len(result) < len(ROWS)
+    pd.testing.assert_frame_equal(result[list(ROWS.columns)], ROWS[ROWS.index.isin(result.index)])
+
+
+@each_blockwise
+def test_input_is_not_modified(case):
+    blocks = [ROWS.copy(deep=True), ROWS.iloc[3:9], ROWS.iloc[:0]]
+    before = [block.copy(deep=True) for block in blocks]
+    for block in blocks:
+        for kernel in kernels_of(case(table())):
+            block = kernel(block)  # noqa: PLW2901
+    for block, as_it_was in zip(blocks, before, strict=True):
+        pd.testing.assert_frame_equal(block, as_it_was)
+
+
+@pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
+@each_blockwise
+def test_rows_do_not_depend_on_partitions(case, cuts):
+    pd.testing.assert_frame_equal(computed(case(table(*cuts))), computed(case(table())))
+
+
+@each_blockwise
+def test_a_table_without_rows_keeps_its_columns_and_dtypes(case):
+    result = computed(case(table(rows=ROWS.iloc[:0])))
+    pd.testing.assert_frame_equal(result, computed(case(table())).iloc[:0], check_index_type=False)
+
+
+@each_blockwise
+def test_backends_agree_or_are_refused_when_the_operator_is_called(case, backend):
+    docs = table(4, 9).to_backend(backend)
+    if backend not in case.backends:
+        with pytest.raises(UnsupportedBackendError, match=case.operator):
+            case(docs)
+        return
+    result = computed(case(docs))
+    result = result if backend == "pandas" else result.to_pandas(nullable=True)
+    pd.testing.assert_frame_equal(result, computed(case(table())), check_dtype=backend == "pandas")
+
+
+@each_blockwise
+def test_every_removed_row_is_counted_under_a_reason(case):
+    for _, block, outcome in outcomes_of(case):
+        assert sum(outcome.dropped.values()) == len(block) - len(outcome.block)
+        assert all(reason and rows > 0 for reason, rows in outcome.dropped.items())
+
+
+@each_subset
+def test_rejects_are_the_removed_rows_each_with_its_reason(case):
+    for kernel, block, outcome in outcomes_of(case):
+        rejects = reject_rows(kernel.name, block, outcome, ["a.jsonl"], ROWS.iloc[:0])
+        removed = ROWS.loc[block.index.difference(outcome.block.index)]
+        pd.testing.assert_frame_equal(rejects[list(ROWS.columns)], removed)
+        assert rejects["reject_reason"].value_counts().to_dict() == dict(outcome.dropped)
+        assert set(rejects["reject_step"]) == {case.operator}
+        assert rejects["reject_offset"].tolist() == removed.index.tolist()

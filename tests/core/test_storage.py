@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+import errno
+import hashlib
+
+import pytest
+
+from curator_df.core.storage import Folder, disk_errors
+from curator_df.errors import DiskFullError
+
+
+@pytest.fixture(params=["local", "memory"])
+def folder(request, tmp_path):
+    if request.param == "local":
+        return Folder(str(tmp_path / "out"))
+    return Folder(f"memory://{tmp_path.name}/out")
+
+
+def test_a_file_appears_whole_with_its_checksum(folder):
+    with folder.create("a=1/part.bin") as file:
+        file.write(b"hello ")
+        file.write(b"world")
+        record = file.commit(rows=2)
+    assert folder.read("a=1/part.bin") == b"hello world"
+    assert (record.rows, record.size_bytes) == (2, 11)
+    assert record.checksum == hashlib.blake2b(b"hello world", digest_size=16).hexdigest()
+    assert "a=1/part.bin" in folder.names()
+
+
+def test_without_commit_nothing_stays(folder):
+    with folder.create("part.bin") as file:
+        file.write(b"x" * 3_000_000)
+    assert folder.names() == []
+
+
+def test_a_sealed_file_is_not_visible_before_commit(tmp_path):
+    folder = Folder(str(tmp_path))
+    with folder.create("part.bin") as file:
+        file.write(b"x")
+        file.seal()
+        assert not folder.exists("part.bin")
+        file.commit()
+    assert folder.exists("part.bin")
+
+
+def test_a_full_disk_is_named_with_the_way_out(tmp_path):
+    with pytest.raises(DiskFullError, match="on_existing='resume'"), disk_errors(Folder(str(tmp_path))):
+        raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from curator_df.errors import BadRowError, SchemaError
+from curator_df.io.jsonl import read_jsonl
+
+BAD = {
+    "malformed": b'{"text": "a',
+    "unbalanced": b'{"text": "a"}}',
+    "null": b"null",
+    "array": b'[{"text": "a"}]',
+    "scalar": b"5",
+    "two objects": b'{"text": "a"} {"text": "b"}',
+    "null between": b'{"text": "a"}null{"text": "b"}',
+    "not utf-8": b'{"text": "\xff"}',
+    "lone surrogate": b'{"text": "\\ud800"}',
+    "raw nul": b'{"text": "a\x00"}',
+    "raw tab": b'{"text": "a\tb"}',
+    "vertical tab around": b'\x0b{"text": "a"}',
+    "duplicate": b'{"text": "a", "text": "b"}',
+    "number": b'{"text": 5}',
+    "list": b'{"text": ["a"]}',
+    "object": b'{"text": {"a": 1}}',
+    "large int": b'{"id": 99999999999999999999}',
+    "float in int": b'{"id": 1.5}',
+    "text in int": b'{"id": "1"}',
+}
+GOOD = b'{"id": 1, "text": "good"}'
+
+
+def write(folder, **files):
+    """Write each file, named ``name_jsonl`` -> ``name.jsonl``."""
+    for name, data in files.items():
+        (folder / name.replace("_", ".")).write_bytes(data.encode() if isinstance(data, str) else data)
+    return folder
+
+
+def source_of(df):
+    return df.expr.operand("func").source
+
+
+def all_blocks(source, piece_bytes=10**12, block_bytes=10**6, **kwargs):
+    return [
+        block for piece in map(source.cut(piece_bytes).__getitem__, range(len(source.cut(piece_bytes))))
+        for block in source.blocks(piece, block_bytes=block_bytes, **kwargs)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", list(BAD))
+def test_a_bad_row_is_an_error_that_names_file_line_and_byte(tmp_path, kind):
+    write(tmp_path, a_jsonl=b"\n".join([GOOD, b"", BAD[kind], GOOD]), b_jsonl=GOOD)
+    df = read_jsonl(tmp_path, dtype={"id": "int64", "text": "string"})
+    with pytest.raises(BadRowError, match=r"a\.jsonl', line 3 \(byte 27\): .*It begins b.*on_bad_rows='quarantine'"):
+        df.compute()
+
+
+@pytest.mark.parametrize("kind", list(BAD))
+@pytest.mark.parametrize("block_bytes", [1, 60, 10**6])
+def test_bad_rows_are_set_aside_and_good_ones_keep_their_order(tmp_path, kind, block_bytes):
+    lines = [GOOD.replace(b"good", b"%d" % number) for number in range(9)]
+    for place in (8, 4, 0):
+        lines.insert(place, BAD[kind])
+    write(tmp_path, a_jsonl=b"\n".join(lines))
+    df = read_jsonl(tmp_path, dtype={"id": "int64", "text": "string"}, on_bad_rows="quarantine")
+    aside = []
+    blocks = all_blocks(source_of(df), 100, block_bytes, on_bad_row=aside.append)
+    assert [text for block in blocks for text in block["text"]] == [str(number) for number in range(9)]
+    assert [row.line for row in aside] == [1, 6, 11]
+    assert {row.raw for row in aside} == {BAD[kind]}
+    assert all(row.reason for row in aside)
+    data = (tmp_path / "a.jsonl").read_bytes()
+    assert all(data[row.offset :].startswith(BAD[kind]) for row in aside)
+
+
+def test_without_the_runner_bad_rows_are_counted_in_a_warning(tmp_path):
+    write(tmp_path, a_jsonl=b"\n".join([GOOD, b"null", GOOD, b"5"]))
+    df = read_jsonl(tmp_path, on_bad_rows="quarantine")
+    with pytest.warns(UserWarning, match=r"2 bad rows were left out, the first in .*a\.jsonl', line 2 \(byte 26\)"):
+        assert len(df.compute()) == 2
+
+
+def later(tmp_path, data):
+    """Write a file whose last line comes after the head that types are taken from."""
+    filler = b'{"id": 1, "text": "good"}\n' * 3000
+    return write(tmp_path, a_jsonl=filler + data)
+
+
+def test_a_field_that_comes_later_is_an_error_with_both_ways_out(tmp_path):
+    later(tmp_path, b'{"id": 2, "new": null}')
+    message = r"line 3,001 \(byte 78,000\): the field 'new' is not among the columns.*dtype={'new': \.\.\.}.*columns="
+    with pytest.raises(SchemaError, match=message):
+        read_jsonl(tmp_path).compute()
+    assert len(read_jsonl(tmp_path, columns=["id"]).compute()) == 3001
+    assert read_jsonl(tmp_path, dtype={"new": "string"}).compute()["new"].isna().all()
+
+
+def test_a_field_inside_an_object_that_comes_later_is_an_error(tmp_path):
+    write(tmp_path, a_jsonl='{"o": {"k": 1}}\n' * 2500 + '{"o": {"k": 1, "z": [1]}}')
+    with pytest.raises(SchemaError, match=r"the field 'o\.z' is not among the columns"):
+        read_jsonl(tmp_path).compute()
+
+
+def test_a_type_that_changes_later_is_an_error_that_names_where_it_came_from(tmp_path):
+    later(tmp_path, b'{"id": "x2"}')
+    write(tmp_path, b_jsonl='{"id": 5}')
+    message = (
+        r"line 3,001.*column 'id'.*from number to string\. The type was taken from .*a\.jsonl'.*dtype={'id': \.\.\.}"
+    )
+    with pytest.raises(SchemaError, match=message):
+        read_jsonl(tmp_path).compute()

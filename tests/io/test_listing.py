@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import pickle
+import re
+
+import fsspec
+import pytest
+
+from curator_df.errors import InputError, ParameterError
+from curator_df.io.listing import list_files
+
+
+def write(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+
+
+def found(folder, *args, **kwargs):
+    return [os.path.relpath(path, folder) for path in list_files(*args, **kwargs).paths]
+
+
+def test_a_directory_is_walked_whole_sorted_and_without_hidden_names(tmp_path):
+    write(tmp_path, "b.jsonl", "a/z.jsonl", "a/a.txt", ".x.jsonl", "_tmp/c.jsonl", "_x.jsonl", "a-b/q.JSONL")
+    assert found(tmp_path, tmp_path, suffixes=(".jsonl",)) == ["a-b/q.JSONL", "a/z.jsonl", "b.jsonl"]
+
+
+def test_hidden_names_are_read_when_they_are_named(tmp_path):
+    write(tmp_path, "_x/a", ".y")
+    assert found(tmp_path, [tmp_path / "_x", tmp_path / ".y"]) == ["_x/a", ".y"]
+    assert found(tmp_path, f"{tmp_path}/_*/*") == ["_x/a"]
+    assert found(tmp_path, f"{tmp_path}/.*") == [".y"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*.jsonl", ["a1.jsonl", "a2.jsonl", "b1.jsonl"]),
+        ("a?.jsonl", ["a1.jsonl", "a2.jsonl"]),
+        ("[!a]1.jsonl", ["b1.jsonl"]),
+        ("**/*.jsonl", ["a1.jsonl", "a2.jsonl", "b1.jsonl", "d/e/f.jsonl"]),
+        ("d/**", ["d/e/f.jsonl"]),
+        ("d*", ["d/e/f.jsonl"]),
+        ("**/e/*", ["d/e/f.jsonl"]),
+    ],
+)
+def test_globs(tmp_path, pattern, expected):
+    write(tmp_path, "a1.jsonl", "a2.jsonl", "b1.jsonl", "d/e/f.jsonl")
+    assert found(tmp_path, f"{tmp_path}/{pattern}") == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["a[1].jsonl", "what?.jsonl", "st*r.jsonl", "with space", "two\nlines", "ü漢😀", "a%20b", "#x", "s3:"]
+)
+def test_a_name_that_exists_wins_over_the_glob_it_looks_like(tmp_path, name):
+    write(tmp_path, name, "a1.jsonl", "whatx.jsonl", "star.jsonl")
+    assert found(tmp_path, tmp_path / name) == [name]
+
+
+def test_a_directory_with_brackets_in_its_name_can_hold_a_glob(tmp_path):
+    write(tmp_path, "run [1]/a.jsonl", "run 1/b.jsonl")
+    assert found(tmp_path, f"{tmp_path}/run [1]/*.jsonl") == ["run [1]/a.jsonl"]
+
+
+def test_a_name_that_is_not_utf8_is_read(tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    with open(path, "w"):
+        pass
+    assert list_files(tmp_path).paths == (path,)
+
+
+def test_loops_of_symlinks_end(tmp_path):
+    write(tmp_path, "d/a.jsonl")
+    (tmp_path / "d" / "up").symlink_to(tmp_path)
+    (tmp_path / "d" / "self").symlink_to(tmp_path / "d")
+    (tmp_path / "broken").symlink_to(tmp_path / "nothing")
+    assert found(tmp_path, tmp_path) == ["d/a.jsonl"]
+    assert found(tmp_path, f"{tmp_path}/**/*.jsonl") == ["d/a.jsonl"]
+
+
+def test_symlinks_to_files_and_directories_are_followed(tmp_path):
+    write(tmp_path, "else/a", "else/b")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "dir").symlink_to(tmp_path / "else")
+    (tmp_path / "in" / "file").symlink_to(tmp_path / "else" / "b")
+    assert found(tmp_path, tmp_path / "in") == ["in/dir/a", "in/dir/b", "in/file"]
+
+
+def test_entries_keep_their_order_and_a_file_counts_once(tmp_path):
+    write(tmp_path, "a", "b", "c")
+    assert found(tmp_path, [tmp_path / "c", tmp_path, f"{tmp_path}/*"]) == ["c", "a", "b"]
+
+
+def test_sizes_and_stamps(tmp_path):
+    write(tmp_path, "abc")
+    os.utime(tmp_path / "abc", ns=(5, 7))
+    listing = list_files(tmp_path / "abc")
+    assert (listing.sizes.tolist(), listing.stamps.tolist(), listing.total_bytes) == ([3], [7], 3)
+
+
+def test_the_fingerprint_follows_size_and_time(tmp_path):
+    write(tmp_path, "a")
+    before = list_files(tmp_path).fingerprint
+    assert list_files(tmp_path).fingerprint == before
+    os.utime(tmp_path / "a", ns=(5, 7))
+    assert list_files(tmp_path).fingerprint != before
+
+
+@pytest.mark.parametrize("entry", ["nothing.jsonl", "no*.jsonl", "deep/er/x"])
+def test_what_matches_nothing_is_named_with_what_is_there(tmp_path, entry):
+    write(tmp_path, *"abcdefghij")
+    message = re.escape(
+        f"{tmp_path}/{entry}'; {str(tmp_path)!r} holds 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h' and 2 more"
+    )
+    with pytest.raises(InputError, match=message):
+        list_files([tmp_path / "a", tmp_path / entry])
+
+
+def test_a_directory_without_the_suffix_is_an_error(tmp_path):
+    write(tmp_path, "a.txt")
+    with pytest.raises(InputError, match=r"no file that ends in \.jsonl; it holds 'a\.txt'"):
+        list_files(tmp_path, suffixes=(".jsonl",))
+
+
+@pytest.mark.parametrize("paths", [[], "", [""], 5, [None]])
+def test_what_is_no_path_is_refused(paths):
+    with pytest.raises((ParameterError, TypeError)):
+        list_files(paths)
+
+
+def test_relative_paths_become_absolute(tmp_path, monkeypatch):
+    write(tmp_path, "a")
+    monkeypatch.chdir(tmp_path)
+    assert list_files("a").paths == (str(tmp_path / "a"),)
+    assert list_files("file://" + str(tmp_path / "a")).paths == (str(tmp_path / "a"),)
+
+
+@pytest.fixture
+def memory():
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    for name in ("/data/b.jsonl", "/data/sub/a.jsonl", "/data/_x/c.jsonl", "/data/[1].jsonl"):
+        system.pipe_file(name, name.encode())
+    yield system
+    system.store.clear()
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("memory://data", ["/data/[1].jsonl", "/data/b.jsonl", "/data/sub/a.jsonl"]),
+        ("memory://data/**/*.jsonl", ["/data/[1].jsonl", "/data/b.jsonl", "/data/sub/a.jsonl"]),
+        ("memory://data/*.jsonl", ["/data/[1].jsonl", "/data/b.jsonl"]),
+        ("memory://data/[1].jsonl", ["/data/[1].jsonl"]),
+        ("memory://data/_x/c.jsonl", ["/data/_x/c.jsonl"]),
+    ],
+)
+def test_urls(memory, url, expected):
+    listing = list_files(url)
+    assert [path.removeprefix("memory://") for path in listing.paths] == expected
+    assert listing.sizes.tolist() == [len(name) for name in expected]
+
+
+def test_a_url_that_matches_nothing_is_an_error(memory):
+    with pytest.raises(InputError, match=r"nothing matches 'memory://data/none.*holds.*b\.jsonl"):
+        list_files("memory://data/none*")
+    with pytest.raises(InputError, match="cannot read 'nosuch://x'"):
+        list_files("nosuch://x")
+
+
+def test_many_files_pickle_small(tmp_path):
+    for number in range(2000):
+        (tmp_path / f"shard-{number:05d}.jsonl").touch()
+    listing = list_files(tmp_path)
+    data = pickle.dumps(listing)
+    assert len(data) < 60_000
+    assert pickle.loads(data).paths == listing.paths

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from curator_df.core.source import OFFSET_BITS
+from curator_df.errors import ColumnError, CorruptFileError, OversizeRowError, ParameterError, SchemaError
+from curator_df.io import footers, parquet
+from curator_df.io.parquet import read_parquet
+
+
+def write(path, columns, **kwargs):
+    pq.write_table(pa.table(columns), path, **kwargs)
+    return path
+
+
+def source_of(df):
+    return df.expr.operand("func").source
+
+
+def all_blocks(source, piece_bytes=10**12, block_bytes=10**6, **kwargs):
+    ranges = source.cut(piece_bytes)
+    return [
+        block
+        for number in range(len(ranges))
+        for block in source.blocks(ranges[number], block_bytes=block_bytes, **kwargs)
+    ]
+
+
+def test_text_numbers_and_addresses(tmp_path):
+    write(tmp_path / "a.parquet", {"id": [2**53 + 1, None], "text": ["é", None]})
+    write(tmp_path / "b.parquet", {"id": [3], "text": ["x"]})
+    df = read_parquet(tmp_path)
+    block = df.compute()
+    assert block.index.tolist() == [0, 1, 1 << OFFSET_BITS]
+    assert block["id"].tolist() == [2**53 + 1, pd.NA, 3]
+    assert block["text"].tolist() == ["é", pd.NA, "x"]
+    assert block.dtypes["text"] == pd.StringDtype("pyarrow")
+    assert block.dtypes.to_dict() == df.dtypes.to_dict()
+
+
+def test_nested_null_and_dictionary_columns(tmp_path):
+    columns = {
+        "list": pa.array([[1, None], None]),
+        "struct": pa.array([{"a": "x"}, {"a": None}]),
+        "null": pa.nulls(2),
+        "coded": pa.array(["x", "y"]).dictionary_encode(),
+        "time": pa.array([1, 2], pa.timestamp("us", "UTC")),
+    }
+    write(tmp_path / "a.parquet", columns)
+    block = read_parquet(tmp_path).compute()
+    types = {name: str(pa.Array.from_pandas(block[name]).type) for name in columns}
+    assert types == {
+        "list": "list<element: int64>",
+        "struct": "struct<a: string>",
+        "null": "null",
+        "coded": "large_string",
+        "time": "timestamp[us, tz=UTC]",
+    }
+    assert block["coded"].tolist() == ["x", "y"]
+
+
+@settings(deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 30), min_size=1, max_size=3),
+    row_group_size=st.integers(1, 10),
+    piece_bytes=st.integers(1, 100_000),
+    block_bytes=st.integers(1, 3000),
+)
+def test_any_cut_and_block_size_give_every_row_once(
+    tmp_path_factory, lengths, row_group_size, piece_bytes, block_bytes
+):
+    folder = tmp_path_factory.mktemp("any")
+    for number, length in enumerate(lengths):
+        texts = [f"{number} {row} " + "x" * (row % 7 * 30) for row in range(length)]
+        columns = {"n": pa.array(range(length), pa.int64()), "t": pa.array(texts, pa.string())}
+        write(folder / f"{number}.parquet", columns, row_group_size=row_group_size)
+    blocks = all_blocks(source_of(read_parquet(folder)), piece_bytes, block_bytes)
+    rows = [(number, row) for number, length in enumerate(lengths) for row in range(length)]
+    assert [index for block in blocks for index in block.index] == [(file << OFFSET_BITS) + row for file, row in rows]
+    assert [text.split()[:2] for block in blocks for text in block["t"]] == [
+        [str(file), str(row)] for file, row in rows
+    ]
+
+
+def test_a_row_group_larger_than_a_piece_is_split_by_rows(tmp_path):
+    texts = [f"{row:03d}" * 100 for row in range(1000)]
+    write(tmp_path / "a.parquet", {"t": texts}, use_dictionary=False, compression="none")
+    ranges = source_of(read_parquet(tmp_path)).cut(100_000)
+    assert [(piece.start, piece.stop) for piece in ranges] == [(0, 250), (250, 500), (500, 750), (750, 1000)]
+
+
+def test_a_text_held_once_for_many_rows_streams_in_small_blocks(tmp_path):
+    write(tmp_path / "a.parquet", {"t": ["x" * 10_000] * 5000})
+    blocks = all_blocks(source_of(read_parquet(tmp_path)), block_bytes=100_000)
+    assert sum(map(len, blocks)) == 5000
+    assert max(map(len, blocks)) <= 10
+
+
+def test_a_row_that_is_too_large_is_named(tmp_path):
+    write(tmp_path / "a.parquet", {"t": ["a", "b" * 100_000, "c"]})
+    source = source_of(read_parquet(tmp_path))
+    assert [len(block) for block in all_blocks(source, block_bytes=1000)] == [1, 1, 1]
+    with pytest.raises(
+        OversizeRowError, match=r"a\.parquet', row 2: the row has 100,0\d\d bytes, and 5,000 fit"
+    ) as error:
+        all_blocks(source, block_bytes=1000, largest_row_bytes=5000)
+    assert (error.value.line, error.value.offset) == (2, 1)
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", b"PAR1" + b"x" * 50 + b"PAR1"])
+def test_what_is_no_parquet_file_is_named(tmp_path, data):
+    (tmp_path / "a.parquet").write_bytes(data)
+    with pytest.raises(CorruptFileError, match=r"a\.parquet' is no readable Parquet file"):
+        read_parquet(tmp_path)
+
+
+def test_damage_inside_a_file_is_named(tmp_path):
+    path = write(tmp_path / "a.parquet", {"t": [f"{row} text" for row in range(10_000)]}, use_dictionary=False)
+    df = read_parquet(path)
+    data = bytearray(path.read_bytes())
+    data[100:5000] = bytes(4900)
+    path.write_bytes(data)
+    with pytest.raises(CorruptFileError, match=r"a\.parquet'"):
+        df.compute()
+
+
+def test_types_are_widened_and_missing_columns_are_null(tmp_path):
+    write(tmp_path / "a.parquet", {"x": pa.array([1], pa.int32()), "n": pa.nulls(1)})
+    write(tmp_path / "b.parquet", {"x": pa.array([2**40]), "n": ["s"], "only_b": [True]})
+    block = read_parquet(tmp_path).compute()
+    assert block["x"].tolist() == [1, 2**40]
+    assert block["n"].tolist() == [pd.NA, "s"]
+    assert block["only_b"].tolist() == [pd.NA, True]
+
+
+def test_types_that_do_not_go_together_are_an_error_at_the_door(tmp_path):
+    write(tmp_path / "a.parquet", {"x": [1]})
+    write(tmp_path / "b.parquet", {"x": ["s"]})
+    with pytest.raises(SchemaError, match=r"'x' holds int64 in .*a\.parquet' and .*string in .*b\.parquet'"):
+        read_parquet(tmp_path)
+    assert read_parquet(tmp_path, dtype={"x": "string"}).compute()["x"].tolist() == ["1", "s"]
+    with pytest.raises(SchemaError, match=r"b\.parquet'.*does not fit int64"):
+        read_parquet(tmp_path, dtype={"x": "int64"}).compute()
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("x", r"'x' holds int64 in .*0\.parquet' and .*string in .*1\.parquet'"),
+        ("y", r"1\.parquet' has the column 'y'.*columns="),
+    ],
+)
+def test_what_was_not_seen_at_the_door_is_an_error_later(tmp_path, monkeypatch, column, message):
+    monkeypatch.setattr(footers, "ALL_FOOTERS", 2)
+    monkeypatch.setattr(footers, "SPREAD_FOOTERS", 2)
+    for number in range(3):
+        write(tmp_path / f"{number}.parquet", {"x": [1]} | ({column: ["s"]} if number == 1 else {}))
+    df = read_parquet(tmp_path)
+    with pytest.raises(SchemaError, match=message):
+        df.compute()
+    if column == "y":
+        assert len(read_parquet(tmp_path, columns=["x"]).compute()) == 3
+
+
+def test_columns_source_and_projection(tmp_path):
+    path = write(tmp_path / "a.parquet", {"a": [1, 2, 3], "b": ["x", "y", "z"]}, row_group_size=2)
+    block = read_parquet(path, columns="b", add_source=True).compute()
+    assert block.columns.tolist() == ["b", "source_file", "source_line"]
+    assert block["source_line"].tolist() == [1, 2, 3]
+    assert set(block["source_file"]) == {str(path)}
+    assert read_parquet(path, add_source=True)["source_line"].compute().tolist() == [1, 2, 3]
+    with pytest.raises(ColumnError, match="names 'text'; the files have: 'a', 'b'"):
+        read_parquet(path, columns=["text"])
+    with pytest.raises(ColumnError, match="would overwrite 'source_line'"):
+        read_parquet(write(tmp_path / "b.parquet", {"source_line": [1]}), add_source=True)
+
+
+def test_few_files_larger_than_a_piece_are_split_and_many_are_not(tmp_path, monkeypatch):
+    for number in range(3):
+        write(tmp_path / f"{number}.parquet", {"t": ["x" * 100, "y" * 100]}, row_group_size=1)
+    source = source_of(read_parquet(tmp_path))
+    assert len(source.cut(10)) == 6
+    monkeypatch.setattr(parquet, "MOST_FOOTERS", 2)
+    assert len(source.cut(10)) == 3
+
+
+def test_files_per_partition(tmp_path):
+    for number in range(5):
+        write(tmp_path / f"{number}.parquet", {"n": [number]})
+    df = read_parquet(tmp_path, files_per_partition=2)
+    assert df.npartitions == 3
+    assert df.compute()["n"].tolist() == list(range(5))
+    with pytest.raises(ParameterError, match="read_parquet: give blocksize or files_per_partition, not both"):
+        read_parquet(tmp_path, files_per_partition=2, blocksize=5)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `reader_factor` states, measured in a fresh process on texts that are hard in different ways."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+BLOCK_BYTES = 16_000_000
+SLACK_BYTES = 8_000_000
+"""What the allocator keeps and the batch that is parsed cost, whatever the block."""
+MEASURE = """
+import gc, sys
+from curator_df.core.limits import status_bytes
+from curator_df.io.jsonl import read_jsonl
+from curator_df.io.parquet import read_parquet
+path, block_bytes = sys.argv[1], int(sys.argv[2])
+read = read_parquet if path.endswith("parquet") else read_jsonl
+source = read(path, add_source=True, dtype={"text": "string"}).expr.operand("func").source
+piece = source.cut(10**12)[0]
+warm = source.blocks(piece, block_bytes=100_000)
+next(warm)
+warm.close()
+del warm
+gc.collect()
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")
+before, largest = status_bytes("VmRSS"), 0
+for block in source.blocks(piece, block_bytes=block_bytes):
+    largest = max(largest, len(block))
+    del block
+print(status_bytes("VmHWM") - before, source.reader_factor)
+"""
+TEXTS = {
+    "prose": lambda number: f"The {number}th of many lines of plain words. " * 30,
+    "one-letter words": lambda number: "a b c d e",
+    "escaped CJK": lambda number: "漢字仮名" * 100,
+    "nothing": None,
+}
+
+
+def measured(path, block_bytes):
+    environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+    command = [sys.executable, "-c", MEASURE, str(path), str(block_bytes)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
+    return int(output[0]), float(output[1])
+
+
+@pytest.mark.parametrize("kind", list(TEXTS))
+def test_json_lines(tmp_path, kind):
+    path = tmp_path / "a.jsonl"
+    rows = [{} if TEXTS[kind] is None else {"id": number, "text": TEXTS[kind](number)} for number in range(1000)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_text(lines * (5 * BLOCK_BYTES // 2 // len(lines)))
+    peak, factor = measured(path, BLOCK_BYTES)
+    assert peak <= factor * BLOCK_BYTES + SLACK_BYTES
+
+
+def test_one_long_row(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n' + json.dumps({"text": "漢字 words" * 3_000_000}, ensure_ascii=False) + "\n")
+    peak, factor = measured(path, 1_000_000)
+    assert peak <= factor * path.stat().st_size + SLACK_BYTES
+
+
+def test_parquet(tmp_path):
+    path = tmp_path / "a.parquet"
+    texts = [TEXTS["prose"](number) for number in range(3 * BLOCK_BYTES // 1300)]
+    pq.write_table(pa.table({"text": texts}), path)
+    peak, factor = measured(path, BLOCK_BYTES)
+    assert peak <= factor * BLOCK_BYTES + SLACK_BYTES

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+import bz2
+import gzip
+import lzma
+import os
+
+import fsspec
+import pytest
+import zstandard
+
+from curator_df.core.limits import status_bytes
+from curator_df.errors import CorruptFileError, InputError
+from curator_df.io.streams import open_bytes
+
+TEXT = b"".join(b"line %d of some text\n" % number for number in range(50_000))
+ZSTD = zstandard.ZstdCompressor(write_checksum=True)
+COMPRESS = {
+    "gz": lambda data: gzip.compress(data, 1),
+    "zst": ZSTD.compress,
+    "bz2": bz2.compress,
+    "xz": lambda data: lzma.compress(data, preset=0),
+}
+FORMATS = pytest.mark.parametrize("suffix", list(COMPRESS))
+
+
+def read(path, step=70_000):
+    buffer = bytearray(step)
+    pieces = []
+    with open_bytes(str(path)) as stream:
+        while count := stream.readinto(memoryview(buffer)):
+            pieces.append(bytes(buffer[:count]))
+    return b"".join(pieces)
+
+
+@FORMATS
+def test_members_that_follow_each_other_are_one_text(tmp_path, suffix):
+    path = tmp_path / f"a.jsonl.{suffix.upper()}"
+    compress = COMPRESS[suffix]
+    path.write_bytes(compress(TEXT[:10]) + compress(b"") + compress(TEXT[10:]))
+    assert read(path) == TEXT
+    assert read(path, step=999) == TEXT
+
+
+@FORMATS
+def test_an_empty_file_and_an_empty_member_hold_nothing(tmp_path, suffix):
+    for data in (b"", COMPRESS[suffix](b"")):
+        path = tmp_path / f"a.{suffix}"
+        path.write_bytes(data)
+        assert read(path) == b""
+
+
+@FORMATS
+@pytest.mark.parametrize("lost", [1, 5, 1000])
+def test_a_truncated_file_is_an_error_that_says_how_far(tmp_path, suffix, lost):
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(COMPRESS[suffix](TEXT)[:-lost])
+    with pytest.raises(CorruptFileError, match=rf"a\.{suffix}' is damaged or truncated.*; [\d,]+ decompressed bytes"):
+        read(path)
+
+
+@FORMATS
+def test_a_flipped_byte_is_an_error(tmp_path, suffix):
+    data = bytearray(COMPRESS[suffix](TEXT))
+    data[len(data) // 2] ^= 0x55
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(data)
+    with pytest.raises(CorruptFileError):
+        read(path)
+
+
+@FORMATS
+def test_garbage_before_or_after_is_an_error(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    for data in (b"garbage" * 9, COMPRESS[suffix](TEXT) + b"garbage" * 9):
+        path.write_bytes(data)
+        with pytest.raises(CorruptFileError):
+            read(path)
+
+
+def test_zeros_may_pad_a_gzip_file(tmp_path):
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(TEXT) + bytes(300_000))
+    assert read(path) == TEXT
+
+
+def test_a_wrong_checksum_is_an_error(tmp_path):
+    path = tmp_path / "a.gz"
+    data = bytearray(gzip.compress(TEXT))
+    data[-6] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptFileError, match="incorrect data check"):
+        read(path)
+
+
+def test_a_zstd_window_that_is_too_large_is_refused_with_the_way_out(tmp_path):
+    path = tmp_path / "a.zst"
+    parameters = zstandard.ZstdCompressionParameters(window_log=28, enable_ldm=True)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    path.write_bytes(compressor.compress(b"x" * 100) + compressor.flush())
+    with pytest.raises(CorruptFileError, match="window of more than 128 MiB"):
+        read(path)
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2"])
+def test_a_bomb_is_read_in_a_few_megabytes(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    size = 100_000_000
+    path.write_bytes(COMPRESS[suffix](bytes(size)))
+    buffer = memoryview(bytearray(1 << 20))
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    before, total = status_bytes("VmRSS"), 0
+    with open_bytes(str(path)) as stream:
+        while count := stream.readinto(buffer):
+            total += count
+    assert total == size
+    assert status_bytes("VmHWM") - before < 32_000_000
+
+
+def test_a_file_that_vanished_is_an_error(tmp_path):
+    with pytest.raises(InputError, match="was there when the input was listed"), open_bytes(str(tmp_path / "gone")):
+        pass
+
+
+def test_urls_are_read(tmp_path):
+    fsspec.filesystem("memory").pipe_file("/streams/a.gz", gzip.compress(TEXT))
+    assert read("memory:///streams/a.gz") == TEXT
+
+
+def test_seek_starts_in_the_middle(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(TEXT)
+    buffer = bytearray(4)
+    with open_bytes(os.fspath(path)) as stream:
+        stream.seek(5)
+        stream.readinto(memoryview(buffer))
+    assert bytes(buffer) == TEXT[5:9]

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiled metrics against a plain Python reference, over arbitrary text."""
+
+import math
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from curator_df.errors import ParameterError
+from curator_df.kernels.code_points import SYMBOLS
+from curator_df.kernels.measure import measure
+from curator_df.kernels.metrics import COUNTS, METRICS, STOP_WORDS
+
+ODD = "\t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2003\u2028\u2029\u202f\u3000\u200b\ufeff"
+PIECES = st.one_of(
+    st.sampled_from(
+        [*STOP_WORDS, "The", "the,", "...", "....", "......", "…", "#", "##", "-", "•", "* ", "\r\n", " ", "\n"]
+    ),
+    st.sampled_from(
+        [*ODD, "e\u0301", "👩‍👩‍👧", "שלום", "العربية", "漢字", "１", "€", "ﬁ", "𝒜", "\U00011f43", "ß", "..", "."]
+    ),
+    st.text(max_size=4),
+)
+TEXTS = st.lists(PIECES, max_size=30).map("".join)
+
+
+def reference(text: str) -> dict[str, float]:
+    words = text.split()
+    spoken = [word for word in words if any(character not in SYMBOLS for character in word)]
+    lines = text.splitlines()
+    per_word = max(len(words), 1)
+    per_line = max(len(lines), 1)
+    return {
+        "word_count": len(words),
+        "non_symbol_word_count": len(spoken),
+        "non_symbol_word_mean_length": sum(map(len, spoken)) / max(len(spoken), 1),
+        "hash_ratio": text.count("#") / per_word,
+        "ellipsis_ratio": (text.count("...") + text.count("…")) / per_word,
+        "bullet_line_ratio": sum(line.lstrip().startswith(("•", "-")) for line in lines) / per_line,
+        "ellipsis_line_ratio": sum(line.rstrip().endswith(("...", "…")) for line in lines) / per_line,
+        "alpha_word_ratio": sum(any(map(str.isalpha, word)) for word in words) / per_word,
+        "stop_word_count": len(set(STOP_WORDS) & set(words)),
+    }
+
+
+def measured(texts: list[str | None], names: list[str] | None = None, dtype: object = "string[pyarrow]") -> list[dict]:
+    rows = []
+    for span in measure(pd.Series(texts, dtype=dtype), names or list(METRICS)):
+        rows += [{name: values[row].item() for name, values in span.values.items()} for row in range(span.rows)]
+    return rows
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(TEXTS, max_size=4))
+@example(["", " ", "\r\n", "\n\r", "a\r", "a\r\r\nb", "...\u2028", "x…\x85", "- a\n•b", "\x1f-", "a" * 70_000])
+def test_metrics_equal_plain_python_on_any_text(texts):
+    assert measured(texts) == [reference(text) for text in texts]
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS)
+def test_each_metric_alone_is_the_same_as_all_together(text):
+    assert [measured([text], [name])[0][name] for name in METRICS] == list(measured([text])[0].values())
+
+
+def test_every_code_point_is_classed_as_python_does():
+    texts = [
+        "".join(chr(code) for code in range(start, start + 64) if not 0xD800 <= code < 0xE000)
+        for start in range(0, 0x110000, 64)
+    ]
+    spaced = [" ".join(text) for text in texts]
+    assert measured(texts) == [reference(text) for text in texts]
+    assert measured(spaced) == [reference(text) for text in spaced]
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "value"),
+    [
+        ("to be, or not to be", "stop_word_count", 2),
+        ("a # ## b", "hash_ratio", 0.75),
+        ("wait..... what…", "ellipsis_ratio", 1.0),
+        ("- a\n• b\n* c\n d", "bullet_line_ratio", 0.5),
+        ("more... \nend…\nno", "ellipsis_line_ratio", 2 / 3),
+        ("漢字 123 --", "alpha_word_ratio", 1 / 3),
+        ("-- … a €", "non_symbol_word_count", 2),
+        ("e\u0301te\u0301 x", "non_symbol_word_mean_length", 3.0),
+    ],
+)
+def test_metric_of_a_text(text, metric, value):
+    assert math.isclose(measured([text])[0][metric], value)
+
+
+@pytest.mark.parametrize("text", ["", " \t\u3000", "\x1f"])
+def test_texts_without_words_have_zero_for_every_metric(text):
+    assert set(measured([text])[0].values()) == {0}
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["str", "string[pyarrow]", "string[python]", pd.ArrowDtype(pa.string()), pd.ArrowDtype(pa.large_string()), object],
+)
+def test_every_text_dtype_gives_the_same(dtype):
+    assert measured(["the end…", "é"], dtype=dtype) == [reference("the end…"), reference("é")]
+
+
+def test_null_rows_are_marked_and_many_rows_come_in_order():
+    texts = pd.Series(["a b", None] * 5000, dtype="string[pyarrow]")
+    spans = list(measure(texts, ["word_count"]))
+    assert [span.first_row for span in spans] == [0, 4096, 8192]
+    assert sum(span.values["word_count"][span.valid].sum() for span in spans) == 10_000
+    assert sum(int((~span.valid).sum()) for span in spans) == 5000
+
+
+def test_damaged_utf8_never_reads_past_a_text():
+    offsets = pa.py_buffer(b"".join(number.to_bytes(8, "little") for number in (0, 1, 3)))
+    array = pa.LargeStringArray.from_buffers(2, offsets, pa.py_buffer(b"\xe2\xf0\x9f"))
+    texts = pd.Series(pd.StringDtype("pyarrow").__from_arrow__(pa.chunked_array([array])))
+    [span] = measure(texts, ["word_count"])
+    assert span.values["word_count"].tolist() == [1, 1]
+
+
+def test_catalogue_is_complete():
+    for name, metric in METRICS.items():
+        assert metric.name == name
+        assert metric.numerator in COUNTS and metric.denominator in (None, *COUNTS)
+        assert metric.dtype == ("Int64" if metric.denominator is None else "Float64")
+        assert metric.definition.endswith(".") and metric.source and metric.edge_cases
+
+
+def test_unknown_names_list_the_catalogue():
+    with pytest.raises(ParameterError, match="no metric is named 'words_count'; there are: word_count, non_symbol"):
+        list(measure(pd.Series(["a"], dtype="string[pyarrow]"), ["words_count"]))
+    with pytest.raises(ParameterError, match="words='spacy' is not one of 'whitespace'"):
+        list(measure(pd.Series(["a"], dtype="string[pyarrow]"), [], words="spacy"))

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`keep_profile` and `add_profile`."""
+
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+
+from curator_df.errors import ColumnError, ParameterError, SchemaError, UnsupportedBackendError
+from curator_df.ops.profile import add_profile, add_profile_block, keep_profile, keep_profile_block
+from curator_df.ops.rules import Profile, Rule
+
+OURS = Profile(
+    "ours",
+    "1",
+    "example",
+    (Rule("word_count", ">=", 2, "too_short"), Rule("hash_ratio", "<=", 0.5, "too_many_hashes")),
+)
+TEXTS = ["good text", "short", None, "# a # #", "", "漢字 です", "#"]
+REASONS = [None, "too_short", "missing_text", "too_many_hashes", "too_short", None, "too_short"]
+BLOCK = pd.DataFrame({"id": range(7), "text": pd.array(TEXTS, "string[pyarrow]")}, index=range(10, 80, 10))
+
+
+def plain(values):
+    return [None if value is pd.NA else value for value in values]
+
+
+@pytest.fixture(params=["one", "three", "one empty"])
+def docs(request):
+    if request.param == "one empty":
+        return dd.from_delayed([_piece(0, 3), _piece(3, 3), _piece(3, 7)], meta=BLOCK.iloc[:0], verify_meta=False)
+    return dd.from_pandas(BLOCK, npartitions=1 if request.param == "one" else 3)
+
+
+def _piece(start, stop):
+    import dask
+
+    return dask.delayed(BLOCK.iloc[start:stop])
+
+
+def test_keep_profile_keeps_rows_and_order(docs):
+    kept = docs.pipe(keep_profile, OURS).compute()
+    pd.testing.assert_frame_equal(kept, BLOCK.loc[[10, 60]])
+
+
+def test_keep_profile_adds_metrics(docs):
+    lazy = docs.pipe(keep_profile, OURS, add_metrics=True)
+    kept = lazy.compute()
+    assert kept.dtypes.equals(lazy.dtypes)
+    assert kept["word_count"].to_dict() == {10: 2, 60: 2}
+    assert kept["hash_ratio"].to_dict() == {10: 0.0, 60: 0.0}
+
+
+def test_add_profile_keeps_rows_and_says_why(docs):
+    lazy = docs.pipe(add_profile, OURS)
+    added = lazy.compute()
+    pd.testing.assert_frame_equal(added[["id", "text"]], BLOCK)
+    assert plain(added["reason"]) == REASONS
+    assert plain(added["word_count"]) == [2, 1, None, 4, 0, 2, 1]
+    assert plain(added["hash_ratio"]) == [0, 0, None, 0.75, 0, 0, 1]
+    assert added.dtypes.equals(lazy.dtypes)
+
+
+def test_add_profile_without_metrics():
+    docs = dd.from_pandas(BLOCK, npartitions=1)
+    assert list(docs.pipe(add_profile, OURS, reason="why", add_metrics=False).columns) == ["id", "text", "why"]
+
+
+def test_drops_are_counted_by_first_broken_rule_and_rejects_say_why():
+    outcome = keep_profile_block(BLOCK, profile=OURS, text="text", add_metrics=False)
+    assert outcome.dropped == {"too_short": 3, "too_many_hashes": 1, "missing_text": 1}
+    removed, why = outcome.rejects()
+    pd.testing.assert_frame_equal(removed, BLOCK.loc[[20, 30, 40, 50, 70]])
+    assert plain(why["reason"]) == [reason for reason in REASONS if reason]
+    assert plain(why["rule"]) == ["word_count >= 2", None, "hash_ratio <= 0.5", "word_count >= 2", "word_count >= 2"]
+    assert [f"{value:g}" for value in why["value"]] == ["1", "nan", "0.75", "0", "1"]
+    assert [f"{value:g}" for value in why["threshold"]] == ["2", "nan", "0.5", "2", "2"]
+
+
+def test_empty_blocks_and_profiles_without_rules():
+    empty = BLOCK.iloc[:0]
+    assert len(keep_profile_block(empty, profile=OURS, text="text", add_metrics=True).block) == 0
+    assert list(add_profile_block(empty, profile=OURS, text="text", reason="reason", add_metrics=True).columns) == [
+        "id", "text", "reason", "word_count", "hash_ratio",
+    ]  # fmt: skip
+    outcome = keep_profile_block(BLOCK, profile=Profile("none", "1", "example", ()), text="text", add_metrics=True)
+    assert outcome.dropped == {"missing_text": 1}
+
+
+def test_the_block_is_not_modified_and_passes_whole_when_all_rows_pass():
+    before = BLOCK.copy(deep=True)
+    keep_profile_block(BLOCK, profile=OURS, text="text", add_metrics=True)
+    add_profile_block(BLOCK, profile=OURS, text="text", reason="reason", add_metrics=True)
+    pd.testing.assert_frame_equal(BLOCK, before)
+    good = BLOCK.loc[[10, 60]]
+    assert keep_profile_block(good, profile=OURS, text="text", add_metrics=False).block is good
+
+
+def test_metrics_columns_do_not_share_their_masks():
+    kept = keep_profile_block(BLOCK, profile=OURS, text="text", add_metrics=True).block
+    kept.loc[10, "word_count"] = pd.NA
+    assert kept["hash_ratio"].notna().all()
+
+
+def test_wrong_arguments_are_refused_when_the_operator_is_called():
+    docs = dd.from_pandas(BLOCK, npartitions=1)
+    with pytest.raises(ColumnError, match="keep_profile needs the column 'body'; the table has: 'id', 'text'"):
+        docs.pipe(keep_profile, OURS, text="body")
+    with pytest.raises(SchemaError, match="keep_profile needs text in the column 'id', which holds int64"):
+        docs.pipe(keep_profile, OURS, text="id")
+    with pytest.raises(ParameterError, match=r"add_profile needs a Profile.*found 'gopher'"):
+        docs.pipe(add_profile, "gopher")
+    with pytest.raises(ParameterError, match="reason='word_count' is the name of a metric of 'ours'"):
+        docs.pipe(add_profile, OURS, reason="word_count")
+    clashing = dd.from_pandas(BLOCK.assign(word_count=1, reason="x"), npartitions=1)
+    with pytest.raises(ColumnError, match="keep_profile would overwrite 'word_count'"):
+        clashing.pipe(keep_profile, OURS, add_metrics=True)
+    with pytest.raises(ColumnError, match="add_profile would overwrite 'reason', 'word_count'"):
+        clashing.pipe(add_profile, OURS)
+
+
+def test_cudf_blocks_are_refused():
+    block = type("DataFrame", (), {"__module__": "cudf.core.dataframe"})()
+    with pytest.raises(UnsupportedBackendError, match="keep_profile works on pandas blocks, and this table has cudf"):
+        keep_profile_block(block, profile=OURS, text="text", add_metrics=False)
+    with pytest.raises(UnsupportedBackendError, match="add_profile works on pandas blocks"):
+        add_profile_block(block, profile=OURS, text="text", reason="reason", add_metrics=False)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def curator_df(*arguments):
+    command = [sys.executable, "-m", "curator_df.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    good = "The cat and the dog have been to the house of a friend, and that was good with them. " * 5
+    rows = [{"id": n, "text": good if n % 2 else f"short {n}"} for n in range(20)]
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_curate_writes_and_says_why_rows_went(corpus, tmp_path):
+    done = curator_df("curate", corpus, tmp_path / "out", "--memory", "1GB", "--rejects", tmp_path / "rejects")
+    assert done.returncode == 0, done.stderr
+    assert "20 read, 10 written, 10 dropped" in done.stdout
+    assert "gopher_short_doc" in done.stdout
+    assert "dashboard" in done.stderr
+    again = curator_df("curate", corpus, tmp_path / "out", "--memory", "1GB")
+    assert again.returncode == 1
+    assert again.stderr.splitlines()[-1].startswith("OutputExistsError: ")
+    assert "Traceback" not in again.stderr
+
+
+def test_explain_runs_nothing(corpus, tmp_path):
+    done = curator_df("explain", corpus, "--memory", "500MB")
+    assert done.returncode == 0, done.stderr
+    assert "keep_profile: 1.2 x block (measured)" in done.stdout
+
+
+def test_dedup_keeps_one_of_each(corpus, tmp_path):
+    done = curator_df("dedup", corpus, tmp_path / "out", "--exact", "--memory", "1GB")
+    assert done.returncode == 0, done.stderr
+    assert "20 read, 11 written, 9 dropped" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["curate", "nowhere/*.jsonl", "out"], "InputError: "),
+        (["curate", "IN", "out", "--memory", "50MB"], "BudgetError: memory=50 MB is under the floor"),
+        (
+            ["curate", "IN", "out", "--profile", "mine"],
+            "ParameterError: --profile 'mine' is not one of 'datatrove_gopher_quality'",
+        ),
+        (["curate", "IN", "out", "--format", "csv"], "ParameterError: --format 'csv'"),
+        (["curate", "IN", "out", "--text", "body"], "ColumnError: normalize_unicode needs the column 'body'"),
+        (["dedup", "IN", "out", "--exact", "--keep", "best"], "ParameterError: drop_exact_duplicates: keep='best'"),
+    ],
+)
+def test_mistakes_are_one_message_without_a_traceback(corpus, arguments, message):
+    done = curator_df(*(str(corpus) if argument == "IN" else argument for argument in arguments))
+    assert done.returncode == 1
+    assert done.stderr.startswith(message), done.stderr
+    assert "Traceback" not in done.stderr

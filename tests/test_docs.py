@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documentation says what is so: names, figures, links, and examples that run."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dask.dataframe as dd
+import nbformat
+import orjson
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df.core.budget import choose_layout
+from curator_df.core.plan import MAX_DEFAULT_BLOCK_BYTES, fitting_block
+from curator_df.core.sizes import read_size
+from curator_df.io import jsonl, parquet
+from curator_df.io.output import FileSink
+from curator_df.io.write import Folder, JsonlFormat, ParquetFormat
+from tests.contracts.operator_cases import CASES, OPERATORS, kernels_of, table
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+PACKAGE = CHECKOUT / "curator_df"
+PAGES = [CHECKOUT / "README.md", CHECKOUT / "CHANGELOG.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+NOTEBOOKS = sorted((CHECKOUT / "notebooks").glob("*.ipynb"))
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(CHECKOUT).as_posix())
+
+
+def page(name: str) -> str:
+    return (CHECKOUT / name).read_text()
+
+
+def rows_of(text: str, *first_columns: str) -> list[list[str]]:
+    """Return the cells of every table whose head begins with these columns."""
+    found, inside = [], False
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")] if line.startswith("|") else []
+        if cells[: len(first_columns)] == list(first_columns):
+            inside = True
+        elif not cells:
+            inside = False
+        elif inside and not line.startswith("|---"):
+            found.append(cells)
+    return found
+
+
+def code_blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def prose_of(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors_of(text: str) -> set[str]:
+    """Return the anchors that GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.+)$", prose_of(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@each_page
+def test_relative_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)]+)\)", prose_of(page.read_text())):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), target
+        assert not anchor or anchor in anchors_of(found.read_text()), target
+
+
+@each_page
+def test_named_errors_and_modules_exist(page):
+    prose = prose_of(page.read_text())
+    builtin = {"MemoryError", "KeyError", "ValueError"}
+    for error in set(re.findall(r"`(\w+Error)`", prose)) - builtin:
+        assert hasattr(cdf.errors, error), error
+    for module in re.findall(r"`((?:core|io|ops|cluster|kernels)/\w+\.py)`", prose):
+        assert (PACKAGE / module).is_file(), module
+    for other in re.findall(r"`((?:tests|benchmarks|docs)/[\w/]+\.\w+)`", prose):
+        assert (CHECKOUT / other).is_file(), other
+    for name in re.findall(r"`cdf\.(\w+)", prose):
+        assert name in cdf.__all__, name
+
+
+def test_the_readme_has_each_command_alone_in_a_block():
+    blocks = code_blocks(page("README.md"), "sh")
+    assert [block.count("\n") for block in blocks if block.startswith("python3 -m venv ")] == [1, 1]
+    assert [block.split(" && ")[-1].strip() for block in blocks[:2]] == [
+        ".venv/bin/curator-df demo",
+        ".venv/bin/python -m pytest",
+    ]
+
+
+def test_every_public_name_is_on_the_operators_page():
+    rows = [row for head in ("function", "name") for row in rows_of(page("docs/operators.md"), head)]
+    assert {row[0].split("`")[1] for row in rows} == set(cdf.__all__)
+
+
+def documented_peaks() -> dict[str, set[float]]:
+    """Return the figures in the column "peak" of the operators page, by function."""
+    peaks: dict[str, set[float]] = {}
+    for name, _, _, _, peak, *_ in rows_of(page("docs/operators.md"), "function", "rows"):
+        figures = {float(figure) for figure in re.findall(r"\d+\.\d+", peak)}
+        peaks.setdefault(name.split("`")[1], set()).update(figures)
+    return peaks
+
+
+def test_the_peaks_of_operators_are_those_of_their_kernels():
+    with_case = {case.operator for case in CASES}
+    tables = [(case.operator, case(table())) for case in CASES]
+    tables += [(name, getattr(cdf, name)(table())) for name in OPERATORS if name not in with_case]
+    stated: dict[str, set[float]] = {}
+    for name, docs in tables:
+        stated.setdefault(name, set()).update(kernel.peak_factor for kernel in kernels_of(docs))
+    assert stated == {name: peaks for name, peaks in documented_peaks().items() if name in OPERATORS}
+
+
+def test_the_peaks_of_readers_and_writers_are_theirs():
+    peaks = documented_peaks()
+    assert peaks["read_jsonl"] == {jsonl.READER_FACTOR}
+    assert peaks["read_parquet"] == {parquet.READER_FACTOR}
+    for name, file_format in (("write_parquet", ParquetFormat("zstd")), ("write_jsonl", JsonlFormat("none"))):
+        sinks = [FileSink(Folder("out"), file_format, 1, columns) for columns in ((), ("lang",))]
+        assert peaks[name] == {sink.writer_factor for sink in sinks}
+
+
+def test_the_backends_on_the_operators_page_are_those_of_the_cases():
+    listed = {row[0].split("`")[1]: row[5] for row in rows_of(page("docs/operators.md"), "function", "rows")}
+    for case in CASES:
+        assert listed[case.operator] == ", ".join(case.backends)
+
+
+def test_the_constants_on_the_memory_page_are_those_in_the_code():
+    rows = [row for row in rows_of(page("docs/memory.md"), "constant", "value") if "_" in row[0]]
+    assert len(rows) > 8
+    for name, value, module, _ in rows:
+        constant = getattr(
+            importlib.import_module("curator_df." + module.strip("`")[:-3].replace("/", ".")), name[1:-1]
+        )
+        assert constant == (read_size(name, value) if "B" in value else float(value)), name
+
+
+def test_the_layouts_on_the_memory_page_are_those_that_are_chosen():
+    rows = rows_of(page("docs/memory.md"), "CPUs", "allowed")
+    assert len(rows) == 22
+    factor = 4.6
+    for cpus, allowed, workers, threads, *sizes in rows:
+        layout = choose_layout(read_size("memory", allowed), cpus=int(cpus))
+        assert workers == ("this process" if layout.in_process else str(layout.workers))
+        assert int(threads) == layout.threads
+        longest = fitting_block(layout.thread_bytes, factor)
+        expected = [layout.reserved_bytes, layout.work_bytes, layout.thread_bytes]
+        expected += [min(longest, MAX_DEFAULT_BLOCK_BYTES), longest, fitting_block(layout.exclusive_bytes, factor)]
+        for size, value in zip(sizes, expected, strict=True):
+            assert float(size.replace(",", "")) == pytest.approx(value / 1e6, abs=0.51 if "." not in size else 0.051)
+
+
+def test_every_module_of_core_is_in_the_tree_of_layers():
+    tree = code_blocks(page("docs/architecture.md"), "text")[0]
+    assert {path.name for path in (PACKAGE / "core").glob("*.py")} - {"__init__.py"} <= set(
+        re.findall(r"\w+\.py", tree)
+    )
+    for folder in PACKAGE.iterdir():
+        if folder.is_dir() and (folder / "__init__.py").exists():
+            assert f"\n  {folder.name}/" in tree
+
+
+def test_decisions_are_listed():
+    listed = set(re.findall(r"\((\d{4}-[\w-]+\.md)\)", page("docs/decisions/README.md")))
+    assert listed == {path.name for path in (CHECKOUT / "docs/decisions").glob("0*.md")}
+
+
+def operator_of_the_architecture_page() -> Any:
+    namespace: dict[str, Any] = {"__name__": "example"}
+    source = next(block for block in code_blocks(page("docs/architecture.md"), "python") if "def keep_longer" in block)
+    exec(compile(source, "architecture.md", "exec"), namespace)
+    return namespace["keep_longer"]
+
+
+def test_the_operator_of_the_architecture_page_works():
+    keep_longer = operator_of_the_architecture_page()
+    rows = pd.DataFrame({"text": pd.array(["short", None, "long enough"], "string[pyarrow]")})
+    docs = dd.from_pandas(rows, npartitions=1)
+    assert docs.pipe(keep_longer, characters=6).compute()["text"].tolist() == ["long enough"]
+    (kernel,) = kernels_of(docs.pipe(keep_longer, characters=6))
+    assert kernel.run(rows).dropped == {"too_short": 2}
+    with pytest.raises(cdf.errors.ColumnError, match="keep_longer needs the column 'body'"):
+        docs.pipe(keep_longer, characters=6, text="body")
+
+
+def test_the_profiles_of_the_operators_page_work():
+    namespace: dict[str, Any] = {"cdf": cdf}
+    (source,) = code_blocks(page("docs/operators.md"), "python")
+    exec(compile(source, "operators.md", "exec"), namespace)
+    assert namespace["short"].reasons == ("too_short",)
+    assert namespace["stricter"].rules[0].threshold == 100
+
+
+def write_corpus(folder: Path) -> None:
+    folder.mkdir()
+    prose = "It was the best of times, and it was the worst of times; that we have to be with all of it.\n"
+    texts = [prose * 5, "cafÃ© noir. " + prose * 4, "too short"]
+    rows = [{"id": number, "text": texts[number % 3]} for number in range(300)]
+    (folder / "a.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+
+
+@pytest.mark.slow
+def test_the_example_of_the_readme_runs_as_a_script(tmp_path):
+    write_corpus(tmp_path / "corpus")
+    (source, _) = code_blocks(page("README.md"), "python")
+    (tmp_path / "example.py").write_text(source)
+    run = subprocess.run(
+        [sys.executable, "example.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "300 read, 200 written, 100 dropped" in run.stdout
+    assert "1.00 GB allowed" in run.stdout
+    kept = pd.read_parquet(tmp_path / "clean")
+    assert kept["id"].tolist() == [number for number in range(300) if number % 3 != 2]
+    assert kept["text"][1].startswith("café noir.")
+    assert set(pd.read_parquet(tmp_path / "rejects")["reject_reason"]) == {"gopher_short_doc"}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebooks_are_kept_without_outputs(path):
+    notebook = nbformat.read(path, 4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            assert cell.outputs == []
+            assert cell.execution_count is None
