@@ -13,8 +13,13 @@ from unittest import mock
 import dask
 import pytest
 from distributed import Client
+from hypothesis import HealthCheck, settings
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+
+# What an example takes says more of the machine than of the code: how fast it is stands in benchmarks/.
+settings.register_profile("curator_df", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("curator_df")
 
 
 @pytest.fixture(params=["pandas", pytest.param("cudf", marks=pytest.mark.gpu)])

@@ -35,6 +35,8 @@ from curator_df.errors import BudgetError, NoClusterError, ParameterError
 
 START_SECONDS = 120
 """How long workers may take to start on a loaded machine."""
+CLOSE_SECONDS = 15
+"""How long they may take to end before they are killed."""
 MAIN_GUARD = (
     "In a script, start_cluster must stand below \"if __name__ == '__main__':\", because worker processes import the script "
     "that starts them; in a notebook or with memory so small that no worker process is started it need not"
@@ -135,7 +137,7 @@ class Cluster:
                 session.sampler.close()
                 session.sampler = None
         self.client.close()
-        self._local.close()
+        _close_or_kill(self._local)
         if self._own_limit is not None:
             resource.setrlimit(resource.RLIMIT_DATA, self._own_limit)
             self._own_limit = None
@@ -233,6 +235,21 @@ def start_cluster(
     return Cluster(layout, tempfile.mkdtemp(prefix="curator-df-", dir=parent), spill_bytes, dashboard)
 
 
+def _close_or_kill(cluster: LocalCluster) -> None:
+    """Close a cluster; kill the workers of one that does not end.
+
+    A nanny (distributed 2026.7.1) that is closed while it starts its worker again waits for it without a limit.
+    """
+    try:
+        cluster.close(timeout=CLOSE_SECONDS)
+    except TimeoutError:
+        for pid in [nanny.pid for nanny in cluster.workers.values() if getattr(nanny, "pid", None)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                psutil.Process(pid).kill()
+        with contextlib.suppress(TimeoutError):
+            cluster.close(timeout=CLOSE_SECONDS)
+
+
 def _compile_kernels() -> subprocess.Popen[str]:
     """Fill numba's cache on disk, in a process of its own: the compiler would stay in memory (about 100 MB)."""
     # With this process's own path: "-m" would take a curator_df that lies in the working directory.
@@ -254,7 +271,7 @@ def _wait_for_workers(cluster: LocalCluster, count: int) -> None:
         alive = _worker_processes()
         most_alive = max(most_alive, alive)
         if alive < most_alive or time.monotonic() > deadline:
-            cluster.close(timeout=5)
+            _close_or_kill(cluster)
             raise NoClusterError(f"the worker processes did not start (what they said stands above). {MAIN_GUARD}")
         time.sleep(0.05)
 

@@ -34,8 +34,8 @@ SMALLEST_BLOCK_BYTES = 64_000
 
 WATCH_SECONDS = 2.0
 """How often a silent cluster is asked whether it still has workers."""
-REVIVE_SECONDS = 10.0
-"""How long a nanny is given to start its worker again, before we start new ones."""
+REVIVE_SECONDS = (10.0, 60.0)
+"""After this long without any worker new ones are started; not more often, since that ends those which are starting."""
 WORKER_START_SECONDS = 120.0
 """After this long without any worker the run ends with an error."""
 
@@ -138,9 +138,10 @@ class Dispatcher:
                 f"no worker came back within {WORKER_START_SECONDS:.0f} s after the last one died; what is finished stays, "
                 "and on_existing='resume' goes on from there"
             )
-        if self.session.revive is not None and workless_seconds >= REVIVE_SECONDS:
+        longer = workless_seconds + WATCH_SECONDS
+        if self.session.revive is not None and any(workless_seconds < due <= longer for due in REVIVE_SECONDS):
             self.session.revive()
-        return workless_seconds + WATCH_SECONDS
+        return longer
 
     def _settle(self, future: Any, attempt: Attempt) -> Attempt | None:
         """Take what came back; return the next attempt at the same range, if it can run beside others."""
@@ -207,7 +208,7 @@ class Dispatcher:
         """
         self.retries["exclusive"] += 1
         self._wait_for_worker()  # it may have died just now
-        self.session.client.run(release_free_memory)
+        self.session.client.run(release_free_memory, on_error="ignore")
         layout = self.session.layout
         with _limits_lifted(self.session, layout.exclusive_bytes - layout.work_bytes):
             again: Attempt | None = dataclasses.replace(attempt, exclusive_bytes=layout.exclusive_bytes)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import resource
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
+import psutil
 import pytest
 
 import curator_df as cdf
@@ -41,6 +44,20 @@ def test_the_process_gets_its_own_limit_back():
     with cdf.start_cluster(memory="2GB", cpus=1):
         assert data_limit() == before
     assert data_limit() == before
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.4, 1.0])
+def test_a_cluster_whose_worker_was_just_killed_can_be_closed(seconds):
+    before = worker_processes()
+    with cdf.start_cluster(memory="2GB", cpus=1) as cluster:
+        (pid,) = cluster.client.run(os.getpid).values()
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(seconds)  # the nanny has not seen it; starts another; is waiting for that one
+    assert worker_processes() == before
+
+
+def worker_processes():
+    return [child for child in psutil.Process().children() if "--multiprocessing-fork" in child.cmdline()]
 
 
 def test_a_cluster_shows_itself_and_listens_on_loopback_only():

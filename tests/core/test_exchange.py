@@ -108,7 +108,7 @@ def inputs(draw):
     return ranges, np.array(starts)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     inputs(),
     st.sampled_from(["first", "last", "largest", "smallest"]),

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from curator_df.core.program import ReadPartition
@@ -297,7 +297,6 @@ TYPES = {
 }  # fmt: skip
 
 
-@settings(deadline=None)
 @given(
     files=st.lists(
         st.lists(st.tuples(JSON, st.booleans(), st.sampled_from(["\n", "\r\n", "\n\n", " \n"]))), min_size=1, max_size=3

@@ -3,7 +3,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from curator_df.core.source import OFFSET_BITS
@@ -63,7 +63,6 @@ def test_nested_null_and_dictionary_columns(tmp_path):
     assert block["coded"].tolist() == ["x", "y"]
 
 
-@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 30), min_size=1, max_size=3),
     row_group_size=st.integers(1, 10),

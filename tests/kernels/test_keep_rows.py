@@ -20,7 +20,7 @@ DTYPES = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.one_of(st.none(), st.text(max_size=5)), st.booleans()), max_size=12), st.sampled_from(DTYPES)
 )

@@ -53,14 +53,14 @@ def measured(texts: list[str | None], names: list[str] | None = None, dtype: obj
     return rows
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(TEXTS, max_size=4))
 @example(["", " ", "\r\n", "\n\r", "a\r", "a\r\r\nb", "...\u2028", "x…\x85", "- a\n•b", "\x1f-", "a" * 70_000])
 def test_metrics_equal_plain_python_on_any_text(texts):
     assert measured(texts) == [reference(text) for text in texts]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(TEXTS)
 def test_each_metric_alone_is_the_same_as_all_together(text):
     assert [measured([text], [name])[0][name] for name in METRICS] == list(measured([text])[0].values())

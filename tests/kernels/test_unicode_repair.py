@@ -58,7 +58,7 @@ def repaired(texts, settings=DEFAULTS, dtype="string[pyarrow]"):
     return repair_texts(pd.Series(texts, dtype=dtype), settings)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(st.lists(st.one_of(TEXTS, st.none()), max_size=4), SETTINGS)
 @example(["<", "&amp;", "&lt;\n&amp;\n<\n&amp;", "Œ", "œ\n", "\n\n", "a\r", ""], RepairSettings())
 def test_repair_equals_ftfy_on_any_text(texts, chosen):
