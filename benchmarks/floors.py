@@ -2,6 +2,8 @@
 """What a session holds before any work: PSS of the process tree, by layout. The constants of core/budget.py come from it.
 
 python benchmarks/floors.py
+
+Nothing else of this Python environment may run meanwhile: pages that are shared with it would count only in part.
 """
 
 from __future__ import annotations
@@ -10,17 +12,18 @@ import os
 import subprocess
 import sys
 
-import curator_df as cdf
-from curator_df.core.limits import status_bytes
-from curator_df.core.peak import processes, pss_bytes
-from curator_df.core.session import current_session
-from curator_df.core.sizes import show_size
-
 LAYOUTS = (("460MB", 2), ("800MB", 2), ("2GB", 2), ("4GB", 4))
 
 
 def measure(memory: str, cpus: int) -> None:
     """Start a cluster, and print what its processes hold."""
+    # Imported here: pages that the measuring process shares with the measured ones would count only in part.
+    import curator_df as cdf
+    from curator_df.core.limits import status_bytes
+    from curator_df.core.peak import processes, pss_bytes
+    from curator_df.core.session import current_session
+    from curator_df.core.sizes import show_size
+
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
         # Children of this process are the workers, Dask's resource tracker and the sampler, which is not counted.
         tree = processes(os.getpid(), current_session().sampler.pid)

@@ -12,11 +12,12 @@ MB = 1_000_000
     ("allowed_mb", "in_process", "workers", "threads"),
     [
         (4000, False, 2, 1),
-        (1300, False, 2, 1),
+        (1350, False, 2, 1),
         (1000, False, 1, 2),
         (600, False, 1, 2),
-        (450, True, 1, 2),
-        (390, True, 1, 1),
+        (470, True, 1, 2),
+        (450, True, 1, 1),
+        (410, True, 1, 1),
     ],
 )
 def test_layout_follows_from_the_number(allowed_mb, in_process, workers, threads):
