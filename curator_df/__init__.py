@@ -8,6 +8,7 @@ what is interrupted resumes; every dropped row has a reason.
 from curator_df import errors, profiles
 from curator_df.cluster.connect import connect
 from curator_df.cluster.local import start_cluster
+from curator_df.io.checkpoint import checkpoint, read_receipt
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
 from curator_df.io.write import write_jsonl, write_parquet
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 __all__ = [
     "add_profile",
     "best",
+    "checkpoint",
     "connect",
     "drop_exact_duplicates",
     "errors",
@@ -33,6 +35,7 @@ __all__ = [
     "profiles",
     "read_jsonl",
     "read_parquet",
+    "read_receipt",
     "start_cluster",
     "write_jsonl",
     "write_parquet",
@@ -41,6 +44,7 @@ __all__ = [
 _register_operators(
     (
         add_profile,
+        checkpoint,
         drop_exact_duplicates,
         explain,
         keep_profile,

@@ -50,7 +50,15 @@ class InputError(CuratorError, FileNotFoundError):
 
 
 class CorruptFileError(CuratorError, OSError):
-    """A compressed or Parquet file is truncated or damaged."""
+    """A compressed or Parquet file, or a file between two stages, is truncated, damaged or gone.
+
+    Attributes
+    ----------
+    path : str
+        The file, where it is one that a stage wrote for the next: it can be written again.
+    """
+
+    path: str = ""
 
 
 class BadRowError(CuratorError, ValueError):

@@ -53,6 +53,8 @@ class Barrier:
     """Which row of a group stays."""
     reason: str
     """Why the others go, as the receipt says."""
+    home: Folder | None = field(default=None, metadata={"identity": False})
+    """Where the stage is kept when it is complete; by default with a run's temporary files, and deleted with them."""
 
     def of(self, block: Any) -> Keys:
         """Return the keys of a block."""
@@ -119,7 +121,7 @@ class _RangeKeys:
 
     @property
     def summary(self) -> dict[str, int]:
-        return {"key_checksum": self._checksum}
+        return {"key_checksum": self._checksum, "spilled_bytes": self._writer.spilled_bytes}
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from curator_df.core.exchange import DROP_WORDS, Keep, key_words
 from curator_df.core.row_sort import merge_row_bytes
 from curator_df.core.sizes import show_size
 from curator_df.core.slice_file import ENTRY, rows_in_page
+from curator_df.core.source import Range, Ranges, Source
 from curator_df.core.storage import Folder
-from curator_df.errors import BudgetError, DiskFullError
+from curator_df.errors import BudgetError, CuratorError, DiskFullError, OversizeRowError
 
 MOST_REDUCERS = 4096
 """Beyond that reducers grow: each reads a piece of every map file, and pieces get small."""
@@ -18,6 +19,12 @@ MOST_DIRECT_READS = 1024
 """Reducers times ranges: with more, the drops are collected, since each range would read a piece of every reducer's file."""
 LEAST_TASK_BYTES = 2_000_000
 """A task that may hold less than this cannot merge more than two or three slices at a time."""
+SAMPLED_RANGES = 8
+SAMPLE_BYTES = 500_000
+"""About the bytes that are read of each of them."""
+LARGEST_SAMPLED_ROW_BYTES = 4_000_000
+ROW_BYTES_GUESS = 300
+"""Bytes of a row where no block could be read."""
 TASK_SLACK_BYTES = 6_000_000
 """Held beside what scales: pieces on their way, a read of pages and its rows, bounds and index, allocator rounding."""
 
@@ -45,6 +52,34 @@ class ExchangePlan:
     def disk_bytes(self) -> int:
         """Bytes in the exchange's folder."""
         return self.key_bytes + self.drop_bytes
+
+
+def estimate_rows(source: Source, ranges: Ranges) -> int:
+    """Return about how many rows an input has, from the first block of a few of its ranges.
+
+    It decides how much disk is asked for and into how many hash ranges keys are cut; nothing rests on its being right.
+    """
+    numbers = sorted({int(place * (len(ranges) - 1) / (SAMPLED_RANGES - 1)) for place in range(SAMPLED_RANGES)})
+    row_bytes = [size for number in numbers if (size := _row_bytes(source, ranges[number]))]
+    mean_bytes = sum(row_bytes) / len(row_bytes) if row_bytes else ROW_BYTES_GUESS
+    return int(source.text_bytes / mean_bytes) + 1
+
+
+def _row_bytes(source: Source, piece: Range) -> float | None:
+    """Return the mean bytes of the rows in the first block of a range."""
+    try:
+        blocks = source.blocks(
+            piece,
+            block_bytes=SAMPLE_BYTES,
+            largest_row_bytes=LARGEST_SAMPLED_ROW_BYTES,
+            on_bad_row=(lambda _: None) if source.quarantines else None,
+        )
+        block = next(iter(blocks), None)
+    except OversizeRowError as exc:
+        return exc.row_bytes
+    except CuratorError:
+        return None  # the run will say what is wrong, with all that belongs to it
+    return None if block is None else float(block.memory_usage(index=False).sum()) / len(block)
 
 
 def choose_reducers(total_rows: int, row_bytes: int, work_bytes: int) -> int:

@@ -32,6 +32,8 @@ def fingerprint(*values: Any) -> str:
     True
     >>> fingerprint(lambda x: x + 1) == fingerprint(lambda x: x + 2)
     False
+
+    Fields of a dataclass with ``metadata={"identity": False}`` do not count.
     """
     digest = hashlib.blake2b(digest_size=16)
     for value in values:
@@ -51,12 +53,17 @@ def _feed(digest: Any, value: Any) -> None:
     elif callable(value):
         _feed_callable(digest, value)
     elif dataclasses.is_dataclass(value):
-        _feed(digest, {field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+        _feed(digest, _fields(value))
     elif isinstance(value, GraphNode):
         _feed(digest, (value.func, value.args, dict(value.kwargs)) if hasattr(value, "func") else repr(value))
     else:
         digest.update(tokenize(value, ensure_deterministic=not isinstance(value, _DATA)).encode())
     digest.update(b"\1")
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    identifying = (field.name for field in dataclasses.fields(value) if field.metadata.get("identity", True))
+    return {name: getattr(value, name) for name in identifying}
 
 
 def _feed_items(digest: Any, value: Any) -> None:
@@ -82,7 +89,7 @@ def _feed_callable(digest: Any, function: Any) -> None:
         _feed(digest, (function.__defaults__, function.__kwdefaults__))
         _feed(digest, tuple(cell.cell_contents for cell in function.__closure__ or ()))
     elif dataclasses.is_dataclass(function) and not isinstance(function, type):
-        _feed(digest, (type(function), {f.name: getattr(function, f.name) for f in dataclasses.fields(function)}))
+        _feed(digest, (type(function), _fields(function)))
     elif hasattr(function, "__qualname__"):
         _feed(digest, (function.__module__ or "", function.__qualname__))
     else:

@@ -205,6 +205,12 @@ def lower(df: Any) -> Program:
     return Program(source, steps, expression._meta, reader.block_bytes, reader.explicit)
 
 
+def origin_of(df: Any) -> ReadPartition:
+    """Return the reader that a table begins with; raise `ExpressionError` if it is none of ours."""
+    reader: ReadPartition = _find_origin(df.expr).operand("func")
+    return reader
+
+
 def _find_origin(expression: Expr) -> Expr:
     leaves = {node._name: node for node in expression.walk() if not node.dependencies()}
     ours = {name: node for name, node in leaves.items() if _is_ours(node)}

@@ -33,6 +33,39 @@ class StepReceipt:
 
 
 @dataclass
+class ExchangeReceipt:
+    """One comparison of all rows with each other by their keys, before the last pass."""
+
+    step: str
+    """The operator that asked for it."""
+    keys: int
+    """Rows that were compared."""
+    unique: int
+    """Of these, rows with different keys."""
+    hash_ranges: int
+    """Parts into which the keys were cut."""
+    skew: float
+    """Keys of the largest part as a multiple of the mean."""
+    projected_bytes: int
+    """Disk that the plan said it would need for temporary files."""
+    key_bytes: int
+    """Keys written to disk and read back."""
+    drop_bytes: int
+    """Written for the last pass: which rows go."""
+    spilled_bytes: int
+    """Through scratch files, because a part did not fit in memory."""
+    seconds: float
+    """Wall time: taking keys, comparing them and collecting what goes (of a resumed one: its last part)."""
+
+    def __str__(self) -> str:
+        spilled = f", {show_size(self.spilled_bytes)} spilled" if self.spilled_bytes else ""
+        return (
+            f"{self.keys:,} keys ({show_size(self.key_bytes)}{spilled}), {self.unique:,} of them unique, in "
+            f"{self.hash_ranges:,} hash ranges, the largest {self.skew:.1f} x the mean; {self.seconds:,.1f} s"
+        )
+
+
+@dataclass
 class Receipt:
     """What a finished run returns."""
 
@@ -66,6 +99,8 @@ class Receipt:
     """Most bytes seen while running: PSS of the whole process tree, every 50 ms."""
     retries: dict[str, int] = field(default_factory=dict)
     """Ranges run again, by cause: ``memory``, ``worker lost``, ``exclusive``."""
+    exchanges: list[ExchangeReceipt] = field(default_factory=list)
+    """What was compared before the last pass, for each drop."""
     settings: dict[str, str] = field(default_factory=dict)
     """Layout and block size, with reasons."""
     rejects: str | None = None
@@ -131,7 +166,9 @@ class Receipt:
     @staticmethod
     def from_json(values: dict[str, Any]) -> Receipt:
         """Return the receipt that `to_json` was made from."""
-        return Receipt(**{**values, "steps": [StepReceipt(**step) for step in values["steps"]]})
+        steps = [StepReceipt(**step) for step in values["steps"]]
+        exchanges = [ExchangeReceipt(**exchange) for exchange in values["exchanges"]]
+        return Receipt(**{**values, "steps": steps, "exchanges": exchanges})
 
     def summary(self) -> list[tuple[str, str]]:
         """Return the lines at the head of the receipt, as (what, value)."""
@@ -151,6 +188,7 @@ class Receipt:
             lines.append(("rejects", self.rejects))
         if self.retries:
             lines.append(("retries", ", ".join(f"{number:,} {cause}" for cause, number in self.retries.items())))
+        lines += [(exchange.step, str(exchange)) for exchange in self.exchanges]
         lines += [(name, value) for name, value in self.settings.items()]
         return lines + [("advice", text) for text in self.advice]
 

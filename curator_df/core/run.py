@@ -23,7 +23,8 @@ from curator_df.core.session import Session, current_session
 from curator_df.core.sink import Sink
 from curator_df.core.sizes import show_size
 from curator_df.core.source import Range, Ranges, Source
-from curator_df.core.stages import StageRunner
+from curator_df.core.stages import STAGES_FOLDER, StageRunner
+from curator_df.core.storage import Folder
 from curator_df.core.task import Job, Manifest, OnError
 from curator_df.errors import RowCountError
 
@@ -41,6 +42,7 @@ def run(
     sink: Sink,
     *,
     rejects: Sink | None = None,
+    workdir: Folder | None = None,
     on_existing: OnExisting = "error",
     on_error: OnError = "raise",
 ) -> Receipt:
@@ -54,6 +56,8 @@ def run(
         Where the rows go.
     rejects : Sink, optional
         Where removed rows go.
+    workdir : Folder, optional
+        Where the temporary files of drops go; by default below the output.
     on_existing : {"error", "resume", "overwrite"}
         What to do when the output holds something.
     on_error : {"raise", "quarantine"}
@@ -83,7 +87,9 @@ def run(
             ranges = program.source.cut(range_bytes(program.source))
             journal.start(identity, ranges)
         job = Job(uuid.uuid4().hex, program, sink, rejects, sink.folder, on_error)
-        return _Run(session, plan, job, journal, ranges).execute()
+        temporary = workdir or Folder(f"{sink.folder.url}/{STAGES_FOLDER}", sink.folder.options)
+        stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error)
+        return _Run(session, plan, job, journal, ranges).execute(stages)
 
 
 def range_bytes(source: Source) -> int:
@@ -120,9 +126,8 @@ class _Run:
         self.finished = np.zeros(len(ranges), dtype=bool)
         self.show: Any = None
 
-    def execute(self) -> Receipt:
+    def execute(self, stages: StageRunner) -> Receipt:
         started = time.monotonic()
-        stages = StageRunner(self.session, self.plan.stages[0], self.job.sink.folder, self.ranges, self.job.on_error)
         for done in self.journal.done():
             self._count(done)
         self.receipt.ranges_resumed = int(self.finished.sum())
@@ -136,7 +141,7 @@ class _Run:
                     self.job.program, lambda title, done, total: show(done, f"{title} {done}/{total}")
                 )
             self.job = dataclasses.replace(self.job, program=program)
-            self.receipt.settings |= stages.figures
+            self.receipt.exchanges = stages.exchanges
             dispatcher = Dispatcher(self.session, self.job, self.plan.stages[-1], self._on_done)
             with progress_bar("curating", len(self.ranges)) as self.show:
                 self._on_progress()

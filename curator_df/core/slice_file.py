@@ -25,7 +25,7 @@ import numpy as np
 
 from curator_df.core.row_order import Rows
 from curator_df.core.storage import FileRecord, Folder
-from curator_df.errors import CorruptFileError, InputError
+from curator_df.errors import CorruptFileError
 
 MAGIC, VERSION = b"CDFSLICE", 1
 PAGE_BYTES = 32_000
@@ -161,7 +161,7 @@ def open_slices(folder: Folder, files: Sequence[FileRecord], number: int) -> lis
     for file, head, request, raw in zip(files, heads, requests, _read_ranges(folder, requests), strict=True):
         offset, rows, checksum = ENTRY.unpack(raw)
         if checksum != _entry_checksum(number, offset, rows):
-            raise _damaged(folder.path(file.name), "entry of the index", request[1])
+            raise _damaged(folder.path(file.name), _wrong("entry of the index", request[1]))
         found.append(Slice(folder.path(file.name), _reader(folder, file.name), number, offset, rows, head[0], head[1]))
     return found
 
@@ -200,7 +200,7 @@ def _copy_pages(piece: Slice, page: int, raw: memoryview, into: Rows) -> None:
         content = raw[at + PAGE.size : at + PAGE.size + wanted.nbytes]
         if rows != len(wanted) or checksum != _page_checksum(piece.number, page, rows, content):
             offset = piece.offset + page * (PAGE.size + piece.page_rows * piece.words * 8)
-            raise _damaged(piece.name, "page", offset)
+            raise _damaged(piece.name, _wrong("page", offset))
         wanted[:] = np.frombuffer(content, dtype="<u8").reshape(wanted.shape)
         at += PAGE.size + wanted.nbytes
         page += 1
@@ -218,7 +218,7 @@ def _header(folder: Folder, file: FileRecord, raw: bytes) -> tuple[int, int, int
     """Return words, rows a page and slices."""
     magic, version, words, page_rows, slices, checksum = HEADER.unpack(raw)
     if magic != MAGIC or checksum != zlib.crc32(raw[:-8]):
-        raise _damaged(folder.path(file.name), "header", 0)
+        raise _damaged(folder.path(file.name), _wrong("header", 0))
     if version != VERSION:
         raise CorruptFileError(
             f"{folder.path(file.name)} has format {version}, this version of curator_df reads {VERSION}; run the stage "
@@ -227,11 +227,14 @@ def _header(folder: Folder, file: FileRecord, raw: bytes) -> tuple[int, int, int
     return words, page_rows, slices
 
 
-def _damaged(path: str, what: str, offset: int) -> CorruptFileError:
-    return CorruptFileError(
-        f"{path} is damaged: the {what} at byte {offset:,} does not match its checksum; delete the file, and resume the "
-        "run to write it again"
-    )
+def _damaged(path: str, what: str) -> CorruptFileError:
+    error = CorruptFileError(f"{path} is damaged: {what}; delete the file, and resume the run to write it again")
+    error.path = path
+    return error
+
+
+def _wrong(what: str, offset: int) -> str:
+    return f"the {what} at byte {offset:,} does not match its checksum"
 
 
 def _reader(folder: Folder, name: str) -> Callable[[int, int], Any]:
@@ -240,26 +243,27 @@ def _reader(folder: Folder, name: str) -> Callable[[int, int], Any]:
 
 def _read_ranges(folder: Folder, requests: Sequence[tuple[str, int, int]]) -> list[Any]:
     """Read byte ranges of files; of object stores many at a time."""
-    try:
-        if folder.is_local:
-            contents = [_read_local(folder.path(name), start, stop) for name, start, stop in requests]
-        else:
-            filesystem, _ = fsspec.core.url_to_fs(folder.url, **folder.options)
-            paths = [folder.path(name) for name, _, _ in requests]
-            starts, stops = [start for _, start, _ in requests], [stop for _, _, stop in requests]
-            contents = filesystem.cat_ranges(paths, starts, stops, on_error="raise")
-    except FileNotFoundError as exc:
-        raise InputError(f"a file between two stages is gone: {exc}; resume the run to write it again") from exc
+    if folder.is_local:
+        contents: list[Any] = [_read_local(folder.path(name), start, stop) for name, start, stop in requests]
+    else:
+        filesystem, _ = fsspec.core.url_to_fs(folder.url, **folder.options)
+        paths = [folder.path(name) for name, _, _ in requests]
+        starts, stops = [start for _, start, _ in requests], [stop for _, _, stop in requests]
+        contents = filesystem.cat_ranges(paths, starts, stops, on_error="return")
     for (name, start, stop), content in zip(requests, contents, strict=True):
+        if isinstance(content, FileNotFoundError):
+            raise _damaged(folder.path(name), "it is gone") from content
+        if isinstance(content, BaseException):
+            raise content
         if len(content) != stop - start:
-            raise CorruptFileError(
-                f"{folder.path(name)} is damaged: it ends at byte {start + len(content):,}, {stop:,} were expected; delete "
-                "the file, and resume the run to write it again"
-            )
+            raise _damaged(folder.path(name), f"it ends at byte {start + len(content):,}, {stop:,} were expected")
     return contents
 
 
-def _read_local(path: str, start: int, stop: int) -> bytes:
-    with open(path, "rb", buffering=0) as file:
-        file.seek(max(start, 0))
-        return file.read(stop - start)
+def _read_local(path: str, start: int, stop: int) -> bytes | FileNotFoundError:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(max(start, 0))
+            return file.read(stop - start)
+    except FileNotFoundError as exc:
+        return exc

@@ -89,6 +89,10 @@ class Source(Protocol):
         """Size of all files as they lie on disk."""
 
     @property
+    def text_bytes(self) -> int:
+        """About the bytes of all files when decompressed, without reading them."""
+
+    @property
     def reader_factor(self) -> float:
         """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``. Measured."""
 

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run what comes before the last pass: for each pending drop a pass that hashes keys, and a merge of these by hash range.
 
-Each stage has its folder and its journal below the output's ``_curator/``, so that it resumes like the output itself; the
-folders go when the run is complete.
+Each stage has a folder and a journal of its own, below the output's ``_curator/`` or in the user's ``workdir``, so that it
+resumes like the output itself. The folders go when the run is complete, but for those that a ``find_`` operator keeps.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,19 +22,20 @@ from curator_df.core.barrier import Barrier, DropRows, KeySink
 from curator_df.core.dispatch import Dispatcher
 from curator_df.core.drops import collect_drops
 from curator_df.core.exchange import Exchange, range_starts, reduce_keys
-from curator_df.core.exchange_plan import TASK_SLACK_BYTES, project_exchange
+from curator_df.core.exchange_plan import TASK_SLACK_BYTES, estimate_rows, project_exchange
+from curator_df.core.fingerprint import fingerprint
 from curator_df.core.journal import Identity, Journal
 from curator_df.core.plan import StagePlan
 from curator_df.core.program import Program, Step, StepTally
+from curator_df.core.receipt import ExchangeReceipt
 from curator_df.core.session import Session
 from curator_df.core.source import Range, Ranges
 from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.task import Attempt, Job, Manifest, OnError, run_guarded
+from curator_df.errors import CorruptFileError, ResumeError
 
 STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
 """Below the output folder."""
-ROW_BYTES_GUESS = 300
-"""Input bytes of a row, to choose the number of hash ranges; too few of them do no harm, they are streamed."""
 DROP_PEAK_FACTOR = 2.2
 """Peak extra bytes of dropping rows: the rows that stay, once as pandas takes them and once as Arrow does, and the keys."""
 SHOW = Callable[[str, int, int], None]
@@ -62,8 +64,8 @@ def run_merge(job_bytes: bytes, attempt: Attempt) -> Manifest:
             return
         reduced = reduce_keys(job.exchange, number, job.files, memory_bytes=memory_bytes)
         manifest.files, manifest.rows_read = [reduced.file], reduced.rows
-        counts = {"keys": reduced.rows, "unique": reduced.groups, "read_bytes": reduced.read_bytes}
-        manifest.steps = [StepTally(seconds=reduced.seconds, counters=counts)]
+        manifest.summary = {"unique": reduced.groups, "spilled_bytes": reduced.spilled_bytes}
+        manifest.steps = [StepTally(seconds=reduced.seconds)]
 
     return run_guarded(attempt, merge)
 
@@ -71,9 +73,13 @@ def run_merge(job_bytes: bytes, attempt: Attempt) -> Manifest:
 class StageRunner:
     """Runs the stages of one output, one after the other."""
 
-    def __init__(self, session: Session, stage: StagePlan, output: Folder, ranges: Ranges, on_error: OnError) -> None:
-        self.session, self.stage, self.output, self.ranges, self.on_error = session, stage, output, ranges, on_error
-        self.figures: dict[str, str] = {}
+    def __init__(
+        self, session: Session, stage: StagePlan, temporary: Folder, ranges: Ranges, on_error: OnError
+    ) -> None:
+        self.session, self.stage, self.ranges, self.on_error = session, stage, ranges, on_error
+        self.temporary = temporary
+        self.exchanges: list[ExchangeReceipt] = []
+        self._made: list[str] = []
         self._show: SHOW = lambda title, done, total: None  # noqa: ARG005
 
     def resolve(self, program: Program, show: SHOW) -> Program:
@@ -83,7 +89,7 @@ class StageRunner:
             barrier = step.barrier
             if barrier is not None:
                 before = dataclasses.replace(program, steps=program.steps[:place])
-                drops = self._find_drops(before, step, barrier, place)
+                drops = self._find_drops(before, step, barrier)
                 resolved = Step(step.name, drops, DROP_PEAK_FACTOR, True)
                 program = dataclasses.replace(
                     program, steps=(*program.steps[:place], resolved, *program.steps[place + 1 :])
@@ -91,92 +97,168 @@ class StageRunner:
         return program
 
     def clear(self) -> None:
-        """Delete the stages' files: the output is complete."""
-        self.output.delete_tree(STAGES_FOLDER)
+        """Delete the stages' temporary files: the output is complete."""
+        for name in self._made:
+            self.temporary.delete_tree(name)
 
-    def _find_drops(self, before: Program, step: Step, barrier: Barrier, place: int) -> DropRows:
-        home = Folder(f"{self.output.url}/{STAGES_FOLDER}/{place:02d}", self.output.options)
-        steps = tuple((s.name, s.fingerprint) for s in before.steps)
-        identity = Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, steps)
-        with Journal(home) as journal:
-            if journal.is_started:
-                journal.resume(identity)
-            else:
-                journal.start(identity, self.ranges)
-            exchange = self._exchange(home, before, barrier)
-            keys = self._map(journal, exchange, before, step, barrier)
-            files = tuple(record for manifest in keys for record in manifest["files"])
-            merged = self._merge(home, "merge", exchange, files, exchange.reducers, collects=False)
-            drops = [record for manifest in merged for record in manifest["files"]]
-            if exchange.ranges_per_drop_file > 1:
-                count = exchange.drop_files
-                collected = self._merge(home, "collect", exchange, tuple(drops), count, collects=True)
-                drops = [record for manifest in collected for record in manifest["files"]]
-        self._note(step.name, exchange, merged)
-        rows = np.array([manifest["rows_written"] for manifest in keys], dtype=np.int64)
-        checksums = np.array([manifest["summary"]["key_checksum"] for manifest in keys], dtype=np.uint64)
-        return DropRows(barrier, exchange, tuple(drops), rows, checksums)
-
-    def _exchange(self, home: Folder, before: Program, barrier: Barrier) -> Exchange:
-        name = f"{JOURNAL_FOLDER}/exchange.json"
-        starts = range_starts(self.ranges)
-        if home.exists(name):  # a resumed run keeps the hash ranges, whatever its memory: the files are cut by them
-            kept = json.loads(home.read(name))
-            return Exchange(home, barrier.keep, kept["reducers"], starts, kept["ranges_per_drop_file"])
-        layout = self.session.layout
-        plan = project_exchange(
-            before.source.input_bytes // ROW_BYTES_GUESS + 1,
-            keep=barrier.keep,
-            map_files=len(self.ranges),
-            work_bytes=layout.thread_bytes,
-            tasks_at_a_time=layout.workers * layout.threads,
-            folder=home,
-        )
-        chosen = {"reducers": plan.reducers, "ranges_per_drop_file": plan.ranges_per_drop_file}
-        home.write(name, json.dumps(chosen).encode())
-        return Exchange(home, barrier.keep, plan.reducers, starts, plan.ranges_per_drop_file)
-
-    def _map(
-        self, journal: Journal, exchange: Exchange, before: Program, step: Step, barrier: Barrier
+    def run_tasks(
+        self,
+        journal: Journal,
+        title: str,
+        job: Any,
+        pieces: Sequence[Range],
+        *,
+        stage: StagePlan,
+        folder: Folder,
+        task: Any = None,
     ) -> list[dict[str, Any]]:
-        job = Job(uuid.uuid4().hex, before, KeySink(exchange, barrier), None, exchange.folder, self.on_error)
-        return self._run(journal, f"{step.name}: keys", job, len(self.ranges), self.stage, None)
+        """Run the tasks that the journal does not have, or whose files are gone; return what it has of all, in order.
 
-    def _merge(
-        self, home: Folder, name: str, exchange: Exchange, files: tuple[FileRecord, ...], count: int, *, collects: bool
-    ) -> list[dict[str, Any]]:
-        memory_bytes = self.session.layout.thread_bytes - TASK_SLACK_BYTES
-        stage = dataclasses.replace(self.stage, block_bytes=memory_bytes)
-        with Journal(Folder(f"{home.url}/{name}", home.options)) as journal:
-            return self._run(journal, name, MergeJob(exchange, files, collects), count, stage, run_merge)
-
-    def _run(
-        self, journal: Journal, title: str, job: Any, count: int, stage: StagePlan, task: Any
-    ) -> list[dict[str, Any]]:
-        """Run the tasks that the journal does not have; return what it has of all, in order."""
-        done = {record["number"]: record for record in map(_with_records, journal.done())}
+        The number of each piece is its place in ``pieces``; ``folder`` holds the files.
+        """
+        found = {record["number"]: record for record in map(_with_records, journal.done())}
+        done = {number: record for number, record in found.items() if _is_there(folder, record)}
 
         def note(manifest: Manifest) -> None:
             journal.record([manifest])
             done[manifest.number] = {**vars(manifest)}
-            self._show(title, len(done), count)
+            self._show(title, len(done), len(pieces))
 
-        self._show(title, len(done), count)
-        waiting = [number for number in range(count) if number not in done]
+        self._show(title, len(done), len(pieces))
+        waiting: Iterator[Range] = (pieces[number] for number in range(len(pieces)) if number not in done)
         extra = {} if task is None else {"task": task}
-        Dispatcher(self.session, job, stage, note, **extra).run(self._pieces(waiting, task is None))
-        return [done[number] for number in range(count)]
+        Dispatcher(self.session, job, stage, note, **extra).run(waiting)
+        return [done[number] for number in range(len(pieces))]
 
-    def _pieces(self, numbers: list[int], are_ranges: bool) -> Iterator[Range]:
-        return (self.ranges[number] if are_ranges else Range(number, 0, 0, 0, 0) for number in numbers)
+    def _find_drops(self, before: Program, step: Step, barrier: Barrier) -> DropRows:
+        identity = _identity(before, step)
+        home = barrier.home or self._temporary_home(step, identity)
+        with Journal(home) as journal:
+            if journal.is_started:
+                self._require_same_ranges(journal.resume(identity), home)
+            else:
+                journal.start(identity, self.ranges)
+            if journal.receipt is None:
+                found = ExchangeReceipt(**self._exchange_keys(journal, before, step, barrier))
+                journal.finish(dataclasses.asdict(found))
+            self.exchanges.append(ExchangeReceipt(**(journal.receipt or {})))
+            home.delete_tree("keys")
+            keys = sorted(journal.done(), key=_number)  # of a range that was done twice the last counts
+        exchange, _ = self._exchange(home, before, barrier)
+        rows, checksums = np.zeros(len(self.ranges), dtype=np.int64), np.zeros(len(self.ranges), dtype=np.uint64)
+        for manifest in keys:
+            rows[manifest["number"]] = manifest["rows_written"]
+            checksums[manifest["number"]] = manifest["summary"]["key_checksum"]
+        last = "collect" if exchange.ranges_per_drop_file > 1 else "merge"
+        with Journal(Folder(f"{home.url}/{last}", home.options)) as journal:
+            records = {done["number"]: _with_records(done) for done in journal.done()}
+        drops = tuple(file for number in sorted(records) for file in records[number]["files"])
+        return DropRows(barrier, exchange, drops, rows, checksums)
 
-    def _note(self, name: str, exchange: Exchange, merged: list[dict[str, Any]]) -> None:
+    def _exchange_keys(self, journal: Journal, before: Program, step: Step, barrier: Barrier) -> dict[str, Any]:
+        """Take keys, compare them and collect what goes; return what an `ExchangeReceipt` says of it."""
+        started, home = time.monotonic(), journal.folder
+        exchange, projected_bytes = self._exchange(home, before, barrier)
+        keys, merged = self._map_and_merge(journal, exchange, before, step, barrier)
+        drops = [record for manifest in merged for record in manifest["files"]]
+        if exchange.ranges_per_drop_file > 1:
+            collected = self._merge(home, "collect", exchange, drops, exchange.drop_files)
+            drops += [record for manifest in collected for record in manifest["files"]]
         sizes = [manifest["rows_read"] for manifest in merged]
-        skew = max(sizes) * len(sizes) / max(sum(sizes), 1)
-        self.figures[name] = (
-            f"{sum(sizes):,} keys in {exchange.reducers:,} hash ranges, the largest {skew:.1f} x the mean"
-        )
+        return {
+            "step": step.name,
+            "keys": sum(sizes),
+            "unique": sum(manifest["summary"]["unique"] for manifest in merged),
+            "hash_ranges": exchange.reducers,
+            "skew": max(sizes) * len(sizes) / max(sum(sizes), 1),
+            "projected_bytes": projected_bytes,
+            "key_bytes": sum(record.size_bytes for manifest in keys for record in manifest["files"]),
+            "drop_bytes": sum(record.size_bytes for record in drops),
+            "spilled_bytes": sum(manifest["summary"]["spilled_bytes"] for manifest in [*keys, *merged]),
+            "seconds": time.monotonic() - started,
+        }
+
+    def _map_and_merge(
+        self, journal: Journal, exchange: Exchange, before: Program, step: Step, barrier: Barrier
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Run both; a key file that is found damaged is written again, once."""
+        mended: set[str] = set()
+        while True:
+            job = Job(uuid.uuid4().hex, before, KeySink(exchange, barrier), None, exchange.folder, self.on_error)
+            title = f"{step.name}: keys"
+            keys = self.run_tasks(journal, title, job, self.ranges, stage=self.stage, folder=journal.folder)
+            files = [record for manifest in keys for record in manifest["files"]]
+            try:
+                return keys, self._merge(journal.folder, "merge", exchange, files, exchange.reducers)
+            except CorruptFileError as exc:
+                damaged = [record for record in files if journal.folder.path(record.name) == exc.path]
+                if not damaged or exc.path in mended:
+                    raise
+                mended.add(exc.path)
+                if journal.folder.exists(damaged[0].name):
+                    journal.folder.delete(damaged[0].name)
+
+    def _merge(
+        self, home: Folder, name: str, exchange: Exchange, files: Sequence[FileRecord], count: int
+    ) -> list[dict[str, Any]]:
+        memory_bytes = self.session.layout.thread_bytes - TASK_SLACK_BYTES
+        stage = dataclasses.replace(self.stage, block_bytes=memory_bytes)
+        pieces = [Range(number, 0, 0, 0, 0) for number in range(count)]
+        with Journal(Folder(f"{home.url}/{name}", home.options)) as journal:
+            job = MergeJob(exchange, tuple(files), name == "collect")
+            return self.run_tasks(journal, name, job, pieces, stage=stage, folder=home, task=run_merge)
+
+    def _exchange(self, home: Folder, before: Program, barrier: Barrier) -> tuple[Exchange, int]:
+        """Return the exchange and its projected disk; a resumed one keeps its hash ranges, whatever its memory."""
+        name = f"{JOURNAL_FOLDER}/exchange.json"
+        if home.exists(name):
+            chosen = json.loads(home.read(name))
+        else:
+            layout = self.session.layout
+            plan = project_exchange(
+                estimate_rows(before.source, self.ranges),
+                keep=barrier.keep,
+                map_files=len(self.ranges),
+                work_bytes=layout.thread_bytes,
+                tasks_at_a_time=layout.workers * layout.threads,
+                folder=home,
+            )
+            chosen = {
+                "reducers": plan.reducers,
+                "ranges_per_drop_file": plan.ranges_per_drop_file,
+                "projected_bytes": plan.disk_bytes + plan.scratch_bytes,
+            }
+            home.write(name, json.dumps(chosen).encode())
+        starts = range_starts(self.ranges)
+        exchange = Exchange(home, barrier.keep, chosen["reducers"], starts, chosen["ranges_per_drop_file"])
+        return exchange, int(chosen["projected_bytes"])
+
+    def _temporary_home(self, step: Step, identity: Identity) -> Folder:
+        name = f"{step.name}-{fingerprint(identity)[:16]}"
+        self._made.append(name)
+        return Folder(f"{self.temporary.url}/{name}", self.temporary.options)
+
+    def _require_same_ranges(self, ranges: Ranges, home: Folder) -> None:
+        if not np.array_equal(ranges.table, self.ranges.table):
+            raise ResumeError(
+                f"{home.url} holds a stage of the same input that was cut in {len(ranges):,} other ranges (by another "
+                "version of curator_df); delete the folder, and run again"
+            )
+
+
+def _identity(before: Program, step: Step) -> Identity:
+    steps = tuple((s.name, s.fingerprint) for s in before.steps)
+    return Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, steps)
+
+
+def _number(done: dict[str, Any]) -> int:
+    return int(done["number"])
 
 
 def _with_records(done: dict[str, Any]) -> dict[str, Any]:
     return {**done, "files": [FileRecord(**file) for file in done["files"]]}
+
+
+def _is_there(folder: Folder, done: dict[str, Any]) -> bool:
+    """Tell whether the files of a task are all there and whole, as far as their sizes tell."""
+    return all(folder.size(file.name) == file.size_bytes for file in done["files"])

@@ -89,6 +89,14 @@ class Folder:
         """Tell whether a file is there."""
         return bool(self._filesystem[0].exists(self.path(name)))
 
+    def size(self, name: str) -> int | None:
+        """Return the bytes of a file, None if it is not there."""
+        filesystem, _ = self._filesystem
+        try:
+            return int(filesystem.size(self.path(name)))
+        except FileNotFoundError:
+            return None
+
     def delete(self, name: str) -> None:
         """Delete a file."""
         self._filesystem[0].rm_file(self.path(name))

@@ -97,6 +97,12 @@ class JsonlSource:
         return self.listing.total_bytes
 
     @property
+    def text_bytes(self) -> int:
+        """About the bytes of all files when decompressed, without reading them."""
+        factors = np.where(_compressed(self.listing.paths), cut.COMPRESSION_RATIO, 1)
+        return int((self.listing.sizes * factors).sum())
+
+    @property
     def reader_factor(self) -> float:
         """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
         return READER_FACTOR

@@ -91,6 +91,11 @@ class ParquetSource:
         return self.listing.total_bytes
 
     @property
+    def text_bytes(self) -> int:
+        """About the bytes of all files when decompressed, without reading them."""
+        return int(self.listing.total_bytes * cut.COMPRESSION_RATIO)
+
+    @property
     def reader_factor(self) -> float:
         """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
         return READER_FACTOR

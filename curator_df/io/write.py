@@ -26,6 +26,8 @@ from curator_df.io.output import FileSink, require_partition_columns
 
 ParquetCompression = Literal["zstd", "snappy", "lz4", "gzip", "none"]
 JsonlCompression = Literal["none", "gzip", "zstd"]
+TARGET_FILE_BYTES = 256_000_000
+"""Bytes on disk at which a file is finished."""
 ROWS_AT_A_TIME_BYTES = 1_000_000
 """JSON Lines: bytes of a table that are Python objects at a time."""
 
@@ -114,9 +116,10 @@ def write_parquet(
     path: str | os.PathLike[str],
     *,
     compression: ParquetCompression = "zstd",
-    target_file_size: str | int = "256MB",
+    target_file_size: str | int = TARGET_FILE_BYTES,
     partition_on: str | list[str] | None = None,
     rejects: str | os.PathLike[str] | None = None,
+    workdir: str | os.PathLike[str] | None = None,
     on_existing: OnExisting = "error",
     on_error: OnError = "raise",
     storage_options: dict[str, Any] | None = None,
@@ -138,6 +141,9 @@ def write_parquet(
     rejects : str or path, optional
         Folder for the removed rows, as Parquet: the columns as they were read, and ``reject_step``, ``reject_reason``,
         ``reject_rule``, ``reject_value``, ``reject_threshold``, ``reject_file``, ``reject_offset``.
+    workdir : str or path, optional
+        Folder (or URL) that all workers see, for the temporary files of drops; below the output by default. They are
+        deleted at the end.
     on_existing : {"error", "resume", "overwrite"}
         When the folder holds something: refuse; go on with an interrupted run (any memory, workers or block size);
         delete what a run wrote there and start over.
@@ -166,7 +172,14 @@ def write_parquet(
     """
     choose("write_parquet", "compression", compression, ParquetCompression)
     sink = _sink(df, "write_parquet", path, ParquetFormat(compression), target_file_size, partition_on, storage_options)
-    return run(df, sink, rejects=_rejects(rejects, storage_options), on_existing=on_existing, on_error=on_error)
+    return run(
+        df,
+        sink,
+        rejects=_rejects(rejects, storage_options),
+        workdir=None if workdir is None else _folder(workdir, storage_options),
+        on_existing=on_existing,
+        on_error=on_error,
+    )
 
 
 def write_jsonl(
@@ -174,9 +187,10 @@ def write_jsonl(
     path: str | os.PathLike[str],
     *,
     compression: JsonlCompression = "none",
-    target_file_size: str | int = "256MB",
+    target_file_size: str | int = TARGET_FILE_BYTES,
     partition_on: str | list[str] | None = None,
     rejects: str | os.PathLike[str] | None = None,
+    workdir: str | os.PathLike[str] | None = None,
     on_existing: OnExisting = "error",
     on_error: OnError = "raise",
     storage_options: dict[str, Any] | None = None,
@@ -197,6 +211,8 @@ def write_jsonl(
         Columns whose values become folders (``lang=en/``); they are not in the files.
     rejects : str or path, optional
         Folder for the removed rows, as Parquet; see `write_parquet`.
+    workdir : str or path, optional
+        Folder for the temporary files of drops; see `write_parquet`.
     on_existing : {"error", "resume", "overwrite"}
         When the folder holds something; see `write_parquet`.
     on_error : {"raise", "quarantine"}
@@ -225,7 +241,14 @@ def write_jsonl(
     """
     choose("write_jsonl", "compression", compression, JsonlCompression)
     sink = _sink(df, "write_jsonl", path, JsonlFormat(compression), target_file_size, partition_on, storage_options)
-    return run(df, sink, rejects=_rejects(rejects, storage_options), on_existing=on_existing, on_error=on_error)
+    return run(
+        df,
+        sink,
+        rejects=_rejects(rejects, storage_options),
+        workdir=None if workdir is None else _folder(workdir, storage_options),
+        on_existing=on_existing,
+        on_error=on_error,
+    )
 
 
 def _sink(
@@ -243,7 +266,7 @@ def _sink(
 
 
 def _rejects(path: str | os.PathLike[str] | None, storage_options: dict[str, Any] | None) -> FileSink | None:
-    return None if path is None else FileSink(_folder(path, storage_options), ParquetFormat("zstd"), 256_000_000)
+    return None if path is None else FileSink(_folder(path, storage_options), ParquetFormat("zstd"), TARGET_FILE_BYTES)
 
 
 def _folder(path: str | os.PathLike[str], storage_options: dict[str, Any] | None) -> Folder:

@@ -3,18 +3,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from curator_df.core.budget import choose_layout, parse_memory
+from curator_df.core.columns import choose
 from curator_df.core.plan import Plan, plan_stream
 from curator_df.core.program import lower
 from curator_df.core.session import current_session, has_session
 from curator_df.core.storage import Folder
 from curator_df.io.output import FileSink
-from curator_df.io.write import ParquetFormat
+from curator_df.io.write import TARGET_FILE_BYTES, JsonlFormat, ParquetFormat
 
 
-def explain(df: Any, *, memory: str | int | None = None, cpus: int | None = None) -> Plan:
+def explain(
+    df: Any,
+    *,
+    memory: str | int | None = None,
+    cpus: int | None = None,
+    output: Literal["parquet", "jsonl"] = "parquet",
+    rejects: bool = False,
+) -> Plan:
     """Show the stages of a chain, the bytes each will need, the layout, and why.
 
     Parameters
@@ -25,11 +33,15 @@ def explain(df: Any, *, memory: str | int | None = None, cpus: int | None = None
         Plan for this budget; by default for the running cluster's, or for 60 % of the machine.
     cpus : int, optional
         Plan for this many CPUs; used together with ``memory``.
+    output : {"parquet", "jsonl"}
+        What the chain will be written to.
+    rejects : bool
+        Whether the removed rows will be kept.
 
     Returns
     -------
     Plan
-        Shows itself in a terminal and in a notebook. The sink is taken to be Parquet.
+        Shows itself in a terminal and in a notebook.
 
     Raises
     ------
@@ -46,4 +58,7 @@ def explain(df: Any, *, memory: str | int | None = None, cpus: int | None = None
         layout = current_session().layout
     else:
         layout = choose_layout(parse_memory(memory), cpus=cpus)
-    return plan_stream(lower(df), FileSink(Folder("."), ParquetFormat("zstd"), 256_000_000), None, layout)
+    choose("explain", "output", output, ("parquet", "jsonl"))
+    parquet = FileSink(Folder("."), ParquetFormat("zstd"), TARGET_FILE_BYTES)
+    sink = parquet if output == "parquet" else FileSink(Folder("."), JsonlFormat("none"), TARGET_FILE_BYTES)
+    return plan_stream(lower(df), sink, parquet if rejects else None, layout)

@@ -9,7 +9,7 @@ import pytest
 from curator_df.core import slice_file
 from curator_df.core.slice_file import HEADER, SliceWriter, open_slices, read_rows
 from curator_df.core.storage import Folder
-from curator_df.errors import CorruptFileError, InputError
+from curator_df.errors import CorruptFileError
 
 ROWS = np.array([[1, 10], [2, 20], [2, 21], [7, 70], [8, 80], [9, 90]], dtype=np.uint64)
 BOUNDS = np.array([0, 2, 5, 7], dtype=np.uint64)
@@ -109,5 +109,5 @@ def test_a_file_cut_short_is_damaged_and_a_lost_one_is_said_to_be_gone(tmp_path)
     with pytest.raises(CorruptFileError, match="it ends at byte"):
         open_slices(folder, [record], 3)
     path.unlink()
-    with pytest.raises(InputError, match="resume the run to write it again"):
+    with pytest.raises(CorruptFileError, match="it is gone; delete the file, and resume the run to write it again"):
         open_slices(folder, [record], 3)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compute a table once and go on from its files: `checkpoint`, and `read_receipt` for what a finished run said."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+from typing import Any
+
+from dask.dataframe.dask_expr import FrameBase
+
+from curator_df.core.journal import OnExisting
+from curator_df.core.program import origin_of
+from curator_df.core.receipt import Receipt
+from curator_df.core.storage import JOURNAL_FOLDER, Folder
+from curator_df.core.task import OnError
+from curator_df.errors import CorruptFileError, InputError
+from curator_df.io.parquet import read_parquet
+from curator_df.io.write import write_parquet
+
+
+def checkpoint(
+    df: Any,
+    path: str | os.PathLike[str],
+    *,
+    rejects: str | os.PathLike[str] | None = None,
+    workdir: str | os.PathLike[str] | None = None,
+    on_existing: OnExisting = "resume",
+    on_error: OnError = "raise",
+    storage_options: dict[str, Any] | None = None,
+) -> Any:
+    """Run a chain into Parquet files, and return the table that they hold, to go on from there.
+
+    What comes before a ``drop_`` runs twice, and what comes before two of them three times; behind a checkpoint it is
+    read back instead. Run again with the same input and chain it finds the files complete and computes nothing.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with `read_jsonl` or `read_parquet`.
+    path : str or path
+        Folder for the files, or an fsspec URL.
+    rejects : str or path, optional
+        Folder for the removed rows; see `write_parquet`.
+    workdir : str or path, optional
+        Folder for the temporary files of drops; see `write_parquet`.
+    on_existing : {"resume", "error", "overwrite"}
+        When the folder holds something: go on with (or take as it is) what the same input and chain left there; refuse;
+        delete what a run wrote there and start over.
+    on_error : {"raise", "quarantine"}
+        When a function of yours raises on a row; see `write_parquet`.
+    storage_options : dict, optional
+        For fsspec.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The rows, in order, with the columns and types of ``df``; lazy. `read_receipt` of it tells how they came to be.
+
+    Raises
+    ------
+    BudgetError
+        If the plan does not fit the budget; nothing has been started.
+    ResumeError
+        If the folder holds another chain's run: say ``on_existing="overwrite"``, or name another folder.
+    NoClusterError
+        If no cluster is running.
+
+    Notes
+    -----
+    Rows: all, in input order. Peak extra memory: 1.5 x block. Computes: yes.
+    """
+    write_parquet(
+        df,
+        path,
+        rejects=rejects,
+        workdir=workdir,
+        on_existing=on_existing,
+        on_error=on_error,
+        storage_options=storage_options,
+    )
+    return read_parquet(path, storage_options=storage_options)
+
+
+def read_receipt(source: Any, *, storage_options: dict[str, Any] | None = None) -> Receipt:
+    """Return the receipt of the run that wrote a folder.
+
+    Parameters
+    ----------
+    source : str, path or dask.dataframe.DataFrame
+        Folder (or URL) that `write_parquet`, `write_jsonl` or `checkpoint` wrote; or a table read from it.
+    storage_options : dict, optional
+        For fsspec, when ``source`` is a URL.
+
+    Returns
+    -------
+    Receipt
+        As the run returned it.
+
+    Raises
+    ------
+    InputError
+        If no run was completed there.
+
+    Notes
+    -----
+    Rows: none. Peak extra memory: none. Computes: no.
+    """
+    if isinstance(source, FrameBase):
+        folder = folder_of(source)
+    else:
+        folder = Folder(os.fspath(source).rstrip("/") or "/", storage_options or {})
+    name = f"{JOURNAL_FOLDER}/receipt.json"
+    if not folder.exists(name):
+        raise InputError(f"{folder.url} holds no receipt: no run of curator_df was completed there")
+    try:
+        return Receipt.from_json(json.loads(folder.read(name)))
+    except (ValueError, TypeError, KeyError) as exc:
+        raise CorruptFileError(f"{folder.url}/{name} is not a receipt of this version of curator_df: {exc}") from exc
+
+
+def folder_of(df: Any) -> Folder:
+    """Return the folder that a table was read from, above the folders of partitions.
+
+    Raises
+    ------
+    InputError
+        If its files lie in several folders.
+    """
+    source: Any = origin_of(df).source
+    listing = source.listing
+    folders = {_above_partitions(posixpath.dirname(path)) for path in listing.paths}
+    if len(folders) > 1:
+        raise InputError(f"the table was read from {len(folders):,} folders, of which none is the output of one run")
+    return Folder(folders.pop(), listing.storage_options)
+
+
+def _above_partitions(folder: str) -> str:
+    while "=" in posixpath.basename(folder):
+        folder = posixpath.dirname(folder)
+    return folder
