@@ -11,7 +11,9 @@ from curator_df.cluster.local import start_cluster
 from curator_df.io.checkpoint import checkpoint, read_receipt
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
+from curator_df.io.split import split_by
 from curator_df.io.write import write_jsonl, write_parquet
+from curator_df.io.write_many import write_many
 from curator_df.ops.accessor import register_operators as _register_operators
 from curator_df.ops.duplicates import best, drop_exact_duplicates
 from curator_df.ops.explain import explain
@@ -36,8 +38,10 @@ __all__ = [
     "read_jsonl",
     "read_parquet",
     "read_receipt",
+    "split_by",
     "start_cluster",
     "write_jsonl",
+    "write_many",
     "write_parquet",
 ]
 
@@ -50,6 +54,7 @@ _register_operators(
         keep_profile,
         keep_where,
         normalize_unicode,
+        split_by,
         write_jsonl,
         write_parquet,
     )

@@ -128,6 +128,28 @@ class Journal:
                         yield json.loads(line)
 
 
+def check_output(journal: Journal, sink: Sink, on_existing: OnExisting) -> list[str]:
+    """Return the files in the output folder, the lock left out; raise if they are in the way of a run.
+
+    Nothing is deleted, so that a run into several folders touches none of them if one is refused.
+    """
+    folder = journal.folder
+    present = [name for name in folder.names() if not name.startswith(f"{JOURNAL_FOLDER}/lock")]
+    if present and on_existing == "error":
+        state = "a complete run" if journal.receipt else "an interrupted run" if journal.is_started else "files"
+        raise OutputExistsError(
+            f"{folder.url} holds {state} already ({len(present):,} files). Go on with on_existing='resume', delete what "
+            "a run left there with on_existing='overwrite', or name another folder"
+        )
+    strange = [name for name in present if sink.owns(name) is None and not name.startswith("_")]
+    if strange and on_existing == "overwrite":
+        raise OutputExistsError(
+            f"on_existing='overwrite' deletes only what a run of this kind wrote, and {folder.url} holds {len(strange):,} "
+            f"other files ({strange[0]!r}...); delete them yourself, or name another folder"
+        )
+    return present
+
+
 def open_run(
     journal: Journal, sink: Sink, identity: Identity, on_existing: OnExisting
 ) -> tuple[Ranges | None, dict[str, Any] | None]:
@@ -141,17 +163,11 @@ def open_run(
         The receipt, when there is nothing left to do.
     """
     folder = journal.folder
-    present = [name for name in folder.names() if not name.startswith(f"{JOURNAL_FOLDER}/lock")]
-    if not present:
-        return None, None
-    if on_existing == "error":
-        state = "a complete run" if journal.receipt else "an interrupted run" if journal.is_started else "files"
-        raise OutputExistsError(
-            f"{folder.url} holds {state} already ({len(present):,} files). Go on with on_existing='resume', delete what "
-            "a run left there with on_existing='overwrite', or name another folder"
-        )
+    present = check_output(journal, sink, on_existing)
     if on_existing == "overwrite":
-        _clear(folder, sink, present)
+        for name in present:
+            folder.delete(name)
+    if not present or on_existing == "overwrite":
         return None, None
     if not journal.is_started:
         strange = [name for name in present if not name.startswith(f"{JOURNAL_FOLDER}/")]
@@ -172,19 +188,6 @@ def delete_unfinished(folder: Folder, sink: Sink, done: np.ndarray[Any, Any]) ->
             folder.delete(name)
 
 
-def _clear(folder: Folder, sink: Sink, present: list[str]) -> None:
-    ours = [name for name in present if sink.owns(name) is not None or name.startswith("_")]
-    strange = sorted(set(present) - set(ours))
-    if strange:
-        raise OutputExistsError(
-            f"on_existing='overwrite' deletes only what a run of this kind wrote, and {folder.url} holds {len(strange):,} "
-            f"other files ({strange[0]!r}...); delete them yourself, or name another folder"
-        )
-    for name in ours:
-        if not name.startswith(f"{JOURNAL_FOLDER}/lock"):
-            folder.delete(name)
-
-
 def _difference(plan: dict[str, Any], identity: Identity) -> str:
     if plan["format"] != FORMAT:
         return f"its journal has format {plan['format']}, this version writes {FORMAT}"
@@ -201,7 +204,8 @@ def _difference(plan: dict[str, Any], identity: Identity) -> str:
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
     record = dataclasses.asdict(manifest)
-    del record["error"], record["outcome"]
+    for name in ("error", "outcome", "branch", "others"):
+        del record[name]
     return record
 
 

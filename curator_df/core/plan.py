@@ -2,20 +2,22 @@
 """What a run will need, before it starts: the bytes of a task, of the node, and the largest row that can pass.
 
 A task holds, at its worst moment: what the reader needs to make a block, or the block and what a step adds to it, or
-the block and what the writer adds; and at all times one block that waits in the writer for its row group.
+the block and what the writer adds; and at all times one block that waits in each writer for its row group. Behind a fork
+the block that the branches share is held beside the one that a branch has made of it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from curator_df.core.barrier import KEY_WRITER_FACTOR
+from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.budget import Layout, least_memory
-from curator_df.core.program import Program
+from curator_df.core.program import Program, Step
 from curator_df.core.sink import Sink
 from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError
@@ -127,6 +129,11 @@ class Plan:
 
 
 def plan_stream(program: Program, sink: Sink, rejects: Sink | None, layout: Layout) -> Plan:
+    """Project a run into one sink; see `plan_fork`."""
+    return plan_fork(fork([Branch(program, sink, rejects)]), layout)
+
+
+def plan_fork(joined: Fork, layout: Layout) -> Plan:
     """Project one streaming stage, and refuse it if it cannot fit.
 
     Raises
@@ -134,12 +141,12 @@ def plan_stream(program: Program, sink: Sink, rejects: Sink | None, layout: Layo
     BudgetError
         With the block size or the memory that would fit. Nothing has been started.
     """
-    factor = task_factor(program, sink, rejects)
-    block_bytes = _block_bytes(program, factor, layout)
+    factor = task_factor(joined)
+    block_bytes = _block_bytes(joined, factor, layout)
     task_bytes = task_needs(block_bytes, factor)
     whole = StagePlan(
         title="write",
-        steps=_step_lines(program, sink.writer_factor, "write"),
+        steps=tuple(_all_lines(joined)),
         block_bytes=block_bytes,
         task_factor=factor,
         task_bytes=task_bytes,
@@ -147,17 +154,19 @@ def plan_stream(program: Program, sink: Sink, rejects: Sink | None, layout: Layo
         exclusive_row_bytes=fitting_block(layout.exclusive_bytes, factor),
     )
     projected = layout.reserved_bytes + layout.workers * layout.threads * task_bytes
-    stages = (*_key_stages(program, whole), whole)
-    return Plan(layout, stages, program.source.input_bytes, len(program.source.files), projected)
+    stages = (*_key_stages(joined, whole), whole)
+    return Plan(layout, stages, joined.source.input_bytes, len(joined.source.files), projected)
 
 
-def _key_stages(program: Program, whole: StagePlan) -> Iterator[StagePlan]:
+def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
     """Yield a pass for each pending drop. Its tasks hold no more than those of the last pass, and get the same blocks."""
-    for place, step in enumerate(program.steps):
-        if step.barrier is not None:
-            before = dataclasses.replace(program, steps=program.steps[:place])
-            steps = _step_lines(before, KEY_WRITER_FACTOR, "hash and sort keys")
-            yield dataclasses.replace(whole, title=f"keys for {step.name}, then merge them", steps=steps)
+    for number, branch in enumerate(joined.branches):
+        steps = branch.program.steps
+        for place, step in enumerate(steps):
+            if step.barrier is not None and (number == 0 or place >= joined.shared):
+                writer = ("hash and sort keys", KEY_WRITER_FACTOR, False)
+                lines = (_read_line(joined), *_step_lines(steps[:place]), writer)
+                yield dataclasses.replace(whole, title=f"keys for {step.name}, then merge them", steps=lines)
 
 
 def task_needs(block_bytes: int, factor: float) -> int:
@@ -170,32 +179,52 @@ def fitting_block(work_bytes: int, factor: float) -> int:
     return max(0, int((work_bytes - TASK_FIXED_BYTES) / factor))
 
 
-def task_factor(program: Program, sink: Sink, rejects: Sink | None) -> float:
+def task_factor(joined: Fork) -> float:
     """Return the peak bytes of a task as a multiple of its block's."""
-    worst = max(program.source.reader_factor, program.chain_peak_factor, 1.0 + sink.writer_factor)
-    kept = 1.0 + (1.0 if rejects is not None else 0.0)
+    worst = max(joined.source.reader_factor, 1.0 + _dearest(joined.stem))
+    kept = 0.0
+    for branch in joined.branches:
+        own = joined.own_steps(branch)
+        beside = 1.0 if own and len(joined.branches) > 1 else 0.0  # the block that other branches still need
+        worst = max(worst, 1.0 + beside + max(_dearest(own), branch.sink.writer_factor))
+        kept += 1.0 + (1.0 if branch.rejects is not None else 0.0)
     return worst + kept + SLACK_FACTOR
 
 
-def _block_bytes(program: Program, factor: float, layout: Layout) -> int:
+def _dearest(steps: Sequence[Step]) -> float:
+    return max((step.peak_factor for step in steps), default=0.0)
+
+
+def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
     fitting = fitting_block(layout.thread_bytes, factor)
-    asked = program.block_bytes if program.explicit_blocks else MIN_BLOCK_BYTES
+    explicit = joined.explicit_block_bytes
+    asked = MIN_BLOCK_BYTES if explicit is None else explicit
     if asked > fitting:
         needed = task_needs(asked, factor) + 1
         enough = least_memory(needed, cpus=layout.cpus)
         smaller = f"blocksize={fitting:_} or " if fitting >= MIN_BLOCK_BYTES else ""
+        outputs = len(joined.branches)
+        fewer = f", or fewer than {outputs} outputs at a time" if outputs > 1 else ""
         raise BudgetError(
             f"blocks of {show_size(asked)} do not fit: a task needs {factor:.1f} x that and some, {show_size(needed)}, and "
             f"each of {layout.workers * layout.threads} tasks at a time may hold {show_size(layout.thread_bytes)} of the "
-            f"{show_size(layout.allowed_bytes)} allowed. This would fit: {smaller}memory={enough:_}"
+            f"{show_size(layout.allowed_bytes)} allowed. This would fit: {smaller}memory={enough:_}{fewer}"
         )
-    return asked if program.explicit_blocks else min(fitting, MAX_DEFAULT_BLOCK_BYTES)
+    return min(fitting, MAX_DEFAULT_BLOCK_BYTES) if explicit is None else explicit
 
 
-def _step_lines(program: Program, writer_factor: float, writer: str) -> tuple[tuple[str, float, bool], ...]:
-    steps = [(step.name, step.peak_factor, step.peak_is_measured) for step in program.steps]
-    return (
-        ("read", program.source.reader_factor, True),
-        *steps,
-        (writer, writer_factor, False),
-    )  # projected runs hold, but writers were not measured alone
+def _all_lines(joined: Fork) -> Iterator[tuple[str, float, bool]]:
+    yield _read_line(joined)
+    yield from _step_lines(joined.stem)
+    for branch in joined.branches:
+        yield from _step_lines(joined.own_steps(branch))
+        name = "write" if len(joined.branches) == 1 else f"write {branch.sink.folder.url}"
+        yield name, branch.sink.writer_factor, False  # projected runs hold, but writers were not measured alone
+
+
+def _read_line(joined: Fork) -> tuple[str, float, bool]:
+    return "read", joined.source.reader_factor, True
+
+
+def _step_lines(steps: Sequence[Step]) -> Iterator[tuple[str, float, bool]]:
+    return ((step.name, step.peak_factor, step.peak_is_measured) for step in steps)

@@ -140,16 +140,13 @@ class Program:
     """Block size of the table as it was read."""
     explicit_blocks: bool
     """True when the user named that block size."""
+    origin: Source
+    """The source as it was read, with the columns that this program does not need."""
 
     @cached_property
     def fingerprint(self) -> str:
         """Digest of what the program does; blocks, workers and memory are not in it."""
         return fingerprint([step.fingerprint for step in self.steps])
-
-    @property
-    def chain_peak_factor(self) -> float:
-        """Peak bytes of the steps as a multiple of the block's, the block itself included."""
-        return 1.0 + max((step.peak_factor for step in self.steps), default=0.0)
 
 
 def run_step(step: Step, block: Any, drops: RangeDrops | None = None) -> tuple[Outcome, float]:
@@ -202,7 +199,7 @@ def lower(df: Any) -> Program:
         source = source.select(spine[1].operand("columns"))
         spine = spine[1:]
     steps = tuple(_step(before, after) for before, after in itertools.pairwise(spine))
-    return Program(source, steps, expression._meta, reader.block_bytes, reader.explicit)
+    return Program(source, steps, expression._meta, reader.block_bytes, reader.explicit, reader.source)
 
 
 def origin_of(df: Any) -> ReadPartition:

@@ -13,6 +13,9 @@ import pandas as pd
 
 from curator_df.core.sizes import show_size
 
+SHOWN_FOLDERS = 5
+"""How many folders of a partitioned output the head of a receipt names; ``rows_by_folder`` has all."""
+
 
 @dataclass
 class StepReceipt:
@@ -83,6 +86,8 @@ class Receipt:
     """Size of the input as it lies on disk."""
     output_bytes: int = 0
     """Size of the output on disk."""
+    rows_by_folder: dict[str, int] = field(default_factory=dict)
+    """Rows in each folder of an output with ``partition_on``, such as ``{"lang=en": 12}``."""
     steps: list[StepReceipt] = field(default_factory=list)
     """In order: read, the operators, write."""
     ranges: int = 0
@@ -120,6 +125,10 @@ class Receipt:
         self.rows_quarantined += done["rows_quarantined"]
         self.files += len(done["files"])
         self.output_bytes += sum(file["size_bytes"] for file in done["files"])
+        for file in done["files"]:
+            folder = file["name"].rpartition("/")[0]
+            if folder:
+                self.rows_by_folder[folder] = self.rows_by_folder.get(folder, 0) + file["rows"]
         read, *between, write = self.steps
         read.rows_in += done["rows_read"] - done["rows_quarantined"]
         read.rows_out = read.rows_in
@@ -184,6 +193,8 @@ class Receipt:
             ("output", f"{self.output}: {sizes}"),
             ("ranges", f"{self.ranges:,}{resumed}"),
         ]
+        if self.rows_by_folder:
+            lines.append(("folders", self._folders()))
         if self.rejects:
             lines.append(("rejects", self.rejects))
         if self.retries:
@@ -191,6 +202,12 @@ class Receipt:
         lines += [(exchange.step, str(exchange)) for exchange in self.exchanges]
         lines += [(name, value) for name, value in self.settings.items()]
         return lines + [("advice", text) for text in self.advice]
+
+    def _folders(self) -> str:
+        largest = sorted(self.rows_by_folder.items(), key=lambda item: (-item[1], item[0]))[:SHOWN_FOLDERS]
+        more = len(self.rows_by_folder) - len(largest)
+        named = ", ".join(f"{folder}: {rows:,} rows" for folder, rows in largest)
+        return named + (f", and {more:,} more" if more else "")
 
     def __rich__(self) -> Any:
         """Render for a terminal with rich."""

@@ -3,30 +3,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.columns import choose
 from curator_df.core.dispatch import Dispatcher
-from curator_df.core.journal import Identity, Journal, OnExisting, delete_unfinished, open_run
-from curator_df.core.plan import Plan, plan_stream
-from curator_df.core.program import Program, lower
+from curator_df.core.journal import Identity, Journal, OnExisting, check_output, delete_unfinished, open_run
+from curator_df.core.plan import Plan, plan_fork
+from curator_df.core.program import lower
 from curator_df.core.progress import progress_bar
 from curator_df.core.receipt import Receipt, StepReceipt
 from curator_df.core.session import Session, current_session
 from curator_df.core.sink import Sink
 from curator_df.core.sizes import show_size
 from curator_df.core.source import Range, Ranges, Source
-from curator_df.core.stages import STAGES_FOLDER, StageRunner
+from curator_df.core.stages import SHOW, STAGES_FOLDER, StageRunner
 from curator_df.core.storage import Folder
 from curator_df.core.task import Job, Manifest, OnError
-from curator_df.errors import RowCountError
+from curator_df.errors import ResumeError, RowCountError
 
 RANGE_BYTES = 64_000_000
 """Decompressed text of a range: a second of work, so that a lost worker costs little."""
@@ -73,23 +76,82 @@ def run(
     BudgetError
         If the plan does not fit. Nothing has been started.
     """
+    (receipt,) = run_branches([(df, sink, rejects)], workdir=workdir, on_existing=on_existing, on_error=on_error)
+    return receipt
+
+
+def run_branches(
+    outputs: Sequence[tuple[Any, Sink, Sink | None]],
+    *,
+    workdir: Folder | None = None,
+    on_existing: OnExisting = "error",
+    on_error: OnError = "raise",
+) -> list[Receipt]:
+    """Run several lazy tables into a sink each, in one pass over the input that they all begin with.
+
+    Each output has its own journal and receipt, as if it had been written alone; a range that an interrupted run finished
+    for some outputs only is run again for the others. The temporary files of drops go below the first output by default.
+
+    Parameters
+    ----------
+    outputs : sequence of (dask.dataframe.DataFrame, Sink, Sink or None)
+        Tables, where their rows go, and where their removed rows go.
+    workdir, on_existing, on_error
+        As in `run`, for every output.
+
+    Returns
+    -------
+    list of Receipt
+        One for each output.
+
+    Raises
+    ------
+    BudgetError
+        If the plan does not fit. Nothing has been started.
+    ExpressionError
+        If the tables do not begin with the same input.
+    """
     choose("write", "on_existing", on_existing, OnExisting)
     choose("write", "on_error", on_error, OnError)
     session = current_session()
-    program = lower(df)
-    plan = plan_stream(program, sink, rejects, session.layout)
-    identity = _identity(program, sink, rejects)
-    with Journal(sink.folder) as journal:
-        ranges, receipt = open_run(journal, sink, identity, on_existing)
-        if receipt is not None:
-            return Receipt.from_json(receipt)
-        if ranges is None:
-            ranges = program.source.cut(range_bytes(program.source))
-            journal.start(identity, ranges)
-        job = Job(uuid.uuid4().hex, program, sink, rejects, sink.folder, on_error)
-        temporary = workdir or Folder(f"{sink.folder.url}/{STAGES_FOLDER}", sink.folder.options)
-        stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error)
-        return _Run(session, plan, job, journal, ranges).execute(stages)
+    branches = [Branch(lower(df), sink, rejects) for df, sink, rejects in outputs]
+    plan_fork(fork(branches), session.layout)
+    with contextlib.ExitStack() as stack:
+        journals = [stack.enter_context(Journal(branch.sink.folder)) for branch in branches]
+        if len(branches) > 1:
+            for journal, branch in zip(journals, branches, strict=True):
+                check_output(journal, branch.sink, on_existing)
+        pairs = list(zip(journals, branches, strict=True))
+        found = [open_run(journal, branch.sink, _identity(branch), on_existing) for journal, branch in pairs]
+        receipts = [None if receipt is None else Receipt.from_json(receipt) for _, receipt in found]
+        waiting = [number for number, receipt in enumerate(receipts) if receipt is None]
+        if waiting:
+            joined = fork([branches[number] for number in waiting])
+            ranges = _pin([(*pairs[number], found[number][0]) for number in waiting], joined.source)
+            plan = plan_fork(joined, session.layout)
+            first = branches[waiting[0]].sink.folder
+            temporary = workdir or Folder(f"{first.url}/{STAGES_FOLDER}", first.options)
+            stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error)
+            now = _Run(session, plan, joined, [journals[number] for number in waiting], ranges).execute(stages)
+            for number, receipt in zip(waiting, now, strict=True):
+                receipts[number] = receipt
+        return [receipt for receipt in receipts if receipt is not None]
+
+
+def _pin(outputs: Sequence[tuple[Journal, Branch, Ranges | None]], source: Source) -> Ranges:
+    """Return the ranges of a run, those of the interrupted one if there are some, and start the journals that are new."""
+    pinned = [(journal, ranges) for journal, _, ranges in outputs if ranges is not None]
+    chosen = pinned[0][1] if pinned else source.cut(range_bytes(source))
+    for journal, ranges in pinned:
+        if not np.array_equal(ranges.table, chosen.table):
+            raise ResumeError(
+                f"the runs in {pinned[0][0].folder.url} and {journal.folder.url} have cut the same input in different "
+                "ranges, so one pass cannot go on with both; resume them one after the other"
+            )
+    for journal, branch, begun in outputs:
+        if begun is None:
+            journal.start(_identity(branch), chosen)
+    return chosen
 
 
 def range_bytes(source: Source) -> int:
@@ -98,69 +160,43 @@ def range_bytes(source: Source) -> int:
     return max(wanted, source.input_bytes // MOST_RANGES)
 
 
-def new_receipt(plan: Plan, job: Job, ranges: int) -> Receipt:
-    """Return a receipt with everything known before the run."""
-    stage = plan.stages[0]
+def new_receipt(plan: Plan, joined: Fork, branch: Branch, ranges: int) -> Receipt:
+    """Return the receipt of a branch with everything known before the run."""
+    stage = plan.stages[-1]
     receipt = Receipt(
-        job.sink.folder.url,
+        branch.sink.folder.url,
         ranges=ranges,
         input_bytes=plan.input_bytes,
         allowed_bytes=plan.layout.allowed_bytes,
         projected_bytes=plan.projected_bytes,
     )
-    receipt.steps = [StepReceipt("read"), *(StepReceipt(step.name) for step in job.program.steps), StepReceipt("write")]
-    receipt.rejects = None if job.rejects is None else job.rejects.folder.url
+    names = ("read", *(step.name for step in branch.program.steps), "write")
+    receipt.steps = [StepReceipt(name) for name in names]
+    receipt.rejects = None if branch.rejects is None else branch.rejects.folder.url
     receipt.settings = {
         "layout": f"{plan.layout.shape}: {plan.layout.reason}",
         "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that for a task",
     }
+    if len(joined.branches) > 1:
+        shared = ", ".join(names[: joined.shared + 1])
+        receipt.settings["shared"] = f"{shared}: once for {len(joined.branches)} outputs"
     return receipt
 
 
-class _Run:
-    """One execution: ties dispatcher, journal, progress and receipt together."""
+class _Target:
+    """One output of a run: its journal and its receipt."""
 
-    def __init__(self, session: Session, plan: Plan, job: Job, journal: Journal, ranges: Ranges) -> None:
-        self.session, self.plan, self.job, self.journal, self.ranges = session, plan, job, journal, ranges
-        self.receipt = new_receipt(plan, job, len(ranges))
-        self.finished = np.zeros(len(ranges), dtype=bool)
-        self.show: Any = None
-
-    def execute(self, stages: StageRunner) -> Receipt:
-        started = time.monotonic()
-        for done in self.journal.done():
+    def __init__(self, branch: Branch, journal: Journal, receipt: Receipt) -> None:
+        self.branch, self.journal, self.receipt = branch, journal, receipt
+        self.finished = np.zeros(receipt.ranges, dtype=bool)
+        for done in journal.done():
             self._count(done)
-        self.receipt.ranges_resumed = int(self.finished.sum())
-        for sink in filter(None, (self.job.sink, self.job.rejects)):
+        receipt.ranges_resumed = int(self.finished.sum())
+        for sink in filter(None, (branch.sink, branch.rejects)):
             delete_unfinished(sink.folder, sink, self.finished)
-        if self.session.sampler is not None:
-            self.session.sampler.take()
-        try:
-            with progress_bar("comparing", 1) as show:
-                program = stages.resolve(
-                    self.job.program, lambda title, done, total: show(done, f"{title} {done}/{total}")
-                )
-            self.job = dataclasses.replace(self.job, program=program)
-            self.receipt.exchanges = stages.exchanges
-            dispatcher = Dispatcher(self.session, self.job, self.plan.stages[-1], self._on_done)
-            with progress_bar("curating", len(self.ranges)) as self.show:
-                self._on_progress()
-                dispatcher.run(self._pieces())
-        except KeyboardInterrupt:
-            sys.stderr.write(self._how_to_resume() + "\n")
-            raise
-        self.receipt.seconds = time.monotonic() - started
-        self.receipt.retries = dict(dispatcher.retries)
-        self.receipt.measured_bytes = self._measured(dispatcher)
-        self.receipt.projected_bytes = self.plan.with_long_row(dispatcher.largest_block_bytes)
-        receipt = self._finish()
-        stages.clear()
-        return receipt
 
-    def _pieces(self) -> Iterator[Range]:
-        return (self.ranges[int(number)] for number in np.flatnonzero(~self.finished))
-
-    def _on_done(self, manifest: Manifest) -> None:
+    def take(self, manifest: Manifest) -> None:
+        """Note and count a finished range."""
         self.journal.record([manifest])
         self._count(
             {
@@ -169,23 +205,9 @@ class _Run:
                 "files": [vars(file) for file in manifest.files],
             }
         )
-        self._on_progress()
 
-    def _count(self, done: dict[str, Any]) -> None:
-        if not self.finished[done["number"]]:
-            self.finished[done["number"]] = True
-            self.receipt.add(done)
-
-    def _on_progress(self) -> None:
-        rows = f"{self.receipt.rows_read:,} rows, {self.receipt.rows_dropped:,} dropped"
-        self.show(int(self.finished.sum()), rows)
-
-    def _measured(self, dispatcher: Dispatcher) -> int:
-        if self.session.sampler is not None:
-            return self.session.sampler.seen()
-        return dispatcher.peak_bytes  # workers elsewhere: the largest of them, as they measured themselves
-
-    def _finish(self) -> Receipt:
+    def finish(self) -> Receipt:
+        """Check that every row is accounted for, and mark the output complete."""
         receipt = self.receipt
         if receipt.rows_read != receipt.rows_written + receipt.rows_dropped + receipt.rows_quarantined:
             raise RowCountError(
@@ -193,15 +215,96 @@ class _Run:
                 f"dropped + {receipt.rows_quarantined:,} quarantined; the output in {receipt.output} is not to be trusted"
             )
         if receipt.files == 0:
-            self.job.sink.write_empty(self.job.program.meta)
+            self.branch.sink.write_empty(self.branch.program.meta)
         receipt.advice = advice(receipt)
         self.journal.finish(receipt.to_json())
         return receipt
 
+    def _count(self, done: dict[str, Any]) -> None:
+        if not self.finished[done["number"]]:
+            self.finished[done["number"]] = True
+            self.receipt.add(done)
+
+
+class _Run:
+    """One execution: ties dispatcher, journals, progress and receipts together."""
+
+    def __init__(self, session: Session, plan: Plan, joined: Fork, journals: Sequence[Journal], ranges: Ranges) -> None:
+        self.session, self.plan, self.fork, self.ranges = session, plan, joined, ranges
+        self.targets = [
+            _Target(branch, journal, new_receipt(plan, joined, branch, len(ranges)))
+            for branch, journal in zip(joined.branches, journals, strict=True)
+        ]
+        self.show: Any = None
+
+    @property
+    def finished(self) -> npt.NDArray[np.bool_]:
+        """Which ranges are done in every output."""
+        in_all: npt.NDArray[np.bool_] = np.all([target.finished for target in self.targets], axis=0)
+        return in_all
+
+    def execute(self, stages: StageRunner) -> list[Receipt]:
+        started = time.monotonic()
+        if self.session.sampler is not None:
+            self.session.sampler.take()
+        try:
+            with progress_bar("comparing", 1) as show:
+                branches = self._resolve(stages, lambda title, done, total: show(done, f"{title} {done}/{total}"))
+            job = Job(uuid.uuid4().hex, dataclasses.replace(self.fork, branches=branches), stages.on_error)
+            dispatcher = Dispatcher(self.session, job, self.plan.stages[-1], self._on_done)
+            with progress_bar("curating", len(self.ranges)) as self.show:
+                self._on_progress()
+                dispatcher.run(self._pieces())
+        except KeyboardInterrupt:
+            sys.stderr.write(self._how_to_resume() + "\n")
+            raise
+        for target in self.targets:
+            target.receipt.seconds = time.monotonic() - started
+            target.receipt.retries = dict(dispatcher.retries)
+            target.receipt.measured_bytes = self._measured(dispatcher)
+            target.receipt.projected_bytes = self.plan.with_long_row(dispatcher.largest_block_bytes)
+        # The first comes last: while it is not complete, the files of drops below it are of use to a resumed run.
+        receipts = [target.finish() for target in reversed(self.targets)]
+        stages.clear()
+        return receipts[::-1]
+
+    def _resolve(self, stages: StageRunner, show: SHOW) -> tuple[Branch, ...]:
+        """Run what pending drops wait for, those of the shared steps once; say which ranges each branch has already."""
+        program = self.fork.branches[0].program
+        stem = stages.resolve(dataclasses.replace(program, steps=self.fork.stem), show).steps
+        common, finished, resolved = len(stages.exchanges), self.finished, []
+        for branch, target in zip(self.fork.branches, self.targets, strict=True):
+            before = len(stages.exchanges)
+            steps = (*stem, *self.fork.own_steps(branch))
+            program = stages.resolve(dataclasses.replace(branch.program, steps=steps), show)
+            target.receipt.exchanges = stages.exchanges[:common] + stages.exchanges[before:]
+            alone = frozenset(np.flatnonzero(target.finished & ~finished).tolist())
+            resolved.append(dataclasses.replace(branch, program=program, finished=alone))
+        return tuple(resolved)
+
+    def _pieces(self) -> Iterator[Range]:
+        return (self.ranges[int(number)] for number in np.flatnonzero(~self.finished))
+
+    def _on_done(self, manifest: Manifest) -> None:
+        for part in (manifest, *manifest.others):
+            self.targets[part.branch].take(part)
+        self._on_progress()
+
+    def _on_progress(self) -> None:
+        receipt = self.targets[0].receipt
+        rows = f"{receipt.rows_read:,} rows, {receipt.rows_dropped:,} dropped"
+        self.show(int(self.finished.sum()), rows)
+
+    def _measured(self, dispatcher: Dispatcher) -> int:
+        if self.session.sampler is not None:
+            return self.session.sampler.seen()
+        return dispatcher.peak_bytes  # workers elsewhere: the largest of them, as they measured themselves
+
     def _how_to_resume(self) -> str:
         done = int(self.finished.sum())
+        folders = ", ".join(target.receipt.output for target in self.targets)
         return (
-            f"interrupted: {done:,} of {len(self.ranges):,} ranges are finished and kept in {self.receipt.output}; "
+            f"interrupted: {done:,} of {len(self.ranges):,} ranges are finished and kept in {folders}; "
             "run the same again with on_existing='resume' to go on, with any memory="
         )
 
@@ -220,7 +323,8 @@ def advice(receipt: Receipt) -> list[str]:
     return said
 
 
-def _identity(program: Program, sink: Sink, rejects: Sink | None) -> Identity:
+def _identity(branch: Branch) -> Identity:
+    program, rejects = branch.program, branch.rejects
     steps = tuple((step.name, step.fingerprint) for step in program.steps)
-    outputs = sink.fingerprint + (rejects.fingerprint if rejects is not None else "")
+    outputs = branch.sink.fingerprint + (rejects.fingerprint if rejects is not None else "")
     return Identity(program.source.fingerprint, program.fingerprint, outputs, steps)

@@ -19,6 +19,7 @@ import cloudpickle
 import numpy as np
 
 from curator_df.core.barrier import Barrier, DropRows, KeySink
+from curator_df.core.branches import Branch, fork
 from curator_df.core.dispatch import Dispatcher
 from curator_df.core.drops import collect_drops
 from curator_df.core.exchange import Exchange, range_starts, reduce_keys
@@ -184,7 +185,7 @@ class StageRunner:
         """Run both; a key file that is found damaged is written again, once."""
         mended: set[str] = set()
         while True:
-            job = Job(uuid.uuid4().hex, before, KeySink(exchange, barrier), None, exchange.folder, self.on_error)
+            job = Job(uuid.uuid4().hex, fork([Branch(before, KeySink(exchange, barrier))]), self.on_error)
             title = f"{step.name}: keys"
             keys = self.run_tasks(journal, title, job, self.ranges, stage=self.stage, folder=journal.folder)
             files = [record for manifest in keys for record in manifest["files"]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs on a worker: one range, streamed block by block through the program into the sink.
+"""What runs on a worker: one range, streamed block by block into the sink of each branch.
 
 A task returns a small `Manifest` and nothing else. It never raises: an error travels in the manifest, so that no worker
 prints a traceback of its own and the runner decides what follows.
@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import errno
 import functools
-import os
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import cloudpickle
 
-from curator_df.core.barrier import DropRows, RangeDrops
+from curator_df.core.barrier import DropRows
 from curator_df.core.blocks import BlockKernel, Outcome
+from curator_df.core.branches import Branch, Fork
+from curator_df.core.failing_rows import may_be_users, operator_error, without_failing_rows
 from curator_df.core.limits import raised_data_limit, release_free_memory, status_bytes
-from curator_df.core.program import Graph, Program, Step, StepTally, run_step
+from curator_df.core.program import Step, StepTally, run_step
 from curator_df.core.quarantine import QuarantineFile
 from curator_df.core.rejects import reject_rows, rejects_meta
-from curator_df.core.sink import RangeWriter, Sink
-from curator_df.core.source import OFFSET_BITS, BadRow, Range
+from curator_df.core.sink import RangeWriter
+from curator_df.core.source import BadRow, Range
 from curator_df.core.storage import FileRecord, Folder, disk_errors
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError
 
@@ -40,14 +41,8 @@ class Job:
 
     run_id: str
     """Names this run, for `request_stop`."""
-    program: Program
-    """What happens to the blocks."""
-    sink: Sink
-    """Where they go."""
-    rejects: Sink | None
-    """Where removed rows go, if they are kept."""
-    quarantine: Folder
-    """Where rows go that cannot be read or on which a user's function raises."""
+    fork: Fork
+    """Where the blocks come from, what happens to them, and where they go."""
     on_error: OnError
     """What to do when a user's function raises."""
 
@@ -70,7 +65,7 @@ class Attempt:
 
 @dataclass
 class Manifest:
-    """What became of one attempt."""
+    """What became of one attempt, in its first branch; ``others`` has what became of it in each other one."""
 
     number: int
     """Of the range."""
@@ -102,6 +97,10 @@ class Manifest:
     """Most resident bytes of the worker process (all its threads) up to the end of the task."""
     error: BaseException | None = None
     """Why it did not finish."""
+    branch: int = 0
+    """Place of the branch among those of the job."""
+    others: list[Manifest] = field(default_factory=list)
+    """One for each other branch for which the range was not finished before."""
 
 
 async def request_stop(run_id: str) -> None:
@@ -114,8 +113,7 @@ def run_range(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
     def stream(manifest: Manifest) -> None:
         job = _load(job_bytes)
-        manifest.steps = [StepTally() for _ in job.program.steps]
-        with disk_errors(job.sink.folder):
+        with disk_errors(job.fork.branches[0].sink.folder):
             _stream(job, attempt, manifest)
 
     return run_guarded(attempt, stream)
@@ -172,142 +170,177 @@ class _StoppedError(Exception):
     """The run was asked to stop."""
 
 
-def _stream(job: Job, attempt: Attempt, manifest: Manifest) -> None:
-    piece, program = attempt.piece, job.program
-    quarantine = QuarantineFile(job.quarantine, piece.number)
-    drops = {n: s.action.of_range(piece.number) for n, s in enumerate(program.steps) if isinstance(s.action, DropRows)}
-    writer = job.sink.open(piece.number, program.meta, attempt.block_bytes)
-    rejects = None
-    if job.rejects is not None:
-        rejects = job.rejects.open(piece.number, rejects_meta(program.source.meta), attempt.block_bytes)
-    try:
-        blocks = program.source.blocks(
-            piece,
-            block_bytes=attempt.block_bytes,
-            largest_row_bytes=attempt.largest_row_bytes,
-            on_bad_row=quarantine.add if program.source.quarantines else None,
-        )
+class _Output:
+    """What one branch makes of a range: files, rejects, rows set aside. Nothing is visible before `commit`."""
+
+    def __init__(self, branch: Branch, attempt: Attempt, manifest: Manifest) -> None:
+        number, program = attempt.piece.number, branch.program
+        self.branch, self.manifest = branch, manifest
+        self.quarantine = QuarantineFile(branch.sink.folder, number)
+        self.writer = branch.sink.open(number, program.meta, attempt.block_bytes)
+        self.rejects: RangeWriter | None = None
+        if branch.rejects is not None:
+            self.rejects = branch.rejects.open(number, rejects_meta(program.source.meta), attempt.block_bytes)
+        self._columns = list(program.source.meta.columns)
+        self._visible: list[tuple[Folder, FileRecord]] = []
+
+    def select(self, block: Any) -> Any:
+        """Return a block that was read with the columns that this branch reads."""
+        return block if list(block.columns) == self._columns else block[self._columns]
+
+    def write(self, block: Any) -> None:
+        """Write rows that passed every step."""
         started = time.perf_counter()
-        for block in blocks:
-            manifest.read_seconds += time.perf_counter() - started
-            if job.run_id in _stopped_runs:
-                raise _StoppedError
-            manifest.rows_read += len(block)
-            manifest.largest_block_bytes = max(manifest.largest_block_bytes, int(block.memory_usage().sum()))
-            kept = _through_steps(job, block, manifest, quarantine, rejects, drops)
-            del block
-            started = time.perf_counter()
-            writer.append(kept)
-            manifest.rows_written += len(kept)
-            del kept
-            manifest.write_seconds += time.perf_counter() - started
-            started = time.perf_counter()
-        manifest.rows_read += quarantine.unread_rows
-        manifest.rows_quarantined = quarantine.rows
-        _check_rows(manifest)
-        for number, of_range in drops.items():
-            of_range.finish(program.steps[number].name)
+        with disk_errors(self.branch.sink.folder):
+            self.writer.append(block)
+        self.manifest.rows_written += len(block)
+        self.manifest.write_seconds += time.perf_counter() - started
+
+    def finish(self) -> None:
+        """Check that every row is accounted for."""
+        self.manifest.rows_read += self.quarantine.unread_rows
+        self.manifest.rows_quarantined = self.quarantine.rows
+        _check_rows(self.manifest)
+
+    def commit(self) -> None:
+        """Make all files durable and visible."""
         started = time.perf_counter()
-        manifest.other_files = quarantine.commit() + (rejects.commit() if rejects is not None else [])
-        manifest.files, manifest.summary = writer.commit(), writer.summary
+        manifest, folder = self.manifest, self.branch.sink.folder
+        with disk_errors(folder):
+            manifest.other_files = self._now_visible(folder, self.quarantine.commit())
+            if self.branch.rejects is not None and self.rejects is not None:
+                manifest.other_files += self._now_visible(self.branch.rejects.folder, self.rejects.commit())
+            manifest.files = self._now_visible(folder, self.writer.commit())
+        manifest.summary = self.writer.summary
         manifest.write_seconds += time.perf_counter() - started
-    finally:
-        for unfinished in (writer, rejects, quarantine):
+
+    def withdraw(self) -> None:
+        """Delete what is visible already: the range is not finished, and its next attempt may write other files."""
+        for folder, file in self._visible:
+            folder.delete(file.name)
+
+    def discard(self) -> None:
+        """Drop what was not committed."""
+        for unfinished in (self.writer, self.rejects, self.quarantine):
             if unfinished is not None:
                 unfinished.discard()
 
+    def _now_visible(self, folder: Folder, files: list[FileRecord]) -> list[FileRecord]:
+        self._visible += [(folder, file) for file in files]
+        return files
 
-def _through_steps(
-    job: Job,
-    block: Any,
-    manifest: Manifest,
-    quarantine: QuarantineFile,
-    rejects: RangeWriter | None,
-    drops: Mapping[int, RangeDrops],
-) -> Any:
-    for number, (step, tally) in enumerate(zip(job.program.steps, manifest.steps, strict=True)):
-        try:
-            outcome, seconds = run_step(step, block, drops.get(number))
-        except (MemoryError, CuratorError):
-            raise
-        except Exception as exc:
-            if not may_be_users(step):
+
+class _Stretch:
+    """Consecutive steps on the way to the same outputs; each counts them as its own."""
+
+    def __init__(self, job: Job, steps: Sequence[Step], outputs: Sequence[_Output], number: int) -> None:
+        self.job, self.steps, self.outputs = job, steps, outputs
+        self.tallies = [StepTally() for _ in steps]
+        for output in outputs:
+            output.manifest.steps += self.tallies
+        self.drops = {n: s.action.of_range(number) for n, s in enumerate(steps) if isinstance(s.action, DropRows)}
+
+    def run(self, block: Any) -> Any:
+        """Return what is left of a block after these steps."""
+        files = self.job.fork.source.files
+        for number, (step, tally) in enumerate(zip(self.steps, self.tallies, strict=True)):
+            try:
+                outcome, seconds = run_step(step, block, self.drops.get(number))
+            except (MemoryError, CuratorError):
                 raise
-            if job.on_error == "raise":
-                raise _operator_error(job, step, block, exc) from exc
-            block = _without_failing_rows(job, step, block, quarantine)
-            outcome, seconds = run_step(step, block)
-        removed = len(block) - len(outcome.block)
-        if isinstance(step.action, BlockKernel) and removed != sum(outcome.dropped.values()):
-            raise RowCountError(
-                f"{step.name} took {len(block):,} rows, returned {len(outcome.block):,} and gave reasons for "
-                f"{sum(outcome.dropped.values()):,} removed; every removed row needs one"
-            )
-        tally.add(outcome, len(block), seconds)
-        if rejects is not None and removed > 0:
-            rejects.append(_rejected(job, step, block, outcome))
-        block = outcome.block
-    return block
+            except Exception as exc:
+                if not may_be_users(step):
+                    raise
+                if self.job.on_error == "raise":
+                    raise operator_error(step, block, exc, files) from exc
+                block = without_failing_rows(step, block, files, self._set_aside)
+                outcome, seconds = run_step(step, block)
+            removed = len(block) - len(outcome.block)
+            if isinstance(step.action, BlockKernel) and removed != sum(outcome.dropped.values()):
+                raise RowCountError(
+                    f"{step.name} took {len(block):,} rows, returned {len(outcome.block):,} and gave reasons for "
+                    f"{sum(outcome.dropped.values()):,} removed; every removed row needs one"
+                )
+            tally.add(outcome, len(block), seconds)
+            if removed > 0:
+                self._reject(step, block, outcome)
+            block = outcome.block
+        return block
+
+    def finish(self) -> None:
+        """Check that drops had the rows of the first pass."""
+        for number, of_range in self.drops.items():
+            of_range.finish(self.steps[number].name)
+
+    def _set_aside(self, row: BadRow) -> None:
+        for output in self.outputs:
+            output.quarantine.add_row(row)
+
+    def _reject(self, step: Step, block: Any, outcome: Outcome) -> None:
+        """Keep removed rows where they are kept; outputs of one stretch read the same columns."""
+        keeping = [output for output in self.outputs if output.rejects is not None]
+        if keeping:
+            source = keeping[0].branch.program.source
+            rows = reject_rows(step.name, block, outcome, source.files, source.meta)
+            for output in keeping:
+                output.rejects.append(rows)  # type: ignore[union-attr]  # these have some
 
 
-def may_be_users(step: Step) -> bool:
-    """Tell whether a step runs a function that the user wrote."""
-    return isinstance(step.action, Graph) or (isinstance(step.action, BlockKernel) and step.action.is_users)
-
-
-def _rejected(job: Job, step: Step, block: Any, outcome: Outcome) -> Any:
-    source = job.program.source
-    return reject_rows(step.name, block, outcome, source.files, source.meta)
-
-
-def _operator_error(job: Job, step: Step, block: Any, exc: Exception) -> OperatorError:
-    first, last = int(block.index[0]), int(block.index[-1])
-    return OperatorError(
-        f"step {step.name!r} raised {type(exc).__name__}: {exc} on a block of {len(block):,} rows, from "
-        f"{_place(job, first)} to {_place(job, last)}. Mend the function, or set such rows aside with "
-        "on_error='quarantine'"
-    )
-
-
-def _place(job: Job, address: int) -> str:
-    file, offset = address >> OFFSET_BITS, address & ((1 << OFFSET_BITS) - 1)
-    return f"{job.program.source.files[file]} offset {offset:,}"
-
-
-def _without_failing_rows(job: Job, step: Step, block: Any, quarantine: QuarantineFile) -> Any:
-    """Find the rows on which a step raises, by halving; set them aside and return the others."""
-    failing: list[int] = []
-
-    def search(start: int, stop: int) -> None:
+def _stream(job: Job, attempt: Attempt, manifest: Manifest) -> None:
+    outputs: list[_Output] = []
+    try:
+        for place, branch in enumerate(job.fork.branches):
+            if attempt.piece.number not in branch.finished:
+                part = Manifest(manifest.number, block_bytes=manifest.block_bytes) if outputs else manifest
+                part.branch = place
+                outputs.append(_Output(branch, attempt, part))
+        manifest.others = [output.manifest for output in outputs[1:]]
+        _stream_into(outputs, job, attempt, manifest)
         try:
-            run_step(step, block.iloc[start:stop])
-        except (MemoryError, CuratorError):
+            for output in outputs:
+                output.commit()
+        except BaseException:
+            for output in outputs:
+                output.withdraw()
             raise
-        except Exception as exc:  # noqa: BLE001 - a user's function may raise anything; it is written down
-            if stop - start == 1:
-                failing.append(start)
-                quarantine.add_row(_failed_row(job, step, block.iloc[start:stop], exc))
-                return
-            middle = (start + stop) // 2
-            search(start, middle)
-            search(middle, stop)
-
-    search(0, len(block))
-    if not failing:
-        raise OperatorError(
-            f"step {step.name!r} raises on a block of {len(block):,} rows but on none of its parts: it is not a function "
-            "of the rows alone"
-        )
-    keep = [row for row in range(len(block)) if row not in set(failing)]
-    return block.iloc[keep]
+    finally:
+        for output in outputs:
+            output.discard()
 
 
-def _failed_row(job: Job, step: Step, row: Any, exc: Exception) -> BadRow:
-    address = int(row.index[0])
-    path = job.program.source.files[address >> OFFSET_BITS]
-    reason = f"step {step.name!r} raised {type(exc).__name__}: {exc}"
-    raw = row.to_json(orient="records", lines=True, force_ascii=False).strip().encode()
-    return BadRow(os.fspath(path), 0, address & ((1 << OFFSET_BITS) - 1), reason, raw)
+def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifest: Manifest) -> None:
+    def set_aside(row: BadRow) -> None:
+        for output in outputs:
+            output.quarantine.add(row)
+
+    stem = _Stretch(job, job.fork.stem, outputs, attempt.piece.number)
+    stretches = [_Stretch(job, job.fork.own_steps(o.branch), [o], attempt.piece.number) for o in outputs]
+    blocks = job.fork.source.blocks(
+        attempt.piece,
+        block_bytes=attempt.block_bytes,
+        largest_row_bytes=attempt.largest_row_bytes,
+        on_bad_row=set_aside if job.fork.source.quarantines else None,
+    )
+    started = time.perf_counter()
+    for block in blocks:
+        manifest.read_seconds += time.perf_counter() - started
+        if job.run_id in _stopped_runs:
+            raise _StoppedError
+        manifest.rows_read += len(block)
+        manifest.largest_block_bytes = max(manifest.largest_block_bytes, int(block.memory_usage().sum()))
+        kept = stem.run(block)
+        del block
+        for output, stretch in zip(outputs, stretches, strict=True):
+            output.write(stretch.run(output.select(kept) if job.fork.shared == 0 else kept))
+        del kept
+        started = time.perf_counter()
+    for part in manifest.others:
+        part.rows_read, part.read_seconds = manifest.rows_read, manifest.read_seconds
+        part.largest_block_bytes = manifest.largest_block_bytes
+    for output in outputs:
+        output.finish()
+    for stretch in (stem, *stretches):
+        stretch.finish()
 
 
 def _check_rows(manifest: Manifest) -> None:

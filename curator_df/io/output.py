@@ -14,19 +14,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from curator_df.core.columns import require_columns
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.storage import FileRecord, Folder, NewFile
-from curator_df.errors import ParameterError, SchemaError
+from curator_df.errors import ParameterError, RowCountError, SchemaError
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """Folder name of a null value, as Hive, Spark, pyarrow and Dask know it."""
 MOST_OPEN_FILES = 64
 """Partitioned output: beyond that the one that has least waiting is finished, and goes on in another file."""
 LONGEST_FOLDER_NAME = 255
+_ROW = "__row_number__"
 
 
 class TableWriter(Protocol):
@@ -93,9 +94,9 @@ class FileSink:
         """Return the range that a file belongs to, None if the name is not one of ours."""
         *folders, last = name.split("/")
         found = re.fullmatch(r"part-(\d{6,})-\d{3,}\." + re.escape(self.format.suffix), last)
-        expected = [f"{column}=" for column in self.partition_on]
+        expected = [f"{_quoted(column)}=" for column in self.partition_on]
         ours = len(folders) == len(expected) and all(f.startswith(e) for f, e in zip(folders, expected, strict=True))
-        if found and ours:
+        if found and (ours or not folders):  # one that has no rows is not in the folder of a value
             return int(found[1])
         quarantined = re.fullmatch(r"_quarantine/part-(\d{6,})\.jsonl", name)
         return int(quarantined[1]) if quarantined else None
@@ -130,11 +131,13 @@ class RangeFiles:
         self._growing: dict[str, _Growing] = {}
         self._finished: list[tuple[NewFile, int]] = []
         self._files_in: dict[str, int] = {}
+        self._rows = 0
 
     def append(self, block: Any) -> None:
         """Take the next block."""
         if len(block) == 0:
             return
+        self._rows += len(block)
         table = to_table(block, self._schema)
         for folder, part in self._parts(table):
             growing = self._file(folder)
@@ -150,6 +153,9 @@ class RangeFiles:
         """Make all files durable and visible."""
         for folder in list(self._growing):
             self._finish(folder)
+        written = sum(rows for _, rows in self._finished)
+        if written != self._rows:
+            raise RowCountError(f"range {self._number}: {self._rows:,} rows to write, and {written:,} are in the files")
         return [file.commit(rows) for file, rows in self._finished]
 
     @property
@@ -167,9 +173,12 @@ class RangeFiles:
             yield "", table
             return
         columns = list(self._sink.partition_on)
-        values = table.select(columns).group_by(columns, use_threads=False).aggregate([])
-        for row in values.to_pylist():
-            yield _folder_name(row), table.filter(_matches(table, row)).select(self._file_schema.names)
+        # By row numbers, not by comparing with each value: NaN equals nothing, and 0.0 equals -0.0.
+        numbered = table.select(columns).append_column(_ROW, pa.array(np.arange(len(table))))
+        groups = numbered.group_by(columns, use_threads=False).aggregate([(_ROW, "list")])
+        rest = table.select(self._file_schema.names)
+        for values, rows in zip(groups.select(columns).to_pylist(), groups[f"{_ROW}_list"], strict=True):
+            yield folder_name(values), rest.take(rows.values)
 
     def _file(self, folder: str) -> _Growing:
         if folder not in self._growing:
@@ -230,26 +239,12 @@ def require_partition_columns(df: Any, operator: str, partition_on: str | list[s
     return columns
 
 
-def _matches(table: pa.Table, row: dict[str, Any]) -> Any:
-    mask = None
-    for column, value in row.items():
-        values = table[column]
-        same = (
-            pc.is_null(values)
-            if value is None
-            else pc.fill_null(pc.equal(values, pa.scalar(value, values.type)), False)
-        )
-        mask = same if mask is None else pc.and_(mask, same)
-    return mask
-
-
-def _folder_name(row: dict[str, Any]) -> str:
+def folder_name(row: dict[str, Any]) -> str:
     """Return ``column=value/...``; what a file system or a reader could misread is percent-encoded."""
     name = ""
     for column, value in row.items():
-        text = HIVE_NULL if value is None else urllib.parse.quote(str(value), safe=" ")
         # "." and ".." are safe for quote() but not as folder names; here "column=" always stands before them.
-        folder = f"{urllib.parse.quote(column, safe='')}={text}"
+        folder = f"{_quoted(column)}={_value_name(value)}"
         if len(folder) > LONGEST_FOLDER_NAME:
             raise ParameterError(
                 f"partition_on={column!r} has a value of {len(str(value)):,} characters ({str(value)[:40]!r}...), too long "
@@ -257,3 +252,14 @@ def _folder_name(row: dict[str, Any]) -> str:
             )
         name += folder + "/"
     return name
+
+
+def _value_name(value: Any) -> str:
+    if value is None:
+        return HIVE_NULL
+    text = urllib.parse.quote(str(value), safe=" ")
+    return text.replace("_", "%5F", 1) if text == HIVE_NULL else text  # a text that says so is not a null
+
+
+def _quoted(column: str) -> str:
+    return urllib.parse.quote(column, safe="")

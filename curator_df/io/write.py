@@ -171,12 +171,14 @@ def write_parquet(
     Rows: all, in input order over the files' names. Peak extra memory: 1.5 x block. Computes: yes.
     """
     choose("write_parquet", "compression", compression, ParquetCompression)
-    sink = _sink(df, "write_parquet", path, ParquetFormat(compression), target_file_size, partition_on, storage_options)
+    sink = file_sink(
+        df, "write_parquet", path, ParquetFormat(compression), target_file_size, partition_on, storage_options
+    )
     return run(
         df,
         sink,
-        rejects=_rejects(rejects, storage_options),
-        workdir=None if workdir is None else _folder(workdir, storage_options),
+        rejects=rejects_sink(rejects, storage_options),
+        workdir=None if workdir is None else folder_at(workdir, storage_options),
         on_existing=on_existing,
         on_error=on_error,
     )
@@ -240,18 +242,18 @@ def write_jsonl(
     ``null``; NaN as well, which JSON does not have; dates and decimals as strings.
     """
     choose("write_jsonl", "compression", compression, JsonlCompression)
-    sink = _sink(df, "write_jsonl", path, JsonlFormat(compression), target_file_size, partition_on, storage_options)
+    sink = file_sink(df, "write_jsonl", path, JsonlFormat(compression), target_file_size, partition_on, storage_options)
     return run(
         df,
         sink,
-        rejects=_rejects(rejects, storage_options),
-        workdir=None if workdir is None else _folder(workdir, storage_options),
+        rejects=rejects_sink(rejects, storage_options),
+        workdir=None if workdir is None else folder_at(workdir, storage_options),
         on_existing=on_existing,
         on_error=on_error,
     )
 
 
-def _sink(
+def file_sink(
     df: Any,
     operator: str,
     path: str | os.PathLike[str],
@@ -260,14 +262,19 @@ def _sink(
     partition_on: str | list[str] | None,
     storage_options: dict[str, Any] | None,
 ) -> FileSink:
+    """Check an output's arguments, and return the sink."""
     columns = require_partition_columns(df, operator, partition_on)
     target_bytes = read_size("target_file_size", target_file_size)
-    return FileSink(_folder(path, storage_options), file_format, target_bytes, columns)
+    return FileSink(folder_at(path, storage_options), file_format, target_bytes, columns)
 
 
-def _rejects(path: str | os.PathLike[str] | None, storage_options: dict[str, Any] | None) -> FileSink | None:
-    return None if path is None else FileSink(_folder(path, storage_options), ParquetFormat("zstd"), TARGET_FILE_BYTES)
+def rejects_sink(path: str | os.PathLike[str] | None, storage_options: dict[str, Any] | None) -> FileSink | None:
+    """Return the sink of removed rows, if they are kept."""
+    return (
+        None if path is None else FileSink(folder_at(path, storage_options), ParquetFormat("zstd"), TARGET_FILE_BYTES)
+    )
 
 
-def _folder(path: str | os.PathLike[str], storage_options: dict[str, Any] | None) -> Folder:
+def folder_at(path: str | os.PathLike[str], storage_options: dict[str, Any] | None) -> Folder:
+    """Return the folder that a user named."""
     return Folder(os.fspath(path).rstrip("/") or "/", storage_options or {})

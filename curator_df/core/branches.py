@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several chains that begin with the same input: what they have in common runs once for each block.
+
+A run into one sink is a fork with one branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from curator_df.core.program import Program, Step
+from curator_df.core.sink import Sink
+from curator_df.core.source import Source
+from curator_df.errors import ExpressionError
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One chain, and where its rows go."""
+
+    program: Program
+    """The whole chain, with the steps that other branches have too."""
+    sink: Sink
+    """Where the rows go."""
+    rejects: Sink | None = None
+    """Where removed rows go, if they are kept."""
+    finished: frozenset[int] = frozenset()
+    """Numbers of ranges that an earlier run finished for this branch, but not for every other one."""
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Branches of one source, and how far they go together."""
+
+    source: Source
+    """Where the blocks come from, with the columns that any branch needs."""
+    shared: int
+    """So many steps at the beginning of every branch are the same, and run once."""
+    branches: tuple[Branch, ...]
+    """At least one."""
+
+    @property
+    def stem(self) -> tuple[Step, ...]:
+        """The steps that every branch begins with."""
+        return self.branches[0].program.steps[: self.shared]
+
+    def own_steps(self, branch: Branch) -> tuple[Step, ...]:
+        """Return the steps after those that are shared."""
+        return branch.program.steps[self.shared :]
+
+    @property
+    def explicit_block_bytes(self) -> int | None:
+        """The smallest block size that the user named for any branch."""
+        named = [branch.program.block_bytes for branch in self.branches if branch.program.explicit_blocks]
+        return min(named, default=None)
+
+
+def fork(branches: Sequence[Branch]) -> Fork:
+    """Find what chains have in common.
+
+    Raises
+    ------
+    ExpressionError
+        If they do not begin with the same input.
+    """
+    first, *others = branches
+    for other in others:
+        _require_same_input(first, other)
+    columns = [list(branch.program.source.meta.columns) for branch in branches]
+    if all(names == columns[0] for names in columns):
+        return Fork(first.program.source, _shared_steps(branches), tuple(branches))
+    # The same step on other columns need not do the same: a dropna looks at all there are.
+    needed = {name for names in columns for name in names}
+    origin = first.program.origin
+    every = list(origin.meta.columns)
+    source = origin if needed.issuperset(every) else origin.select([name for name in every if name in needed])
+    return Fork(source, 0, tuple(branches))
+
+
+def _shared_steps(branches: Sequence[Branch]) -> int:
+    """Return how many steps at the beginning are the same in every branch."""
+    chains = [[step.fingerprint for step in branch.program.steps] for branch in branches]
+    shared = 0
+    for together in zip(*chains, strict=False):
+        if len(set(together)) > 1:
+            break
+        shared += 1
+    return shared
+
+
+def _require_same_input(first: Branch, other: Branch) -> None:
+    one, two = first.program.origin, other.program.origin
+    if (one.fingerprint, one.quarantines) != (two.fingerprint, two.quarantines):
+        raise ExpressionError(
+            f"what goes to {first.sink.folder.url} and what goes to {other.sink.folder.url} does not begin with the same "
+            f"read ({_input(one)}; {_input(two)}); one pass reads one input. Make both tables from what one read_jsonl or "
+            "read_parquet returned, or write them one after the other"
+        )
+
+
+def _input(source: Source) -> str:
+    files = f"{len(source.files):,} files from {source.files[0]!r} on" if source.files else "no files"
+    return f"{files}, columns {', '.join(map(repr, source.meta.columns))}"

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A user's function that raises: the error that says where, or the rows that it raises on, found by halving."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from curator_df.core.blocks import BlockKernel
+from curator_df.core.program import Graph, Step, run_step
+from curator_df.core.source import OFFSET_BITS, BadRow
+from curator_df.errors import CuratorError, OperatorError
+
+
+def may_be_users(step: Step) -> bool:
+    """Tell whether a step runs a function that the user wrote."""
+    return isinstance(step.action, Graph) or (isinstance(step.action, BlockKernel) and step.action.is_users)
+
+
+def operator_error(step: Step, block: Any, exc: Exception, files: Sequence[str]) -> OperatorError:
+    """Return the error that names the step and the rows of the block."""
+    first, last = int(block.index[0]), int(block.index[-1])
+    return OperatorError(
+        f"step {step.name!r} raised {type(exc).__name__}: {exc} on a block of {len(block):,} rows, from "
+        f"{_place(first, files)} to {_place(last, files)}. Mend the function, or set such rows aside with "
+        "on_error='quarantine'"
+    )
+
+
+def _place(address: int, files: Sequence[str]) -> str:
+    file, offset = address >> OFFSET_BITS, address & ((1 << OFFSET_BITS) - 1)
+    return f"{files[file]} offset {offset:,}"
+
+
+def without_failing_rows(step: Step, block: Any, files: Sequence[str], set_aside: Callable[[BadRow], None]) -> Any:
+    """Find the rows on which a step raises, by halving; set them aside and return the others."""
+    failing: list[int] = []
+
+    def search(start: int, stop: int) -> None:
+        try:
+            run_step(step, block.iloc[start:stop])
+        except (MemoryError, CuratorError):
+            raise
+        except Exception as exc:  # noqa: BLE001 - a user's function may raise anything; it is written down
+            if stop - start == 1:
+                failing.append(start)
+                set_aside(_failed_row(step, block.iloc[start:stop], exc, files))
+                return
+            middle = (start + stop) // 2
+            search(start, middle)
+            search(middle, stop)
+
+    search(0, len(block))
+    if not failing:
+        raise OperatorError(
+            f"step {step.name!r} raises on a block of {len(block):,} rows but on none of its parts: it is not a function "
+            "of the rows alone"
+        )
+    keep = [row for row in range(len(block)) if row not in set(failing)]
+    return block.iloc[keep]
+
+
+def _failed_row(step: Step, row: Any, exc: Exception, files: Sequence[str]) -> BadRow:
+    address = int(row.index[0])
+    path = files[address >> OFFSET_BITS]
+    reason = f"step {step.name!r} raised {type(exc).__name__}: {exc}"
+    raw = row.to_json(orient="records", lines=True, force_ascii=False).strip().encode()
+    return BadRow(os.fspath(path), 0, address & ((1 << OFFSET_BITS) - 1), reason, raw)

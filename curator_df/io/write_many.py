@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several outputs from one pass over the input: `write_many`."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from dask.dataframe.dask_expr import FrameBase
+
+from curator_df.core.columns import choose
+from curator_df.core.journal import OnExisting
+from curator_df.core.receipt import Receipt
+from curator_df.core.run import run_branches
+from curator_df.core.storage import Folder
+from curator_df.core.task import OnError
+from curator_df.errors import ExpressionError, ParameterError
+from curator_df.io.write import (
+    TARGET_FILE_BYTES,
+    JsonlCompression,
+    JsonlFormat,
+    ParquetCompression,
+    ParquetFormat,
+    file_sink,
+    folder_at,
+    rejects_sink,
+)
+
+Path = str | os.PathLike[str]
+
+
+def write_many(
+    tables: Mapping[Path, Any],
+    *,
+    format: Literal["parquet", "jsonl"] = "parquet",  # noqa: A002 - what everyone calls it
+    compression: ParquetCompression | JsonlCompression | None = None,
+    target_file_size: str | int = TARGET_FILE_BYTES,
+    partition_on: str | list[str] | None = None,
+    rejects: Mapping[Path, Path] | None = None,
+    workdir: Path | None = None,
+    on_existing: OnExisting = "error",
+    on_error: OnError = "raise",
+    storage_options: dict[str, Any] | None = None,
+) -> dict[Path, Receipt]:
+    """Run several chains over one input in one pass, each into a folder of its own.
+
+    The input is read once. The steps with which all the chains begin run once for each block, and a ``drop_`` among them
+    compares its rows once; then each block goes through the rest of every chain into that chain's files. Each folder ends
+    up with the files, rows set aside and receipt that `write_parquet` or `write_jsonl` would have left there.
+
+    Parameters
+    ----------
+    tables : mapping of str or path to dask.dataframe.DataFrame
+        Folders (or fsspec URLs), and the chain whose rows go there. All chains begin with what one `read_jsonl` or
+        `read_parquet` returned.
+    format : {"parquet", "jsonl"}
+        Format of the files.
+    compression : str, optional
+        As in `write_parquet` (zstd by default) or `write_jsonl` (none by default).
+    target_file_size : str or int
+        A file that has grown to this many bytes on disk is finished.
+    partition_on : str or list of str, optional
+        Columns of every table whose values become folders (``lang=en/``); they are not in the files.
+    rejects : mapping of str or path to str or path, optional
+        For outputs whose removed rows are kept: the output's folder as in ``tables``, and the folder for these rows. A row
+        that a shared step removes is kept for each of them. See `write_parquet`.
+    workdir : str or path, optional
+        Folder for the temporary files of drops; below the first output by default. See `write_parquet`.
+    on_existing : {"error", "resume", "overwrite"}
+        When any of the folders holds something; see `write_parquet`. A complete output is taken as it is by "resume".
+    on_error : {"raise", "quarantine"}
+        When a function of yours raises on a row: stop, or set the row aside for every output that it was on its way to.
+    storage_options : dict, optional
+        For fsspec.
+
+    Returns
+    -------
+    dict of str or path to Receipt
+        The receipt of each output, under its folder as in ``tables``. Memory and wall time are those of the whole run;
+        seconds of shared steps stand in every receipt.
+
+    Raises
+    ------
+    BudgetError
+        If the plan does not fit the budget: all outputs are written at once. Nothing has been started.
+    ExpressionError
+        If the tables do not begin with the same read.
+    ParameterError
+        If there is no table, or a folder is named twice or lies inside another.
+    OutputExistsError
+        If a folder holds something and ``on_existing="error"``; none of them has been touched.
+    NoClusterError
+        If no cluster is running.
+
+    Notes
+    -----
+    Rows: all of each table, in input order over the files' names. Peak extra memory: 1.5 x block (1.0 for JSON Lines),
+    one more block for each further output and for each of the ``rejects``, and one for what the chains share. Computes:
+    yes.
+
+    Examples
+    --------
+    >>> docs = cdf.read_jsonl("corpus/").pipe(cdf.normalize_unicode)  # doctest: +SKIP
+    >>> tables = {"en/": docs[docs.lang == "en"], "de/": docs[docs.lang == "de"]}  # doctest: +SKIP
+    >>> receipts = cdf.write_many(tables, rejects={"en/": "not-en/"})  # doctest: +SKIP
+    >>> receipts["en/"].rows_written  # doctest: +SKIP
+    812
+    """
+    choose("write_many", "format", format, ("parquet", "jsonl"))
+    choices = ParquetCompression if format == "parquet" else JsonlCompression
+    chosen = compression or ("zstd" if format == "parquet" else "none")
+    choose("write_many", "compression", chosen, choices)
+    _require_tables(tables)
+    kept = dict(rejects or {})
+    for path in kept:
+        if path not in tables:
+            raise ParameterError(f"write_many: rejects names {path!r}, which is not among the folders of tables")
+    places = [folder_at(path, storage_options) for path in (*tables, *kept.values())]
+    _require_apart(places)
+    kind = ParquetFormat(chosen) if format == "parquet" else JsonlFormat(chosen)
+    outputs = [
+        (
+            df,
+            file_sink(df, "write_many", path, kind, target_file_size, partition_on, storage_options),
+            rejects_sink(kept.get(path), storage_options),
+        )
+        for path, df in tables.items()
+    ]
+    temporary = None if workdir is None else folder_at(workdir, storage_options)
+    receipts = run_branches(outputs, workdir=temporary, on_existing=on_existing, on_error=on_error)
+    return dict(zip(tables, receipts, strict=True))
+
+
+def _require_tables(tables: Any) -> None:
+    if not isinstance(tables, Mapping) or not tables:
+        raise ParameterError(
+            f"write_many: tables is a mapping of folders to tables, such as {{'en/': english, 'de/': german}}; got "
+            f"{'an empty one' if isinstance(tables, Mapping) else type(tables).__name__}"
+        )
+    for path, df in tables.items():
+        if not isinstance(df, FrameBase) or df.ndim != 2:
+            raise ExpressionError(f"write_many: what is to go to {path!r} is no Dask DataFrame but {type(df).__name__}")
+
+
+def _require_apart(folders: Sequence[Folder]) -> None:
+    """Refuse folders that are the same or lie in one another: files of two outputs could not be told apart."""
+    for one, two in itertools.combinations(folders, 2):
+        first, second = _place(one), _place(two)
+        if first == second:
+            raise ParameterError(
+                f"write_many: {one.url!r} and {two.url!r} are the same folder; name one for each output"
+            )
+        outer, inner = sorted((one, two), key=lambda folder: len(_place(folder)))
+        if _place(inner).startswith(_place(outer).rstrip("/") + "/"):
+            raise ParameterError(
+                f"write_many: {inner.url!r} lies inside {outer.url!r}; name folders that lie beside each other"
+            )
+
+
+def _place(folder: Folder) -> str:
+    if folder.is_local:
+        return os.path.realpath(folder.root)
+    return f"{folder.url.partition('://')[0]}://{folder.root.rstrip('/')}"
