@@ -173,7 +173,7 @@ class RangeFiles:
             yield "", table
             return
         columns = list(self._sink.partition_on)
-        # By row numbers, not by comparing with each value: NaN equals nothing, and 0.0 equals -0.0.
+        # By row numbers, not by comparing with each value: 0.0 equals -0.0, so that rows of both would be written twice.
         numbered = table.select(columns).append_column(_ROW, pa.array(np.arange(len(table))))
         groups = numbered.group_by(columns, use_threads=False).aggregate([(_ROW, "list")])
         rest = table.select(self._file_schema.names)

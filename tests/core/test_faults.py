@@ -45,6 +45,31 @@ if __name__ == "__main__":
 """
 
 
+TWO_OUTPUTS = """
+import json, os, sys, time
+import curator_df as cdf
+from curator_df.core import run
+
+run.SMALL_RANGE_BYTES = 100_000  # many ranges from a small corpus
+
+def slow(block):
+    time.sleep(float(os.environ.get("SLEEP", "0.05")))
+    return block.id % 5 != 0
+
+def is_even(block):
+    return block.id % 2 == 0
+
+if __name__ == "__main__":
+    source, target, memory, _, on_existing = sys.argv[1:6]
+    docs = cdf.read_jsonl(source, blocksize=os.environ.get("BLOCK", "50kB"))
+    kept = docs.curate.drop_exact_duplicates().curate.keep_where(slow)
+    tables = {target + "/all": kept, target + "/even": kept.curate.keep_where(is_even)}
+    with cdf.start_cluster(memory=memory, cpus=2):
+        receipts = cdf.write_many(tables, on_existing=on_existing, rejects={target + "/even": target + "/rejects"})
+    print(json.dumps([receipt.to_json() for receipt in receipts.values()]))
+"""
+
+
 @pytest.fixture
 def script(tmp_path):
     path = tmp_path / "script.py"
@@ -143,6 +168,28 @@ def test_a_killed_run_is_resumed_with_another_memory(start, script, corpus, tmp_
     assert receipt["rows_read"] == ROWS
     assert receipt["rows_written"] == len(EXPECTED)
     assert ids(tmp_path / "out") == EXPECTED
+
+
+def test_a_killed_run_with_two_outputs_is_resumed_with_another_memory(start, corpus, tmp_path):
+    script, out = tmp_path / "two.py", tmp_path / "out"
+    script.write_text(TWO_OUTPUTS)
+    process = start(script, corpus, out)
+    wait_for_ranges(out / "even", 3, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    # What a crash between the two journals leaves: a range that one output has and the other does not.
+    journal = out / "even/_curator/done.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-1]))
+    (out / "all/part-000012-007.parquet").write_bytes(b"a file of a range that was not finished")
+    receipts = finish(start(script, corpus, out, memory="450MB", on_existing="resume", SLEEP="0", BLOCK="20kB"))
+    even = [number for number in EXPECTED if number % 2 == 0]
+    assert ids(out / "all") == EXPECTED
+    assert ids(out / "even") == even
+    assert sorted(ids(out / "rejects")) == sorted(set(range(ROWS)) - set(even))
+    assert [receipt["rows_read"] for receipt in receipts] == [ROWS, ROWS]
+    assert [receipt["rows_written"] for receipt in receipts] == [len(EXPECTED), len(even)]
+    assert receipts[0]["ranges_resumed"] >= receipts[1]["ranges_resumed"] >= 2
 
 
 def test_ctrl_c_gives_the_prompt_back_and_says_how_to_resume(start, script, corpus, tmp_path):

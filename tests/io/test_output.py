@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of a range into files: every row in one file, in the folder of its value."""
+
+import datetime as dt
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from curator_df.core.storage import Folder
+from curator_df.errors import ParameterError
+from curator_df.io.output import HIVE_NULL, FileSink, folder_name
+from curator_df.io.write import ParquetFormat
+
+
+def write(tmp_path, *blocks, partition_on=("key",)):
+    sink = FileSink(Folder(str(tmp_path / "out")), ParquetFormat("zstd"), 10**6, partition_on)
+    files = sink.open(0, blocks[0].iloc[:0], 10**6)
+    for block in blocks:
+        files.append(block)
+    return sink, files.commit()
+
+
+def rows_in(tmp_path, record):
+    return pq.ParquetFile(tmp_path / "out" / record.name).read()["id"].to_pylist()
+
+
+def test_each_row_is_in_one_folder_in_order(tmp_path):
+    blocks = [
+        pd.DataFrame({"key": pd.array(["b", None, "a", "b"], "string[pyarrow]"), "id": [0, 1, 2, 3]}),
+        pd.DataFrame({"key": pd.array(["a", "b"], "string[pyarrow]"), "id": [4, 5]}),
+    ]
+    _, records = write(tmp_path, *blocks)
+    found = {record.name.split("/")[0]: rows_in(tmp_path, record) for record in records}
+    assert found == {"key=a": [2, 4], "key=b": [0, 3, 5], f"key={HIVE_NULL}": [1]}
+
+
+def test_zero_and_minus_zero_are_not_written_twice(tmp_path):
+    block = pd.DataFrame({"key": [0.0, -0.0, 1.5, 0.0], "id": [0, 1, 2, 3]})
+    _, records = write(tmp_path, block)
+    assert sorted(number for record in records for number in rows_in(tmp_path, record)) == [0, 1, 2, 3]
+
+
+def test_nan_is_not_lost(tmp_path):
+    block = pd.DataFrame(
+        {"key": pd.array(pa.array([float("nan"), 1.0, None]), pd.ArrowDtype(pa.float64())), "id": [0, 1, 2]}
+    )
+    _, records = write(tmp_path, block)
+    assert sorted(number for record in records for number in rows_in(tmp_path, record)) == [0, 1, 2]
+
+
+def test_several_columns_are_folders_in_folders(tmp_path):
+    days = pd.array([dt.date(2024, 1, 2)] * 2, pd.ArrowDtype(pa.date32()))
+    block = pd.DataFrame({"key": ["a", "a"], "day": days, "id": [0, 1]})
+    _, (record,) = write(tmp_path, block, partition_on=("key", "day"))
+    assert record.name.startswith("key=a/day=2024-01-02/part-000000-000")
+
+
+@pytest.mark.parametrize(
+    ("value", "folder"),
+    [
+        (None, f"key={HIVE_NULL}/"),
+        (HIVE_NULL, "key=%5F_HIVE_DEFAULT_PARTITION__/"),
+        ("", "key=/"),
+        ("../a=b", "key=..%2Fa%3Db/"),
+        ("two words", "key=two words/"),
+    ],
+)
+def test_values_have_names_of_their_own(value, folder):
+    assert folder_name({"key": value}) == folder
+
+
+def test_a_value_too_long_for_a_folder_is_an_error_that_shows_it():
+    with pytest.raises(ParameterError, match=r"partition_on='key' has a value of 300 characters \('xxx"):
+        folder_name({"key": "x" * 300})
+
+
+def test_a_sink_knows_its_files_whatever_the_column_is_called(tmp_path):
+    sink, (record,) = write(tmp_path, pd.DataFrame({"a/b": ["x"], "id": [0]}), partition_on=("a/b",))
+    (empty,) = sink.write_empty(pd.DataFrame({"a/b": ["x"], "id": [0]}).iloc[:0])
+    assert [sink.owns(name) for name in (record.name, empty.name, "mine.parquet", "a=x/part-000000-000.parquet")] == [
+        0,
+        0,
+        None,
+        None,
+    ]
