@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from curator_df.core.barrier import KEY_WRITER_FACTOR
+from curator_df.core.barrier import KEY_WRITER_FACTOR, Barrier, RowCount
 from curator_df.core.budget import Layout, least_memory
 from curator_df.core.program import Program
 from curator_df.core.sink import Sink
 from curator_df.core.sizes import show_size
+from curator_df.core.storage import JOURNAL_FOLDER
 from curator_df.errors import BudgetError
 
 MIN_BLOCK_BYTES = 1_000_000
@@ -101,7 +102,10 @@ class Plan:
 
     def _passes(self) -> str:
         names = ", ".join(name for name, _, _ in self.stages[0].steps[:-1])
-        return f"{names}: {len(self.stages)} times; if that is slow, write the table before the first drop and read it back"
+        return (
+            f"{names}: {len(self.stages)} times; checkpoint(df, path) before the first drop runs them once, for one writing and "
+            "reading of their result"
+        )
 
     def __rich__(self) -> Any:
         """Render for a terminal with rich."""
@@ -152,12 +156,23 @@ def plan_stream(program: Program, sink: Sink, rejects: Sink | None, layout: Layo
 
 
 def _key_stages(program: Program, whole: StagePlan) -> Iterator[StagePlan]:
-    """Yield a pass for each pending drop. Its tasks hold no more than those of the last pass, and get the same blocks."""
+    """Yield a pass for each pending step. Its tasks hold no more than those of the last pass, and get the same blocks."""
     for place, step in enumerate(program.steps):
-        if step.barrier is not None:
-            before = dataclasses.replace(program, steps=program.steps[:place])
+        if step.barrier is None or _is_found(step.barrier):
+            continue
+        before = dataclasses.replace(program, steps=program.steps[:place])
+        if isinstance(step.barrier, Barrier):
             steps = _step_lines(before, KEY_WRITER_FACTOR, "hash and sort keys")
             yield dataclasses.replace(whole, title=f"keys for {step.name}, then merge them", steps=steps)
+        else:
+            yield dataclasses.replace(whole, title=f"rows for {step.name}", steps=_step_lines(before, 0.0, "count"))
+
+
+def _is_found(barrier: Barrier | RowCount) -> bool:
+    """Tell whether what a drop waits for was computed before and kept."""
+    if isinstance(barrier, RowCount):
+        return False
+    return barrier.home is not None and barrier.home.exists(f"{JOURNAL_FOLDER}/receipt.json")
 
 
 def task_needs(block_bytes: int, factor: float) -> int:

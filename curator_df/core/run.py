@@ -155,6 +155,7 @@ class _Run:
         self.receipt.projected_bytes = self.plan.with_long_row(dispatcher.largest_block_bytes)
         receipt = self._finish()
         stages.clear()
+        self.job.sink.folder.delete_tree(STAGES_FOLDER)
         return receipt
 
     def _pieces(self) -> Iterator[Range]:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import cloudpickle
 
-from curator_df.core.barrier import DropRows, RangeDrops
+from curator_df.core.barrier import OfRange, RangeAction
 from curator_df.core.blocks import BlockKernel, Outcome
 from curator_df.core.limits import raised_data_limit, release_free_memory, status_bytes
 from curator_df.core.program import Graph, Program, Step, StepTally, run_step
@@ -175,7 +175,11 @@ class _StoppedError(Exception):
 def _stream(job: Job, attempt: Attempt, manifest: Manifest) -> None:
     piece, program = attempt.piece, job.program
     quarantine = QuarantineFile(job.quarantine, piece.number)
-    drops = {n: s.action.of_range(piece.number) for n, s in enumerate(program.steps) if isinstance(s.action, DropRows)}
+    prepared = {
+        number: step.action.of_range(piece.number)
+        for number, step in enumerate(program.steps)
+        if isinstance(step.action, RangeAction)
+    }
     writer = job.sink.open(piece.number, program.meta, attempt.block_bytes)
     rejects = None
     if job.rejects is not None:
@@ -194,7 +198,7 @@ def _stream(job: Job, attempt: Attempt, manifest: Manifest) -> None:
                 raise _StoppedError
             manifest.rows_read += len(block)
             manifest.largest_block_bytes = max(manifest.largest_block_bytes, int(block.memory_usage().sum()))
-            kept = _through_steps(job, block, manifest, quarantine, rejects, drops)
+            kept = _through_steps(job, block, manifest, quarantine, rejects, prepared)
             del block
             started = time.perf_counter()
             writer.append(kept)
@@ -205,7 +209,7 @@ def _stream(job: Job, attempt: Attempt, manifest: Manifest) -> None:
         manifest.rows_read += quarantine.unread_rows
         manifest.rows_quarantined = quarantine.rows
         _check_rows(manifest)
-        for number, of_range in drops.items():
+        for number, of_range in prepared.items():
             of_range.finish(program.steps[number].name)
         started = time.perf_counter()
         manifest.other_files = quarantine.commit() + (rejects.commit() if rejects is not None else [])
@@ -223,11 +227,11 @@ def _through_steps(
     manifest: Manifest,
     quarantine: QuarantineFile,
     rejects: RangeWriter | None,
-    drops: Mapping[int, RangeDrops],
+    prepared: Mapping[int, OfRange],
 ) -> Any:
     for number, (step, tally) in enumerate(zip(job.program.steps, manifest.steps, strict=True)):
         try:
-            outcome, seconds = run_step(step, block, drops.get(number))
+            outcome, seconds = run_step(step, block, prepared.get(number))
         except (MemoryError, CuratorError):
             raise
         except Exception as exc:
