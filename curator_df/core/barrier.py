@@ -55,6 +55,8 @@ class Barrier:
     """Which row of a group stays."""
     reason: str
     """Why the others go, as the receipt says."""
+    keep_rows: Callable[[Any, npt.NDArray[np.bool_]], Any] = field(metadata={"identity": False})
+    """Module-level function: the rows of a block for which a mask is True."""
     home: Folder | None = field(default=None, metadata={"identity": False})
     """Where the stage is kept when it is complete; by default with a run's temporary files, and deleted with them."""
 
@@ -231,7 +233,8 @@ class RangeDrops:
         self._checksum = (self._checksum + key_checksum(self._drops.barrier.of(block), addresses)) & 0xFFFFFFFFFFFFFFFF
         going = self._reader.drops(addresses)
         count = int(going.sum())
-        return Outcome(block[~going], {self._drops.barrier.reason: count}) if count else Outcome(block)
+        barrier = self._drops.barrier
+        return Outcome(barrier.keep_rows(block, ~going), {barrier.reason: count}) if count else Outcome(block)
 
     def finish(self, step: str) -> None:
         """Raise unless the range had the same rows with the same keys as in the first pass."""

@@ -36,8 +36,8 @@ from curator_df.errors import CorruptFileError, ParameterError, ResumeError
 
 STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
 """Below the output folder."""
-DROP_PEAK_FACTOR = 2.2
-"""Peak extra bytes of dropping rows: the rows that stay, once as pandas takes them and once as Arrow does, and the keys."""
+DROP_PEAK_FACTOR = 1.3
+"""Peak extra bytes of dropping rows: those that stay, and their keys."""
 SHOW = Callable[[str, int, int], None]
 
 
