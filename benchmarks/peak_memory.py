@@ -12,14 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from curator_df.core import peak
-from curator_df.core.sizes import read_size, show_size
+from sampled_process import run_sampled
 
 CHAIN = """
 import json, sys
@@ -44,29 +41,13 @@ def one_run(
         script = Path(folder) / "chain.py"
         script.write_text(CHAIN)
         command = [sys.executable, str(script), corpus, f"{folder}/out", memory, str(cpus), chain, blocksize]
-        started = time.monotonic()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        sampler = subprocess.Popen(
-            [sys.executable, "-S", "-E", peak.__file__, str(process.pid), "--exact"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-        seen = 0
-        while process.poll() is None and time.monotonic() - started < timeout_seconds:
-            time.sleep(0.1)
-            sampler.stdin.write("peak\n")
-            seen = max(seen, int(sampler.stdout.readline() or 0))
-        process.kill()
-        out, err = process.communicate()
-        sampler.kill()
-        sampler.communicate()
-        receipt = (
-            json.loads(out.splitlines()[-1]) if process.returncode == 0 else {"error": err.strip().splitlines()[-1:]}
-        )
+        done = run_sampled(command, timeout_seconds)
+        if done.returncode == 0:
+            receipt = json.loads(done.out.splitlines()[-1])
+        else:
+            receipt = {"error": done.err.strip().splitlines()[-1:] or f"killed after {done.seconds:.0f} s"}
         shutil.rmtree(f"{folder}/out", ignore_errors=True)
-        return {**receipt, "wall_seconds": time.monotonic() - started, "outside_bytes": seen}
+        return {**receipt, "wall_seconds": done.seconds, "outside_bytes": done.peak_bytes}
 
 
 def main() -> int:
@@ -86,12 +67,12 @@ def main() -> int:
         for memory in given.memory:
             for _ in range(given.repeat):
                 run = one_run(corpus, memory, given.cpus, given.chain, given.blocksize, given.timeout)
-                ok = "error" not in run and run["outside_bytes"] <= read_size("memory", memory)
+                ok = "error" not in run and run["outside_bytes"] <= run["allowed_bytes"]
                 failed |= not ok
                 if "error" in run:
-                    print(f"{corpus} | {memory} | {show_size(run['outside_bytes'])} | {run['error']}", flush=True)
+                    print(f"{corpus} | {memory} | {run['outside_bytes'] / 1e6:.0f} MB | {run['error']}", flush=True)
                     continue
-                sizes = (show_size(run[k]) for k in ("outside_bytes", "measured_bytes", "projected_bytes"))
+                sizes = (f"{run[k] / 1e6:.0f} MB" for k in ("outside_bytes", "measured_bytes", "projected_bytes"))
                 print(
                     f"{corpus} | {memory} | {' | '.join(sizes)} | {run['seconds']:.1f} | {run['wall_seconds']:.1f} | "
                     f"{run['rows_written']:,} | {run['retries']} | {ok}",

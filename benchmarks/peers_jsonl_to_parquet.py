@@ -1,31 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """JSON Lines to Parquet (zstd), no operators: time and peak beside DuckDB, Polars, Daft and pyarrow, in the same run.
 
-    python benchmarks/peers_jsonl_to_parquet.py CORPUS.jsonl --memory 1GB --repeat 3 [--peers-python PYTHON]
+    python benchmarks/peers_jsonl_to_parquet.py CORPUS.jsonl --memory 1000000000 --repeat 3 [--peers-python PYTHON]
 
-Peers run with 2 threads, as they come and with a limit equal to ours where they know one. The peers' Python is one that
-has them installed (``pip install duckdb polars daft pyarrow``). Runs take turns, so that a machine that slows down slows
-all of them; medians are printed, and time and peak as ratios to ours. Peak is PSS of the process tree every 50 ms.
+Peers run with 2 threads, as they come and with a limit equal to ours where they know one.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import subprocess
-import sys
-import tempfile
-import time
-
-from curator_df.core import peak
-from curator_df.core.sizes import read_size, show_size
+import contest
 
 OURS = """
 import sys, curator_df as cdf
 if __name__ == "__main__":
     docs = cdf.read_jsonl(sys.argv[1])
-    with cdf.start_cluster(memory=sys.argv[3], cpus=2):
-        print("seconds", cdf.write_parquet(docs, sys.argv[2]).seconds)
+    with cdf.start_cluster(memory=int(sys.argv[3]), cpus=2):
+        print("seconds", cdf.write_parquet(docs, sys.argv[2]).seconds, cdf.__version__)
 """
 DUCKDB = """
 import sys, time, duckdb
@@ -80,61 +70,6 @@ def contestants(memory_bytes: int) -> dict[str, str]:
     }
 
 
-def one_run(python: str, script: str, corpus: str, memory: str) -> tuple[float, int, str]:
-    """Return the seconds of the conversion itself, the peak bytes of the process tree and the version or the error."""
-    with tempfile.TemporaryDirectory() as folder:
-        with open(f"{folder}/script.py", "w") as file:
-            file.write(script)
-        process = subprocess.Popen(
-            [python, f"{folder}/script.py", corpus, f"{folder}/out", memory],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        sampler = subprocess.Popen(
-            [sys.executable, "-S", "-E", peak.__file__, str(process.pid), "--exact"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-        seen = 0
-        while process.poll() is None:
-            time.sleep(0.1)
-            sampler.stdin.write("peak\n")
-            seen = max(seen, int(sampler.stdout.readline() or 0))
-        out, err = process.communicate()
-        sampler.kill()
-        sampler.communicate()
-        said = next((line.split() for line in out.splitlines() if line.startswith("seconds")), None)
-        if process.returncode != 0 or said is None:
-            return float("nan"), seen, f"failed: {(err.strip().splitlines() or ['no message'])[-1][:100]}"
-        return float(said[1]), seen, " ".join(said[2:])
-
-
-def main() -> None:
-    """Print a table of medians."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("corpus")
-    options.add_argument("--memory", default="1GB")
-    options.add_argument("--repeat", type=int, default=3)
-    options.add_argument("--peers-python", default=sys.executable)
-    given = options.parse_args()
-    scripts = contestants(read_size("memory", given.memory))
-    runs: dict[str, list[tuple[float, int, str]]] = {name: [] for name in scripts}
-    for _ in range(given.repeat):
-        for name, script in scripts.items():
-            python = sys.executable if name == "curator_df" else given.peers_python
-            runs[name].append(one_run(python, script, given.corpus, given.memory))
-    ours = statistics.median(run[0] for run in runs["curator_df"])
-    our_peak = statistics.median(run[1] for run in runs["curator_df"])
-    print("peer | version | median s | time / ours | median peak | peak / ours")
-    for name, results in runs.items():
-        seconds, seen = (statistics.median(result[part] for result in results) for part in (0, 1))
-        print(
-            f"{name} | {results[-1][2]} | {seconds:.1f} | {seconds / ours:.2f} | {show_size(seen)} | {seen / our_peak:.2f}"
-        )
-
-
 if __name__ == "__main__":
-    main()
+    given = contest.options(__doc__).parse_args()
+    contest.hold(contestants(given.memory), given)

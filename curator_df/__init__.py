@@ -15,8 +15,9 @@ from curator_df.io.split import split_by
 from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.io.write_many import write_many
 from curator_df.ops.accessor import register_operators as _register_operators
-from curator_df.ops.duplicates import best, drop_exact_duplicates
+from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
 from curator_df.ops.explain import explain
+from curator_df.ops.ids import add_ids
 from curator_df.ops.profile import add_profile, keep_profile
 from curator_df.ops.unicode import normalize_unicode
 from curator_df.ops.where import keep_where
@@ -24,6 +25,7 @@ from curator_df.ops.where import keep_where
 __version__ = "0.1.0"
 
 __all__ = [
+    "add_ids",
     "add_profile",
     "best",
     "checkpoint",
@@ -31,6 +33,7 @@ __all__ = [
     "drop_exact_duplicates",
     "errors",
     "explain",
+    "find_exact_duplicates",
     "keep_profile",
     "keep_where",
     "normalize_unicode",
@@ -47,10 +50,12 @@ __all__ = [
 
 _register_operators(
     (
+        add_ids,
         add_profile,
         checkpoint,
         drop_exact_duplicates,
         explain,
+        find_exact_duplicates,
         keep_profile,
         keep_where,
         normalize_unicode,

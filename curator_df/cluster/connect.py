@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Self
 
 from distributed import Client
@@ -16,10 +17,10 @@ from curator_df.errors import BudgetError, NoClusterError
 class Connection:
     """A running cluster that was found to keep the budget. Use it in a ``with`` statement, or `close` it."""
 
-    def __init__(self, client: Client, layout: Layout, *, owns_client: bool) -> None:
+    def __init__(self, client: Client, layout: Layout, *, owns_client: bool, workdir: str | None = None) -> None:
         self.client, self.layout = client, layout
         self._owns_client = owns_client
-        self._session = Session(client, layout, limits_data=False)
+        self._session = Session(client, layout, limits_data=False, workdir=workdir)
         open_session(self._session)
 
     def close(self) -> None:
@@ -41,7 +42,12 @@ class Connection:
         )
 
 
-def connect(client_or_address: Client | str, *, memory: str | int | None = None) -> Connection:
+def connect(
+    client_or_address: Client | str,
+    *,
+    memory: str | int | None = None,
+    workdir: str | os.PathLike[str] | None = None,
+) -> Connection:
     """Use a running cluster for the runs that follow, after verifying its workers' limits.
 
     Parameters
@@ -51,6 +57,8 @@ def connect(client_or_address: Client | str, *, memory: str | int | None = None)
     memory : str or int, optional
         Bytes allowed on each node: its workers' limits together, and on this machine's node the client as well.
         By default the workers' own limits are taken as they are.
+    workdir : str or path, optional
+        Folder (or URL) that all workers see, for the results of ``find_`` operators.
 
     Returns
     -------
@@ -78,7 +86,7 @@ def connect(client_or_address: Client | str, *, memory: str | int | None = None)
         if owns_client:
             client.close()
         raise
-    return Connection(client, layout, owns_client=owns_client)
+    return Connection(client, layout, owns_client=owns_client, workdir=None if workdir is None else os.fspath(workdir))
 
 
 def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None) -> Layout:

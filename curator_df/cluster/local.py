@@ -51,7 +51,9 @@ SPILL_SHARE_OF_FREE_DISK = 0.5
 class Cluster:
     """A cluster on this machine that keeps a budget. Use it in a ``with`` statement, or `close` it."""
 
-    def __init__(self, layout: Layout, spill_directory: str, spill_bytes: int, dashboard: str | None) -> None:
+    def __init__(
+        self, layout: Layout, spill_directory: str, spill_bytes: int, dashboard: str | None, workdir: str
+    ) -> None:
         self.layout = layout
         self._spill_directory, self._spill_bytes = spill_directory, spill_bytes
         self._own_limit: tuple[int, int] | None = None
@@ -60,7 +62,7 @@ class Cluster:
             _wait_for(compiler)  # so small a budget has no room for both; else the workers start meanwhile
         self._local = _start_in_process(layout, dashboard) if layout.in_process else self._start_workers(dashboard)
         self.client = Client(self._local, set_as_default=True)
-        self._session = Session(self.client, layout, limits_data=True, revive=self._revive)
+        self._session = Session(self.client, layout, limits_data=True, workdir=workdir, revive=self._revive)
         try:
             if not layout.in_process:
                 _wait_for(compiler)
@@ -180,6 +182,7 @@ def start_cluster(
     cpus: int | None = None,
     spill_directory: str | os.PathLike[str] | None = None,
     spill_limit: str | int | None = None,
+    workdir: str | os.PathLike[str] | None = None,
     dashboard_port: int | None = 0,
 ) -> Cluster:
     """Start workers on this machine that together never hold more than ``memory``.
@@ -196,6 +199,8 @@ def start_cluster(
         system's temporary directory by default.
     spill_limit : str or int, optional
         Most bytes of disk that spilling may take; half of what is free there by default.
+    workdir : str or path, optional
+        Folder (or URL) in which ``find_`` operators leave their results; by default one that is deleted at the end.
     dashboard_port : int or None
         Port of Dask's dashboard on 127.0.0.1; 0 picks a free one, None goes without.
 
@@ -232,7 +237,8 @@ def start_cluster(
     if spill_bytes > free_bytes:
         raise BudgetError(f"spill_limit={show_size(spill_bytes)}, but {parent} has {show_size(free_bytes)} free")
     dashboard = None if dashboard_port is None else f"127.0.0.1:{dashboard_port}"
-    return Cluster(layout, tempfile.mkdtemp(prefix="curator-df-", dir=parent), spill_bytes, dashboard)
+    spill = tempfile.mkdtemp(prefix="curator-df-", dir=parent)
+    return Cluster(layout, spill, spill_bytes, dashboard, f"{spill}/found" if workdir is None else os.fspath(workdir))
 
 
 def _close_or_kill(cluster: LocalCluster) -> None:

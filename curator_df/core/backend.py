@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, cast, get_args
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
 from curator_df.errors import UnsupportedBackendError
 
 Backend = Literal["pandas", "cudf"]
@@ -39,3 +43,8 @@ def require_backend(block: Any, operator: str, *supported: Backend) -> None:
             f"{operator} works on {' and '.join(supported)} blocks, and this table has {backend} blocks; "
             f"convert it first with df.to_backend({supported[0]!r})"
         )
+
+
+def integer_column(block: Any, numbers: npt.NDArray[np.int64]) -> Any:
+    """Return integers as a column of this kind of block: ``Int64``, as the readers have it, or cuDF's int64."""
+    return pd.array(numbers, dtype="Int64") if backend_of(block) == "pandas" else numbers

@@ -7,13 +7,15 @@ all rows in a pass of its own (`core.stages`), and puts `DropRows` in the place 
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.backend import integer_column
 from curator_df.core.blocks import Outcome
 from curator_df.core.drops import DropReader
 from curator_df.core.exchange import Exchange, Keep, KeyWriter
@@ -53,12 +55,63 @@ class Barrier:
     """Which row of a group stays."""
     reason: str
     """Why the others go, as the receipt says."""
+    keep_rows: Callable[[Any, npt.NDArray[np.bool_]], Any] = field(metadata={"identity": False})
+    """Module-level function: the rows of a block for which a mask is True."""
     home: Folder | None = field(default=None, metadata={"identity": False})
     """Where the stage is kept when it is complete; by default with a run's temporary files, and deleted with them."""
 
     def of(self, block: Any) -> Keys:
         """Return the keys of a block."""
         return self.keys(block, **self.parameters)
+
+
+@dataclass(frozen=True)
+class RowCount:
+    """Consecutive numbers for rows, which need the number of rows in all ranges before."""
+
+    into: str
+    """Name of the column."""
+    start: int
+    """Number of the first row."""
+
+
+@dataclass(frozen=True)
+class CountSink:
+    """The end of a pass that only counts rows."""
+
+    folder: Folder
+    """Where the journal is."""
+    writer_factor: float = 0.0
+    """Nothing is held."""
+    fingerprint: str = "count"
+    """Nothing is written."""
+
+    def open(self, number: int, meta: Any, buffer_bytes: int) -> _NoFile:  # noqa: ARG002 - the face of a sink
+        """Start a range."""
+        return _NoFile()
+
+    def write_empty(self, meta: Any) -> list[FileRecord]:  # noqa: ARG002 - the face of a sink
+        """Write nothing."""
+        return []
+
+    def owns(self, name: str) -> int | None:  # noqa: ARG002 - the face of a sink
+        """Return None: there are no files."""
+        return None
+
+
+class _NoFile:
+    """The runner counts what it appends."""
+
+    summary: ClassVar[dict[str, int]] = {}
+
+    def append(self, block: Any) -> None:
+        pass
+
+    def commit(self) -> list[FileRecord]:
+        return []
+
+    def discard(self) -> None:
+        pass
 
 
 def key_checksum(keys: Keys, addresses: npt.NDArray[np.int64]) -> int:
@@ -124,8 +177,29 @@ class _RangeKeys:
         return {"key_checksum": self._checksum, "spilled_bytes": self._writer.spilled_bytes}
 
 
+class OfRange(Protocol):
+    """What a `RangeAction` does to one range, block by block."""
+
+    def run(self, block: Any) -> Outcome:
+        """Take the next block."""
+
+    def finish(self, step: str) -> None:
+        """Raise unless the range was the one that was prepared for."""
+
+
+class RangeAction(abc.ABC):
+    """What a pending step is in the last pass: it knows what belongs to each range."""
+
+    barrier: Barrier | RowCount
+    """What it waited for."""
+
+    @abc.abstractmethod
+    def of_range(self, number: int) -> OfRange:
+        """Return what runs on one range, once."""
+
+
 @dataclass(frozen=True)
-class DropRows:
+class DropRows(RangeAction):
     """What a pending drop is in the last pass: the addresses that go, range by range."""
 
     barrier: Barrier
@@ -139,7 +213,7 @@ class DropRows:
     checksums: npt.NDArray[np.uint64] = field(repr=False)
     """Shape (ranges,): their `key_checksum`."""
 
-    def of_range(self, number: int) -> RangeDrops:
+    def of_range(self, number: int) -> OfRange:
         """Return what drops the rows of one range, once."""
         return RangeDrops(self, number)
 
@@ -159,15 +233,49 @@ class RangeDrops:
         self._checksum = (self._checksum + key_checksum(self._drops.barrier.of(block), addresses)) & 0xFFFFFFFFFFFFFFFF
         going = self._reader.drops(addresses)
         count = int(going.sum())
-        return Outcome(block[~going], {self._drops.barrier.reason: count}) if count else Outcome(block)
+        barrier = self._drops.barrier
+        return Outcome(barrier.keep_rows(block, ~going), {barrier.reason: count}) if count else Outcome(block)
 
     def finish(self, step: str) -> None:
         """Raise unless the range had the same rows with the same keys as in the first pass."""
         rows, checksum = int(self._drops.rows[self._number]), int(self._drops.checksums[self._number])
         missed = self._reader.finish()
         if (self._rows, self._checksum, missed) != (rows, checksum, 0):
-            raise RowCountError(
-                f"what comes before {step!r} is not the same each time it runs: range {self._number} had {rows:,} rows when "
-                f"keys were taken and {self._rows:,} when rows were dropped, or other keys. A step before it depends on "
-                "chance, time or state; make it a function of the row (seed it by the row's id)"
-            )
+            raise _changed(step, self._number, rows, self._rows, ", or other keys")
+
+
+@dataclass(frozen=True)
+class NumberRows(RangeAction):
+    """What pending row numbers are in the last pass."""
+
+    barrier: RowCount
+    """The column."""
+    rows: npt.NDArray[np.int64] = field(repr=False)
+    """Shape (ranges,): rows of each range in the first pass."""
+
+    def of_range(self, number: int) -> OfRange:
+        """Return what numbers the rows of one range, once."""
+        return _RangeNumbers(self, number)
+
+
+class _RangeNumbers:
+    def __init__(self, action: NumberRows, number: int) -> None:
+        self._into, self._number, self._expected = action.barrier.into, number, int(action.rows[number])
+        self._first = self._next = action.barrier.start + int(action.rows[:number].sum())
+
+    def run(self, block: Any) -> Outcome:
+        numbers = np.arange(self._next, self._next + len(block))
+        self._next += len(block)
+        return Outcome(block.assign(**{self._into: integer_column(block, numbers)}))
+
+    def finish(self, step: str) -> None:
+        if self._next - self._first != self._expected:
+            raise _changed(step, self._number, self._expected, self._next - self._first, "")
+
+
+def _changed(step: str, number: int, before: int, now: int, more: str) -> RowCountError:
+    return RowCountError(
+        f"what comes before {step!r} is not the same each time it runs: range {number} had {before:,} rows in the first "
+        f"pass and {now:,} in the last{more}. A step before it depends on chance, time or state; make it a function of the "
+        "row (seed it by the row's id)"
+    )

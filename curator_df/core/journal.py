@@ -98,9 +98,9 @@ class Journal:
     def resume(self, identity: Identity) -> Ranges:
         """Return the pinned ranges, after checking that they belong to this input and program."""
         plan = json.loads(self.folder.read(f"{JOURNAL_FOLDER}/plan.json"))
-        if difference := _difference(plan, identity):
+        if changed := difference(plan, identity):
             raise ResumeError(
-                f"cannot resume in {self.folder.url}: {difference}. Write to another folder, or start over with "
+                f"cannot resume in {self.folder.url}: {changed}. Write to another folder, or start over with "
                 "on_existing='overwrite'"
             )
         return Ranges(np.load(io.BytesIO(self.folder.read(f"{JOURNAL_FOLDER}/ranges.npy"))))
@@ -188,7 +188,8 @@ def delete_unfinished(folder: Folder, sink: Sink, done: np.ndarray[Any, Any]) ->
             folder.delete(name)
 
 
-def _difference(plan: dict[str, Any], identity: Identity) -> str:
+def difference(plan: dict[str, Any], identity: Identity) -> str:
+    """Return in what a journal's plan is not this run, in words; empty if it is."""
     if plan["format"] != FORMAT:
         return f"its journal has format {plan['format']}, this version writes {FORMAT}"
     if plan["input"] != identity.input:

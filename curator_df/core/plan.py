@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from curator_df.core.barrier import KEY_WRITER_FACTOR
+from curator_df.core.barrier import KEY_WRITER_FACTOR, Barrier, RowCount
 from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.budget import Layout, least_memory
 from curator_df.core.program import Program, Step
 from curator_df.core.sink import Sink
 from curator_df.core.sizes import show_size
+from curator_df.core.storage import JOURNAL_FOLDER
 from curator_df.errors import BudgetError
 
 MIN_BLOCK_BYTES = 1_000_000
@@ -103,7 +104,10 @@ class Plan:
 
     def _passes(self) -> str:
         names = ", ".join(name for name, _, _ in self.stages[0].steps[:-1])
-        return f"{names}: {len(self.stages)} times; if that is slow, write the table before the first drop and read it back"
+        return (
+            f"{names}: {len(self.stages)} times; checkpoint(df, path) before the first drop runs them once, for one writing and "
+            "reading of their result"
+        )
 
     def __rich__(self) -> Any:
         """Render for a terminal with rich."""
@@ -159,14 +163,26 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
 
 
 def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
-    """Yield a pass for each pending drop. Its tasks hold no more than those of the last pass, and get the same blocks."""
+    """Yield a pass for each pending step. Its tasks hold no more than those of the last pass, and get the same blocks."""
     for number, branch in enumerate(joined.branches):
         steps = branch.program.steps
         for place, step in enumerate(steps):
-            if step.barrier is not None and (number == 0 or place >= joined.shared):
-                writer = ("hash and sort keys", KEY_WRITER_FACTOR, False)
-                lines = (_read_line(joined), *_step_lines(steps[:place]), writer)
+            if step.barrier is None or _is_found(step.barrier) or (number > 0 and place < joined.shared):
+                continue
+            before = (_read_line(joined), *_step_lines(steps[:place]))
+            if isinstance(step.barrier, Barrier):
+                lines = (*before, ("hash and sort keys", KEY_WRITER_FACTOR, False))
                 yield dataclasses.replace(whole, title=f"keys for {step.name}, then merge them", steps=lines)
+            else:
+                lines = (*before, ("count", 0.0, False))
+                yield dataclasses.replace(whole, title=f"rows for {step.name}", steps=lines)
+
+
+def _is_found(barrier: Barrier | RowCount) -> bool:
+    """Tell whether what a drop waits for was computed before and kept."""
+    if isinstance(barrier, RowCount):
+        return False
+    return barrier.home is not None and barrier.home.exists(f"{JOURNAL_FOLDER}/receipt.json")
 
 
 def task_needs(block_bytes: int, factor: float) -> int:

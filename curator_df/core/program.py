@@ -21,7 +21,7 @@ from dask.dataframe.dask_expr import FrameBase
 from dask.dataframe.dask_expr._expr import Blockwise, Expr, MapPartitions, Projection
 from dask.dataframe.dask_expr.io import FromMap
 
-from curator_df.core.barrier import Barrier, DropRows, RangeDrops
+from curator_df.core.barrier import Barrier, OfRange, RangeAction, RowCount
 from curator_df.core.blocks import BlockKernel, Outcome
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.source import Range, Ranges, Source
@@ -78,7 +78,7 @@ class Step:
 
     name: str
     """Name of the operator, or of the Dask operation."""
-    action: BlockKernel | Graph | DropRows
+    action: BlockKernel | Graph | RangeAction
     """What runs."""
     peak_factor: float
     """Peak extra bytes as a multiple of the block's bytes."""
@@ -86,19 +86,18 @@ class Step:
     """False when the factor was assumed."""
 
     @property
-    def barrier(self) -> Barrier | None:
-        """What a pending drop waits for; None for every other step."""
-        return self.action.barrier if isinstance(self.action, BlockKernel) else None
+    def barrier(self) -> Barrier | RowCount | None:
+        """What a step waits (or waited) for; None for every step that needs one block at a time."""
+        return None if isinstance(self.action, Graph) else self.action.barrier
 
     @property
     def fingerprint(self) -> str:
         """Digest of what this step does."""
-        if isinstance(self.action, DropRows):
-            barrier = self.action.barrier
-            return fingerprint(self.name, barrier.keys, barrier.parameters, barrier.keep)
+        if self.barrier is not None:  # pending or resolved, it is the same step
+            return fingerprint(self.name, self.barrier)
         if isinstance(self.action, BlockKernel):
-            return fingerprint(self.action.name, self.action.func, self.action.parameters, self.action.barrier)
-        return fingerprint([self.name, *_canonical(self.action)])
+            return fingerprint(self.action.name, self.action.func, self.action.parameters)
+        return fingerprint([self.name, *(_canonical(self.action) if isinstance(self.action, Graph) else ())])
 
 
 @dataclass
@@ -149,13 +148,13 @@ class Program:
         return fingerprint([step.fingerprint for step in self.steps])
 
 
-def run_step(step: Step, block: Any, drops: RangeDrops | None = None) -> tuple[Outcome, float]:
-    """Run one step on one block; return what came out and the seconds it took. A drop comes with those of the range."""
+def run_step(step: Step, block: Any, of_range: OfRange | None = None) -> tuple[Outcome, float]:
+    """Run one step on one block; return what came out and the seconds it took. A `RangeAction` comes with its range."""
     started = time.perf_counter()
-    if isinstance(step.action, DropRows):
-        if drops is None:
+    if isinstance(step.action, RangeAction):
+        if of_range is None:
             raise ExpressionError(f"{step.name} was run without its range; this is a defect in curator_df")
-        outcome = drops.run(block)
+        outcome = of_range.run(block)
     elif isinstance(step.action, BlockKernel):
         outcome = step.action.run(block)
     else:

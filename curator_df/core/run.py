@@ -266,6 +266,8 @@ class _Run:
         # The first comes last: while it is not complete, the files of drops below it are of use to a resumed run.
         receipts = [target.finish() for target in reversed(self.targets)]
         stages.clear()
+        for target in self.targets:
+            target.branch.sink.folder.delete_tree(STAGES_FOLDER)
         return receipts[::-1]
 
     def _resolve(self, stages: StageRunner, show: SHOW) -> tuple[Branch, ...]:

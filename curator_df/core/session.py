@@ -76,6 +76,8 @@ class Session:
     """Whether the worker processes have a hard data limit of ours (and an exclusive task may raise it)."""
     sampler: PeakSampler | None = None
     """Measures the tree, where all workers are on this node."""
+    workdir: str | None = None
+    """Where ``find_`` operators leave their results by default; all workers see it."""
     revive: Callable[[], object] | None = None
     """Starts workers in the place of those that are gone for good."""
 

@@ -18,7 +18,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from curator_df.core.barrier import Barrier, DropRows, KeySink
+from curator_df.core.barrier import Barrier, CountSink, DropRows, KeySink, NumberRows, RangeAction, RowCount
 from curator_df.core.branches import Branch, fork
 from curator_df.core.dispatch import Dispatcher
 from curator_df.core.drops import collect_drops
@@ -33,12 +33,12 @@ from curator_df.core.session import Session
 from curator_df.core.source import Range, Ranges
 from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.task import Attempt, Job, Manifest, OnError, run_guarded
-from curator_df.errors import CorruptFileError, ResumeError
+from curator_df.errors import CorruptFileError, ParameterError, ResumeError
 
 STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
 """Below the output folder."""
-DROP_PEAK_FACTOR = 2.2
-"""Peak extra bytes of dropping rows: the rows that stay, once as pandas takes them and once as Arrow does, and the keys."""
+DROP_PEAK_FACTOR = 1.3
+"""Peak extra bytes of dropping rows: those that stay, and their keys."""
 SHOW = Callable[[str, int, int], None]
 
 
@@ -84,18 +84,30 @@ class StageRunner:
         self._show: SHOW = lambda title, done, total: None  # noqa: ARG005
 
     def resolve(self, program: Program, show: SHOW) -> Program:
-        """Return the program with every pending drop replaced by the rows that it drops."""
+        """Return the program with every pending step replaced by what it does to each range."""
         self._show = show
         for place, step in enumerate(program.steps):
             barrier = step.barrier
-            if barrier is not None:
+            if barrier is not None and not isinstance(step.action, RangeAction):
                 before = dataclasses.replace(program, steps=program.steps[:place])
-                drops = self._find_drops(before, step, barrier)
-                resolved = Step(step.name, drops, DROP_PEAK_FACTOR, True)
+                action: RangeAction
+                if isinstance(barrier, Barrier):
+                    action = self._find_drops(before, step, barrier)
+                else:
+                    action = self._count_rows(before, step, barrier)
+                resolved = dataclasses.replace(step, action=action)
                 program = dataclasses.replace(
                     program, steps=(*program.steps[:place], resolved, *program.steps[place + 1 :])
                 )
         return program
+
+    def find(self, program: Program, home: Folder, show: SHOW) -> DropRows:
+        """Return what the last step of a program, a pending drop, waits for; it stays in ``home``."""
+        before = self.resolve(dataclasses.replace(program, steps=program.steps[:-1]), show)
+        barrier = program.steps[-1].barrier
+        if not isinstance(barrier, Barrier):
+            raise ParameterError("the last step is no pending drop; this is a defect in curator_df")
+        return self._find_drops(before, program.steps[-1], dataclasses.replace(barrier, home=home))
 
     def clear(self) -> None:
         """Delete the stages' temporary files: the output is complete."""
@@ -131,30 +143,50 @@ class StageRunner:
         Dispatcher(self.session, job, stage, note, **extra).run(waiting)
         return [done[number] for number in range(len(pieces))]
 
+    def _count_rows(self, before: Program, step: Step, barrier: RowCount) -> NumberRows:
+        identity = stage_identity(before, step)
+        home = self._temporary_home(step, identity)
+        with Journal(home) as journal:
+            if journal.is_started:
+                self._require_same_ranges(journal.resume(identity), home)
+            else:
+                journal.start(identity, self.ranges)
+            job = Job(uuid.uuid4().hex, fork([Branch(before, CountSink(home))]), self.on_error)
+            title = f"{step.name}: count rows"
+            counted = self.run_tasks(journal, title, job, self.ranges, stage=self.stage, folder=home)
+        return NumberRows(barrier, np.array([manifest["rows_written"] for manifest in counted], dtype=np.int64))
+
     def _find_drops(self, before: Program, step: Step, barrier: Barrier) -> DropRows:
-        identity = _identity(before, step)
+        identity = stage_identity(before, step)
         home = barrier.home or self._temporary_home(step, identity)
         with Journal(home) as journal:
             if journal.is_started:
                 self._require_same_ranges(journal.resume(identity), home)
             else:
                 journal.start(identity, self.ranges)
-            if journal.receipt is None:
-                found = ExchangeReceipt(**self._exchange_keys(journal, before, step, barrier))
-                journal.finish(dataclasses.asdict(found))
+            drops = None if journal.receipt is None else self._drop_files(home, before, barrier)
+            if drops is None:
+                said = ExchangeReceipt(**self._exchange_keys(journal, before, step, barrier))
+                journal.finish(dataclasses.asdict(said))
+                drops = self._drop_files(home, before, barrier) or ()
             self.exchanges.append(ExchangeReceipt(**(journal.receipt or {})))
             home.delete_tree("keys")
-            keys = sorted(journal.done(), key=_number)  # of a range that was done twice the last counts
-        exchange, _ = self._exchange(home, before, barrier)
+            keys = list(journal.done())
         rows, checksums = np.zeros(len(self.ranges), dtype=np.int64), np.zeros(len(self.ranges), dtype=np.uint64)
-        for manifest in keys:
+        for manifest in keys:  # of a range that was done twice the last counts
             rows[manifest["number"]] = manifest["rows_written"]
             checksums[manifest["number"]] = manifest["summary"]["key_checksum"]
+        return DropRows(barrier, self._exchange(home, before, barrier)[0], drops, rows, checksums)
+
+    def _drop_files(self, home: Folder, before: Program, barrier: Barrier) -> tuple[FileRecord, ...] | None:
+        """Return the files that the last pass reads; None if one is gone."""
+        exchange, _ = self._exchange(home, before, barrier)
         last = "collect" if exchange.ranges_per_drop_file > 1 else "merge"
         with Journal(Folder(f"{home.url}/{last}", home.options)) as journal:
-            records = {done["number"]: _with_records(done) for done in journal.done()}
-        drops = tuple(file for number in sorted(records) for file in records[number]["files"])
-        return DropRows(barrier, exchange, drops, rows, checksums)
+            records = {done["number"]: done for done in map(_with_records, journal.done())}
+        if not all(_is_there(home, record) for record in records.values()):
+            return None
+        return tuple(file for number in sorted(records) for file in records[number]["files"])
 
     def _exchange_keys(self, journal: Journal, before: Program, step: Step, barrier: Barrier) -> dict[str, Any]:
         """Take keys, compare them and collect what goes; return what an `ExchangeReceipt` says of it."""
@@ -247,13 +279,10 @@ class StageRunner:
             )
 
 
-def _identity(before: Program, step: Step) -> Identity:
+def stage_identity(before: Program, step: Step) -> Identity:
+    """Return what the stage of a pending drop is."""
     steps = tuple((s.name, s.fingerprint) for s in before.steps)
     return Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, steps)
-
-
-def _number(done: dict[str, Any]) -> int:
-    return int(done["number"])
 
 
 def _with_records(done: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import cloudpickle
 
-from curator_df.core.barrier import DropRows
+from curator_df.core.barrier import RangeAction
 from curator_df.core.blocks import BlockKernel, Outcome
 from curator_df.core.branches import Branch, Fork
 from curator_df.core.failing_rows import may_be_users, operator_error, without_failing_rows
@@ -238,14 +238,14 @@ class _Stretch:
         self.tallies = [StepTally() for _ in steps]
         for output in outputs:
             output.manifest.steps += self.tallies
-        self.drops = {n: s.action.of_range(number) for n, s in enumerate(steps) if isinstance(s.action, DropRows)}
+        self.prepared = {n: s.action.of_range(number) for n, s in enumerate(steps) if isinstance(s.action, RangeAction)}
 
     def run(self, block: Any) -> Any:
         """Return what is left of a block after these steps."""
         files = self.job.fork.source.files
         for number, (step, tally) in enumerate(zip(self.steps, self.tallies, strict=True)):
             try:
-                outcome, seconds = run_step(step, block, self.drops.get(number))
+                outcome, seconds = run_step(step, block, self.prepared.get(number))
             except (MemoryError, CuratorError):
                 raise
             except Exception as exc:
@@ -268,8 +268,8 @@ class _Stretch:
         return block
 
     def finish(self) -> None:
-        """Check that drops had the rows of the first pass."""
-        for number, of_range in self.drops.items():
+        """Check that the range was the one of the first pass."""
+        for number, of_range in self.prepared.items():
             of_range.finish(self.steps[number].name)
 
     def _set_aside(self, row: BadRow) -> None:

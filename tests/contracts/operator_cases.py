@@ -49,6 +49,8 @@ class Case:
     """Columns whose values change, in at least one of `ROWS`."""
     costly: Mapping[str, Any] = field(default_factory=dict)
     """Arguments that cost the most memory, over ``arguments``: a filter that keeps every row but the first."""
+    waits: bool = False
+    """Whether the result is pending: computed by `checkpoint` and the writers alone."""
     backends: tuple[str, ...] = ("pandas",)
     """Kinds of blocks that it takes; it must refuse the other."""
 
@@ -116,7 +118,10 @@ def is_not_the_first(block: pd.DataFrame) -> pd.Series:
 
 
 CASES = (
-    Case("drop_exact_duplicates", costly={"keep": "longest", "normalize": "case_and_spaces"}),
+    Case("add_ids", {"into": "number"}, adds=("number",)),
+    Case("add_ids", {"into": "number", "by": "content"}, "content", adds=("number",)),
+    Case("add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True),
+    Case("drop_exact_duplicates", waits=True, costly={"keep": "longest", "normalize": "case_and_spaces"}),
     Case(
         "add_profile",
         {"profile": OURS},
@@ -137,12 +142,13 @@ CASES = (
     Case("normalize_unicode", rewrites=("text",)),
 )
 
-BLOCKWISE = tuple(case for case in CASES if not case.operator.startswith("drop_"))
+BLOCKWISE = tuple(case for case in CASES if not case.waits)
 """Cases that any Dask scheduler can compute."""
-DROPS = tuple(case for case in CASES if case not in BLOCKWISE)
-"""Cases that wait for the keys of all rows, so that only a run can compute them."""
+PENDING = tuple(case for case in CASES if case.waits)
+"""Cases that wait for all rows, so that only a run can compute them."""
 
 OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
+    "add_ids": {"into": "key", "by": "content", "text": "title", "dense": True, "start": 7},
     "add_profile": {"profile": OURS.replace(too_short=3), "text": "title", "reason": "why", "add_metrics": False},
     "drop_exact_duplicates": {"text": "title", "normalize": "case_and_spaces", "keep": "last"},
     "keep_profile": {"profile": OURS.replace(too_short=3), "text": "title", "add_metrics": True},
@@ -156,6 +162,15 @@ OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """For each parameter of each operator a value that the operator's first case does not have: another program."""
+
+
+ONLY_WITH: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    ("add_ids", "text"): {"by": "content"},
+    ("add_ids", "start"): {"dense": True},
+}
+"""Arguments without which a parameter has no meaning."""
+WHERE_FROM = {("drop_exact_duplicates", "groups")}
+"""Parameters that say where something was computed before, which changes nothing that comes out."""
 
 
 def table(*cuts: int, rows: pd.DataFrame = ROWS) -> Any:

@@ -22,6 +22,7 @@ VERBLESS = {"best", "checkpoint", "connect", "explain", "profile_memory", "recom
 """Functions that are what their name says; add one only with the design."""
 POSITIONAL_SECOND = {
     ("best", "which"),
+    ("checkpoint", "path"),
     ("add_profile", "profile"),
     ("keep_profile", "profile"),
     ("keep_where", "predicate"),

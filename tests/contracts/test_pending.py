@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every pending drop refuses to be computed block by block, and a run drops the same rows however the input is cut."""
+"""Every pending step refuses to be computed block by block, and a run does the same to each row however the input is cut."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.errors import BarrierError
-from tests.contracts.operator_cases import DROPS, ROWS, computed, table
+from tests.contracts.operator_cases import PENDING, ROWS, SAME_ROWS, SUBSET, computed, table
 
 CUTS = {
     "1 file": (),
@@ -21,7 +21,9 @@ CUTS = {
     "one file empty": (4, 4, 9),
 }
 
-each_drop = pytest.mark.parametrize("case", DROPS, ids=str)
+each_pending = pytest.mark.parametrize("case", PENDING, ids=str)
+each_drop = pytest.mark.parametrize("case", [c for c in PENDING if c.operator.startswith(SUBSET)], ids=str)
+each_same_rows = pytest.mark.parametrize("case", [c for c in PENDING if c.operator.startswith(SAME_ROWS)], ids=str)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,10 +49,24 @@ def ids_in(folder: Path) -> list[int]:
     return [number for name in sorted(folder.glob("*.parquet")) for number in pq.read_table(name)["id"].to_pylist()]
 
 
-@each_drop
+@each_pending
 def test_computing_it_block_by_block_is_refused(case):
     with pytest.raises(BarrierError, match="write_parquet"):
         computed(case(table()))
+
+
+@each_same_rows
+def test_the_same_rows_come_out_with_the_same_new_values(case, tmp_path):
+    written = {}
+    for name, cuts in CUTS.items():
+        (tmp_path / name).mkdir()
+        run(case, cut_into_files(tmp_path / name / "in", cuts), tmp_path / name)
+        written[name] = computed(cdf.read_parquet(str(tmp_path / name / "out"))).reset_index(drop=True)
+    first = written["1 file"]
+    assert first.columns.tolist() == [*ROWS.columns, *case.adds]
+    pd.testing.assert_frame_equal(first[ROWS.columns.tolist()], ROWS.reset_index(drop=True))
+    for table_written in written.values():
+        pd.testing.assert_frame_equal(table_written, first)
 
 
 @each_drop

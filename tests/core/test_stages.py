@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files between two stages that are damaged or gone are written again, through real runs on a small cluster."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import curator_df as cdf
+from curator_df.core import run, stages
+from curator_df.errors import CorruptFileError
+
+ROWS = 400
+EXPECTED = list(range(100))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+        yield running
+
+
+@pytest.fixture
+def docs(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 1_000)
+    (tmp_path / "in.jsonl").write_text(
+        "".join(json.dumps({"id": n, "text": f"text {n % 100}"}) + "\n" for n in range(ROWS))
+    )
+    return cdf.read_jsonl(tmp_path / "in.jsonl").curate.drop_exact_duplicates()
+
+
+def ids_in(folder):
+    return [number for path in sorted(folder.glob("*.parquet")) for number in pq.read_table(path)["id"].to_pylist()]
+
+
+def flip_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+@pytest.mark.parametrize("damage", [flip_a_byte, cut_short, Path.unlink])
+def test_a_damaged_key_file_is_written_again(docs, tmp_path, monkeypatch, damage):
+    """The file is damaged between the pass that writes keys and the merge that reads them."""
+    merge, damaged = stages.StageRunner._merge, []
+
+    def damage_once(runner, home, name, exchange, files, count):
+        if not damaged:
+            damaged.append(Path(home.path(files[3].name)))
+            damage(damaged[0])
+        return merge(runner, home, name, exchange, files, count)
+
+    monkeypatch.setattr(stages.StageRunner, "_merge", damage_once)
+    receipt = cdf.write_parquet(docs, tmp_path / "out")
+    assert damaged
+    assert ids_in(tmp_path / "out") == EXPECTED
+    assert receipt.rows_read == ROWS
+
+
+def test_a_file_that_stays_damaged_is_an_error_that_names_it(docs, tmp_path, monkeypatch):
+    merge = stages.StageRunner._merge
+
+    def damage_always(runner, home, name, exchange, files, count):
+        flip_a_byte(Path(home.path(files[3].name)))
+        return merge(runner, home, name, exchange, files, count)
+
+    monkeypatch.setattr(stages.StageRunner, "_merge", damage_always)
+    with pytest.raises(CorruptFileError, match=r"keys/part-000003\.slices is damaged"):
+        cdf.write_parquet(docs, tmp_path / "out")
+
+
+def test_files_of_drops_that_are_gone_are_written_again_by_a_resumed_run(docs, tmp_path, monkeypatch):
+    dispatch = run.Dispatcher.run
+
+    def stop_before_the_last_pass(dispatcher, pieces):
+        if dispatcher.job.__class__.__name__ == "Job" and dispatcher.job.sink.folder.url == str(tmp_path / "out"):
+            raise KeyboardInterrupt
+        dispatch(dispatcher, pieces)
+
+    monkeypatch.setattr(run.Dispatcher, "run", stop_before_the_last_pass)
+    with pytest.raises(KeyboardInterrupt):
+        cdf.write_parquet(docs, tmp_path / "out")
+    monkeypatch.undo()
+    for path in (tmp_path / "out/_curator/stages").glob("*/drops/*"):
+        path.unlink()
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 1_000)
+    cdf.write_parquet(docs, tmp_path / "out", on_existing="resume")
+    assert ids_in(tmp_path / "out") == EXPECTED

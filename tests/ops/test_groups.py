@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Duplicates as a table on disk, and a drop from it, through real runs on a small cluster that all tests here share."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.core import run
+
+ROWS = [{"id": n, "text": f"text {n * n % 17}", "score": (n * 7) % 10} for n in range(60)]
+FIRST = [n for n in range(60) if n * n % 17 not in {m * m % 17 for m in range(n)}]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for part in range(3):
+        rows = ROWS[20 * part : 20 * part + 20]
+        (folder / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(folder)
+
+
+@pytest.fixture(params=[10**9, 200], ids=["one range", "many ranges"])
+def docs(request, folder, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", request.param)
+    return cdf.read_jsonl(folder)
+
+
+def ids_in(folder):
+    return [number for path in sorted(folder.glob("*.parquet")) for number in pq.read_table(path)["id"].to_pylist()]
+
+
+def test_each_duplicate_is_listed_with_the_row_it_repeats(docs, tmp_path):
+    groups = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work").compute()
+    rows = docs.compute()
+    assert sorted(rows.loc[groups.address].id) == [n for n in range(60) if n not in FIRST]
+    assert rows.loc[groups.address].text.tolist() == rows.loc[groups.matched_address].text.tolist()
+    assert set(rows.loc[groups.matched_address].id) == set(FIRST)
+    for row in groups.itertuples():
+        with open(row.file, "rb") as file:
+            file.seek(row.offset)
+            again = json.loads(file.readline())["text"]
+        with open(row.matched_file, "rb") as file:
+            file.seek(row.matched_offset)
+            assert json.loads(file.readline())["text"] == again
+    receipt = cdf.read_receipt(cdf.find_exact_duplicates(docs, workdir=tmp_path / "work"))
+    assert (receipt.rows_read, receipt.rows_written) == (60, 60 - len(FIRST))
+    assert (receipt.exchanges[0].keys, receipt.exchanges[0].unique) == (60, len(FIRST))
+
+
+def test_a_drop_from_groups_reads_the_text_once(docs, tmp_path):
+    groups = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")
+    for number, given in enumerate((groups, cdf.read_receipt(groups).output)):
+        clean = cdf.drop_exact_duplicates(docs, groups=given)
+        assert [stage.title for stage in cdf.explain(clean).stages] == ["write"]
+        receipt = cdf.write_parquet(clean, tmp_path / f"out{number}")
+        assert ids_in(tmp_path / f"out{number}") == FIRST
+        assert receipt.exchanges == cdf.read_receipt(groups).exchanges
+    assert len(cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")) == 60 - len(FIRST)  # it is still there
+
+
+def test_the_policy_comes_with_the_groups(docs, tmp_path):
+    keep = cdf.best("score")
+    groups = cdf.find_exact_duplicates(docs, keep=keep, workdir=tmp_path / "work")
+    cdf.write_parquet(cdf.drop_exact_duplicates(docs, groups=groups), tmp_path / "a")
+    cdf.write_parquet(cdf.drop_exact_duplicates(docs, keep=keep, groups=groups), tmp_path / "b")
+    cdf.write_parquet(cdf.drop_exact_duplicates(docs, keep=keep), tmp_path / "c")
+    assert ids_in(tmp_path / "a") == ids_in(tmp_path / "b") == ids_in(tmp_path / "c") != FIRST
+    with pytest.raises(errors.ParameterError, match="were found with"):
+        cdf.drop_exact_duplicates(docs, keep="last", groups=groups)
+
+
+def test_groups_of_another_table_are_refused(docs, folder, tmp_path):
+    groups = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")
+    with pytest.raises(errors.ParameterError, match="found for another table: it had 0 steps, now there are 1"):
+        cdf.drop_exact_duplicates(docs.curate.keep_where("id > 3"), groups=groups)
+    with pytest.raises(errors.InputError, match="no find_ operator"):
+        cdf.drop_exact_duplicates(docs, groups=docs)
+    with open(f"{folder}/0.jsonl", "a") as file:
+        file.write('{"id": 99, "text": "new", "score": 1}\n')
+    with pytest.raises(errors.ParameterError, match="the input files changed"):
+        cdf.drop_exact_duplicates(cdf.read_jsonl(folder), groups=groups)
+
+
+def test_behind_another_drop_and_without_duplicates(docs, tmp_path):
+    once = docs.curate.drop_exact_duplicates()
+    groups = cdf.find_exact_duplicates(once, workdir=tmp_path / "work")
+    assert len(groups) == 0
+    assert groups.columns.tolist()[:3] == ["address", "file", "offset"]
+    cdf.write_parquet(cdf.drop_exact_duplicates(once, groups=groups), tmp_path / "out")
+    assert ids_in(tmp_path / "out") == FIRST
+
+
+SECOND_PROCESS = """
+import sys, curator_df as cdf
+if __name__ == "__main__":
+    with cdf.start_cluster(memory="700MB", cpus=2, workdir=sys.argv[2]):
+        groups = cdf.find_exact_duplicates(cdf.read_jsonl(sys.argv[1]))
+        print(cdf.read_receipt(groups).allowed_bytes, len(groups))
+"""
+
+
+def test_a_second_process_finds_what_the_first_left(folder, tmp_path):
+    script = tmp_path / "second.py"
+    script.write_text(SECOND_PROCESS)
+    cdf.find_exact_duplicates(cdf.read_jsonl(folder), workdir=tmp_path / "work")
+    command = [sys.executable, str(script), folder, str(tmp_path / "work")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.split()
+    assert said == ["2000000000", str(60 - len(FIRST))]  # the receipt of the first process
+
+
+def test_without_a_folder_it_lies_with_the_cluster(folder):
+    groups = cdf.find_exact_duplicates(cdf.read_jsonl(folder))
+    assert os.path.isdir(cdf.read_receipt(groups).output)
