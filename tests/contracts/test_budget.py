@@ -69,10 +69,10 @@ def write_corpus(folder: Path, documents: Callable[[str, random.Random], Iterato
     return folder
 
 
-def run_under(memory: str, corpus: Path, output: Path, *drop: str) -> dict[str, Any]:
+def run_under(memory: str, corpus: Path, output: Path, *how: str) -> dict[str, Any]:
     """Run once in a process of its own; return its receipt, after what must hold of every run."""
     run = subprocess.run(
-        [sys.executable, "-m", "tests.contracts.budget_run", memory, str(corpus), str(output), *drop],
+        [sys.executable, "-m", "tests.contracts.budget_run", memory, str(corpus), str(output), *how],
         cwd=CHECKOUT,
         stdout=subprocess.PIPE,
         text=True,
@@ -101,6 +101,12 @@ def test_measured_is_at_most_projected_and_projected_at_most_allowed(corpus, mem
 @pytest.mark.parametrize("memory", ["450MB", "1.4GB"])
 def test_a_drop_of_duplicates_too(corpus, memory, tmp_path):
     assert run_under(memory, corpus, tmp_path / "out", "drop")["retries"] == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", ["450MB", "1.4GB"])
+def test_four_outputs_at_once_too(corpus, memory, tmp_path):
+    assert run_under(memory, corpus, tmp_path / "out", "many")["retries"] == {}
 
 
 @pytest.mark.slow

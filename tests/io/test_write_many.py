@@ -200,6 +200,20 @@ def test_a_failed_run_resumes_and_runs_nothing_twice(corpus, tmp_path, monkeypat
     assert [step.rows() - past for step, past in zip(steps, before, strict=True)] == [1500 - rows for rows in done]
 
 
+def test_one_output_of_an_interrupted_run_can_be_finished_alone(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 20_000)
+    step = Counted(tmp_path / "calls", tmp_path / "allowed")
+    base = cdf.read_jsonl(corpus).curate.keep_where(step)
+    tables = {tmp_path / "a": base, tmp_path / "b": base.curate.keep_where(is_even)}
+    with pytest.raises(errors.OperatorError, match="not yet"):
+        cdf.write_many(tables)
+    (tmp_path / "allowed").touch()
+    alone = cdf.write_parquet(tables[tmp_path / "b"], tmp_path / "b", on_existing="resume")
+    assert alone.ranges_resumed > 0
+    assert rows_of(tmp_path / "b").id.tolist() == list(range(0, 1500, 2))
+    assert cdf.write_many(tables, on_existing="resume")[tmp_path / "a"].rows_written == 1500
+
+
 def test_a_complete_output_is_taken_as_it_is(corpus, tmp_path):
     docs = cdf.read_jsonl(corpus)
     first = cdf.write_parquet(docs, tmp_path / "a")
