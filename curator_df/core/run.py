@@ -117,11 +117,10 @@ def run_branches(
     branches = [Branch(lower(df), sink, rejects) for df, sink, rejects in outputs]
     plan_fork(fork(branches), session.layout)
     with contextlib.ExitStack() as stack:
-        journals = [stack.enter_context(Journal(branch.sink.folder)) for branch in branches]
-        if len(branches) > 1:
-            for journal, branch in zip(journals, branches, strict=True):
+        pairs = [(stack.enter_context(Journal(branch.sink.folder)), branch) for branch in branches]
+        if len(pairs) > 1:  # before the first of them is opened, which may delete what is in it
+            for journal, branch in pairs:
                 check_output(journal, branch.sink, on_existing)
-        pairs = list(zip(journals, branches, strict=True))
         found = [open_run(journal, branch.sink, _identity(branch), on_existing) for journal, branch in pairs]
         receipts = [None if receipt is None else Receipt.from_json(receipt) for _, receipt in found]
         waiting = [number for number, receipt in enumerate(receipts) if receipt is None]
@@ -132,7 +131,7 @@ def run_branches(
             first = branches[waiting[0]].sink.folder
             temporary = workdir or Folder(f"{first.url}/{STAGES_FOLDER}", first.options)
             stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error)
-            now = _Run(session, plan, joined, [journals[number] for number in waiting], ranges).execute(stages)
+            now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], ranges).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt
         return [receipt for receipt in receipts if receipt is not None]
