@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from curator_df.core.barrier import KEY_WRITER_FACTOR, Barrier, RowCount
+from curator_df.core.barrier import KEY_WRITER_FACTOR, Barrier
 from curator_df.core.budget import Layout, least_memory
+from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.program import Program
+from curator_df.core.row_count import RowCount
 from curator_df.core.sink import Sink
 from curator_df.core.sizes import show_size
 from curator_df.core.storage import JOURNAL_FOLDER
@@ -161,14 +163,14 @@ def _key_stages(program: Program, whole: StagePlan) -> Iterator[StagePlan]:
         if step.barrier is None or _is_found(step.barrier):
             continue
         before = dataclasses.replace(program, steps=program.steps[:place])
-        if isinstance(step.barrier, Barrier):
+        if not isinstance(step.barrier, RowCount):
             steps = _step_lines(before, KEY_WRITER_FACTOR, "hash and sort keys")
             yield dataclasses.replace(whole, title=f"keys for {step.name}, then merge them", steps=steps)
         else:
             yield dataclasses.replace(whole, title=f"rows for {step.name}", steps=_step_lines(before, 0.0, "count"))
 
 
-def _is_found(barrier: Barrier | RowCount) -> bool:
+def _is_found(barrier: Barrier | PartBarrier | RowCount) -> bool:
     """Tell whether what a drop waits for was computed before and kept."""
     if isinstance(barrier, RowCount):
         return False

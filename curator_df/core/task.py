@@ -18,11 +18,11 @@ from typing import Any, Literal
 
 import cloudpickle
 
-from curator_df.core.barrier import OfRange, RangeAction
 from curator_df.core.blocks import BlockKernel, Outcome
 from curator_df.core.limits import raised_data_limit, release_free_memory, status_bytes
 from curator_df.core.program import Graph, Program, Step, StepTally, run_step
 from curator_df.core.quarantine import QuarantineFile
+from curator_df.core.range_action import OfRange, RangeAction
 from curator_df.core.rejects import reject_rows, rejects_meta
 from curator_df.core.sink import RangeWriter, Sink
 from curator_df.core.source import OFFSET_BITS, BadRow, Range
