@@ -7,21 +7,19 @@ all rows in a pass of its own (`core.stages`), and puts `DropRows` in the place 
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.backend import integer_column
 from curator_df.core.blocks import Outcome
 from curator_df.core.drops import DropReader
 from curator_df.core.exchange import Exchange, Keep, KeyWriter
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.range_action import OfRange, RangeAction, changed_rows
 from curator_df.core.storage import FileRecord, Folder
-from curator_df.errors import RowCountError
 
 LEAST_KEY_BYTES = 2_000_000
 """Least memory for sorting keys in a task."""
@@ -29,6 +27,7 @@ KEY_WRITER_FACTOR = 1.5
 """Peak extra bytes of hashing and sorting keys as a multiple of the block's: 56 bytes a row, rows of 40 bytes or more."""
 DROP_READER_BYTES = 4_000_000
 """Memory for reading the drops of a range."""
+CHECKSUM_MASK = (1 << 64) - 1
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -60,64 +59,28 @@ class Barrier:
     home: Folder | None = field(default=None, metadata={"identity": False})
     """Where the stage is kept when it is complete; by default with a run's temporary files, and deleted with them."""
 
+    of_parts: ClassVar[bool] = False
+    """Keys are of whole rows."""
+
     def of(self, block: Any) -> Keys:
         """Return the keys of a block."""
         return self.keys(block, **self.parameters)
 
+    def feed(self, block: Any, writer: KeyWriter) -> int:
+        """Give the keys of a block to a writer; return their checksum."""
+        keys, addresses = self.of(block), block.index.to_numpy()
+        writer.append(keys.hashes, addresses, keys.values, keys.missing)
+        return key_checksum(keys.hashes, addresses)
 
-@dataclass(frozen=True)
-class RowCount:
-    """Consecutive numbers for rows, which need the number of rows in all ranges before."""
-
-    into: str
-    """Name of the column."""
-    start: int
-    """Number of the first row."""
-
-
-@dataclass(frozen=True)
-class CountSink:
-    """The end of a pass that only counts rows."""
-
-    folder: Folder
-    """Where the journal is."""
-    writer_factor: float = 0.0
-    """Nothing is held."""
-    fingerprint: str = "count"
-    """Nothing is written."""
-
-    def open(self, number: int, meta: Any, buffer_bytes: int) -> _NoFile:  # noqa: ARG002 - the face of a sink
-        """Start a range."""
-        return _NoFile()
-
-    def write_empty(self, meta: Any) -> list[FileRecord]:  # noqa: ARG002 - the face of a sink
-        """Write nothing."""
-        return []
-
-    def owns(self, name: str) -> int | None:  # noqa: ARG002 - the face of a sink
-        """Return None: there are no files."""
-        return None
+    def resolved(self, found: Found) -> RangeAction:
+        """Return what drops the rows in the last pass."""
+        return DropRows(self, found)
 
 
-class _NoFile:
-    """The runner counts what it appends."""
-
-    summary: ClassVar[dict[str, int]] = {}
-
-    def append(self, block: Any) -> None:
-        pass
-
-    def commit(self) -> list[FileRecord]:
-        return []
-
-    def discard(self) -> None:
-        pass
-
-
-def key_checksum(keys: Keys, addresses: npt.NDArray[np.int64]) -> int:
-    """Return a sum over rows of key and address, the same in whatever blocks they come."""
+def key_checksum(hashes: npt.NDArray[np.uint64], places: npt.NDArray[np.int64]) -> int:
+    """Return a sum over keys of hash and address (or place), the same in whatever blocks they come."""
     with np.errstate(over="ignore"):
-        mixed = (keys.hashes[:, 0] ^ (addresses.view(np.uint64) * _MIX)) * _MIX
+        mixed = (hashes[:, 0] ^ (places.view(np.uint64) * _MIX)) * _MIX
         return int(mixed.sum(dtype=np.uint64))
 
 
@@ -127,8 +90,8 @@ class KeySink:
 
     exchange: Exchange
     """Where they go, and into how many hash ranges."""
-    barrier: Barrier
-    """What is taken from a block."""
+    barrier: Any
+    """What is taken from a block: a `Barrier`, or a `part_barrier.PartBarrier`."""
     writer_factor: float = KEY_WRITER_FACTOR
     """Peak extra bytes as a multiple of the block's."""
 
@@ -140,7 +103,7 @@ class KeySink:
     @property
     def fingerprint(self) -> str:
         """Digest of what is written."""
-        return fingerprint(self.barrier.keys, self.barrier.parameters, self.barrier.keep)
+        return fingerprint(self.barrier)
 
     def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeKeys:  # noqa: ARG002 - the face of a sink
         """Start the key file of a range."""
@@ -162,9 +125,7 @@ class _RangeKeys:
         self._checksum = 0
 
     def append(self, block: Any) -> None:
-        keys, addresses = self._barrier.of(block), block.index.to_numpy()
-        self._checksum = (self._checksum + key_checksum(keys, addresses)) & 0xFFFFFFFFFFFFFFFF
-        self._writer.append(keys.hashes, addresses, keys.values, keys.missing)
+        self._checksum = (self._checksum + self._barrier.feed(block, self._writer)) & CHECKSUM_MASK
 
     def commit(self) -> list[FileRecord]:
         return [self._writer.commit()]
@@ -177,33 +138,10 @@ class _RangeKeys:
         return {"key_checksum": self._checksum, "spilled_bytes": self._writer.spilled_bytes}
 
 
-class OfRange(Protocol):
-    """What a `RangeAction` does to one range, block by block."""
-
-    def run(self, block: Any) -> Outcome:
-        """Take the next block."""
-
-    def finish(self, step: str) -> None:
-        """Raise unless the range was the one that was prepared for."""
-
-
-class RangeAction(abc.ABC):
-    """What a pending step is in the last pass: it knows what belongs to each range."""
-
-    barrier: Barrier | RowCount
-    """What it waited for."""
-
-    @abc.abstractmethod
-    def of_range(self, number: int) -> OfRange:
-        """Return what runs on one range, once."""
-
-
 @dataclass(frozen=True)
-class DropRows(RangeAction):
-    """What a pending drop is in the last pass: the addresses that go, range by range."""
+class Found:
+    """What the stages of a pending drop left for the last pass."""
 
-    barrier: Barrier
-    """For the keys, to see that they are those of the first pass."""
     exchange: Exchange
     """Where the drops are."""
     files: tuple[FileRecord, ...]
@@ -212,6 +150,21 @@ class DropRows(RangeAction):
     """Shape (ranges,): rows of each range in the first pass."""
     checksums: npt.NDArray[np.uint64] = field(repr=False)
     """Shape (ranges,): their `key_checksum`."""
+
+    def require_same(self, step: str, number: int, rows: int, checksum: int, missed: int) -> None:
+        """Raise unless a range had the same rows with the same keys as in the first pass."""
+        if (rows, checksum, missed) != (int(self.rows[number]), int(self.checksums[number]), 0):
+            raise changed_rows(step, number, int(self.rows[number]), rows, ", or other keys")
+
+
+@dataclass(frozen=True)
+class DropRows(RangeAction):
+    """What a pending drop is in the last pass: the addresses that go, range by range."""
+
+    barrier: Barrier
+    """For the keys, to see that they are those of the first pass."""
+    found: Found
+    """What goes."""
 
     def of_range(self, number: int) -> OfRange:
         """Return what drops the rows of one range, once."""
@@ -222,60 +175,21 @@ class RangeDrops:
     """Drops the rows of one range, block by block, and checks that they are the rows of the first pass."""
 
     def __init__(self, drops: DropRows, number: int) -> None:
-        self._drops, self._number = drops, number
-        self._reader = DropReader(drops.exchange, number, drops.files, memory_bytes=DROP_READER_BYTES)
+        self._barrier, self._found, self._number = drops.barrier, drops.found, number
+        self._reader = DropReader(drops.found.exchange, number, drops.found.files, memory_bytes=DROP_READER_BYTES)
         self._rows = self._checksum = 0
 
     def run(self, block: Any) -> Outcome:
         """Return the rows that stay."""
         addresses = block.index.to_numpy()
         self._rows += len(block)
-        self._checksum = (self._checksum + key_checksum(self._drops.barrier.of(block), addresses)) & 0xFFFFFFFFFFFFFFFF
+        self._checksum = (self._checksum + key_checksum(self._barrier.of(block).hashes, addresses)) & CHECKSUM_MASK
         going = self._reader.drops(addresses)
         count = int(going.sum())
-        barrier = self._drops.barrier
-        return Outcome(barrier.keep_rows(block, ~going), {barrier.reason: count}) if count else Outcome(block)
+        return (
+            Outcome(self._barrier.keep_rows(block, ~going), {self._barrier.reason: count}) if count else Outcome(block)
+        )
 
     def finish(self, step: str) -> None:
         """Raise unless the range had the same rows with the same keys as in the first pass."""
-        rows, checksum = int(self._drops.rows[self._number]), int(self._drops.checksums[self._number])
-        missed = self._reader.finish()
-        if (self._rows, self._checksum, missed) != (rows, checksum, 0):
-            raise _changed(step, self._number, rows, self._rows, ", or other keys")
-
-
-@dataclass(frozen=True)
-class NumberRows(RangeAction):
-    """What pending row numbers are in the last pass."""
-
-    barrier: RowCount
-    """The column."""
-    rows: npt.NDArray[np.int64] = field(repr=False)
-    """Shape (ranges,): rows of each range in the first pass."""
-
-    def of_range(self, number: int) -> OfRange:
-        """Return what numbers the rows of one range, once."""
-        return _RangeNumbers(self, number)
-
-
-class _RangeNumbers:
-    def __init__(self, action: NumberRows, number: int) -> None:
-        self._into, self._number, self._expected = action.barrier.into, number, int(action.rows[number])
-        self._first = self._next = action.barrier.start + int(action.rows[:number].sum())
-
-    def run(self, block: Any) -> Outcome:
-        numbers = np.arange(self._next, self._next + len(block))
-        self._next += len(block)
-        return Outcome(block.assign(**{self._into: integer_column(block, numbers)}))
-
-    def finish(self, step: str) -> None:
-        if self._next - self._first != self._expected:
-            raise _changed(step, self._number, self._expected, self._next - self._first, "")
-
-
-def _changed(step: str, number: int, before: int, now: int, more: str) -> RowCountError:
-    return RowCountError(
-        f"what comes before {step!r} is not the same each time it runs: range {number} had {before:,} rows in the first "
-        f"pass and {now:,} in the last{more}. A step before it depends on chance, time or state; make it a function of the "
-        "row (seed it by the row's id)"
-    )
+        self._found.require_same(step, self._number, self._rows, self._checksum, self._reader.finish())

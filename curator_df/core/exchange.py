@@ -54,11 +54,13 @@ class Exchange:
     """Shape (ranges,): least address of each range (`range_starts`)."""
     ranges_per_drop_file: int = 1
     """Ranges whose drops share a slice of a reducer's file; more than 1 asks for `collect_drops`."""
+    of_parts: bool = False
+    """Whether keys are of parts of rows: then a drop is (address, number of the part), not (address, survivor)."""
 
     @property
     def words(self) -> int:
         """64-bit words of a key row."""
-        return key_words(self.keep)
+        return key_words(self.keep, of_parts=self.of_parts)
 
     @property
     def drop_files(self) -> int:
@@ -86,9 +88,9 @@ class Reduced:
     """Wall time."""
 
 
-def key_words(keep: Keep) -> int:
-    """Return the 64-bit words of a key row: hash (two), address and, for a policy by value, a rank."""
-    return 4 if keep in ("largest", "smallest") else 3
+def key_words(keep: Keep, *, of_parts: bool = False) -> int:
+    """Return the 64-bit words of a key row: hash (two), address and, for a policy by value a rank, for parts a number."""
+    return 4 if of_parts or keep in ("largest", "smallest") else 3
 
 
 def range_starts(ranges: Ranges) -> npt.NDArray[np.int64]:
@@ -153,7 +155,7 @@ class KeyWriter:
 
     def __init__(self, exchange: Exchange, number: int, *, memory_bytes: int, scratch: str | None = None) -> None:
         self._keep: Keep = exchange.keep
-        self._words = exchange.words
+        self._words, self._of_parts = exchange.words, exchange.of_parts
         bounds = hash_bounds(exchange.reducers)
         self._sorter = RowSorter(
             exchange.folder,
@@ -175,6 +177,7 @@ class KeyWriter:
         addresses: npt.NDArray[np.int64],
         values: npt.NDArray[Any] | None = None,
         missing: npt.NDArray[np.bool_] | None = None,
+        parts: npt.NDArray[np.int64] | None = None,
     ) -> None:
         """Take the keys of a block.
 
@@ -188,13 +191,20 @@ class KeyWriter:
             What ``keep="largest"`` and ``"smallest"`` compare.
         missing : ndarray of bool, shape (rows,), optional
             Where the value is null.
+        parts : ndarray of int64, shape (rows,), optional
+            Of keys of parts: the number of each part in its row.
         """
         for start in range(0, len(addresses), PIECE_ROWS):
             part = slice(start, start + PIECE_ROWS)
             rows = np.empty((len(addresses[part]), self._words), dtype=np.uint64)
             rows[:, :2] = keys[part]
             rows[:, -1] = _swap_if_last(addresses[part], self._keep)
-            if self._words == 4:
+            if self._of_parts:
+                if parts is None:
+                    raise ParameterError("keys of parts need the number of each part")
+                rows[:, 2] = rows[:, 3]
+                rows[:, 3] = _swap_if_last(parts[part], self._keep)
+            elif self._words == 4:
                 if values is None:
                     raise ParameterError(f"keep={self._keep!r} compares values, and none were given")
                 rows[:, 2] = ranks(values[part], self._keep, None if missing is None else missing[part])
@@ -248,7 +258,7 @@ def reduce_keys(
         for merged in merge_slices(slices, memory_bytes=memory_bytes // 2, scratch=scratch):
             for start in range(0, len(merged), PIECE_ROWS):
                 piece = merged[start : start + PIECE_ROWS]
-                drops, new_groups, survivor = drops_of(piece, survivor, exchange.keep)
+                drops, new_groups, survivor = drops_of(piece, survivor, exchange.keep, of_parts=exchange.of_parts)
                 sorter.append(drops)
                 rows += len(piece)
                 groups += new_groups
@@ -264,7 +274,7 @@ Survivor = tuple[int, int, int]
 _NO_SURVIVOR: Survivor = (-1, -1, -1)
 
 
-def drops_of(rows: Rows, before: Survivor, keep: Keep) -> tuple[Rows, int, Survivor]:
+def drops_of(rows: Rows, before: Survivor, keep: Keep, *, of_parts: bool = False) -> tuple[Rows, int, Survivor]:
     """Return (address, survivor) of the rows that go, the groups that begin here, and the last group's survivor.
 
     Parameters
@@ -275,6 +285,8 @@ def drops_of(rows: Rows, before: Survivor, keep: Keep) -> tuple[Rows, int, Survi
         What the last call returned.
     keep : {"first", "last", "largest", "smallest"}
         The policy, which the order of the rows follows already.
+    of_parts : bool
+        Whether to return (address, number of the part) instead.
     """
     begins = np.empty(len(rows), dtype=np.bool_)
     begins[0] = (int(rows[0, 0]), int(rows[0, 1])) != before[:2]
@@ -285,8 +297,11 @@ def drops_of(rows: Rows, before: Survivor, keep: Keep) -> tuple[Rows, int, Survi
     survivors[0] = max(before[2], 0)
     survivors[1:] = rows[firsts, -1]
     drops = np.empty((len(going), DROP_WORDS), dtype=np.uint64)
-    drops[:, 0] = _swap_if_last(rows[going, -1], keep)
-    drops[:, 1] = _swap_if_last(survivors[np.searchsorted(firsts, going)], keep)
+    if of_parts:
+        drops[:] = _swap_if_last(rows[going, 2:], keep)
+    else:
+        drops[:, 0] = _swap_if_last(rows[going, -1], keep)
+        drops[:, 1] = _swap_if_last(survivors[np.searchsorted(firsts, going)], keep)
     high, low = rows[-1, :2].tolist()
     return drops, len(firsts), (high, low, int(survivors[-1]))
 

@@ -25,6 +25,8 @@ SAMPLE_BYTES = 500_000
 LARGEST_SAMPLED_ROW_BYTES = 4_000_000
 ROW_BYTES_GUESS = 300
 """Bytes of a row where no block could be read."""
+PART_BYTES_GUESS = 100
+"""Bytes of a line or paragraph."""
 TASK_SLACK_BYTES = 6_000_000
 """Held beside what scales: pieces on their way, a read of pages and its rows, bounds and index, allocator rounding."""
 
@@ -54,11 +56,13 @@ class ExchangePlan:
         return self.key_bytes + self.drop_bytes
 
 
-def estimate_rows(source: Source, ranges: Ranges) -> int:
-    """Return about how many rows an input has, from the first block of a few of its ranges.
+def estimate_rows(source: Source, ranges: Ranges, *, of_parts: bool = False) -> int:
+    """Return about how many rows (or parts of rows) an input has, from the first block of a few of its ranges.
 
     It decides how much disk is asked for and into how many hash ranges keys are cut; nothing rests on its being right.
     """
+    if of_parts:
+        return int(source.text_bytes / PART_BYTES_GUESS) + 1
     numbers = sorted({int(place * (len(ranges) - 1) / (SAMPLED_RANGES - 1)) for place in range(SAMPLED_RANGES)})
     row_bytes = [size for number in numbers if (size := _row_bytes(source, ranges[number]))]
     mean_bytes = sum(row_bytes) / len(row_bytes) if row_bytes else ROW_BYTES_GUESS
@@ -112,6 +116,7 @@ def project_exchange(
     tasks_at_a_time: int = 1,
     folder: Folder | None = None,
     reducers: int | None = None,
+    of_parts: bool = False,
 ) -> ExchangePlan:
     """Project an exchange, and refuse it if it cannot fit.
 
@@ -131,6 +136,8 @@ def project_exchange(
         Where the files will go, to be checked for free space where that is known.
     reducers : int, optional
         Those of an exchange to be resumed; by default `choose_reducers`.
+    of_parts : bool
+        Whether keys are of parts of rows: 32 bytes each.
 
     Raises
     ------
@@ -144,7 +151,7 @@ def project_exchange(
             f"an exchange needs {show_size(LEAST_TASK_BYTES + TASK_SLACK_BYTES)} for each task, and a task may hold "
             f"{show_size(work_bytes)}; allow more memory=, or fewer threads"
         )
-    words = key_words(keep)
+    words = key_words(keep, of_parts=of_parts)
     memory_bytes = work_bytes - TASK_SLACK_BYTES
     reducers = reducers or choose_reducers(total_rows, 8 * words, memory_bytes)
     per_file = 1 if reducers * map_files <= MOST_DIRECT_READS else max(int(map_files**0.5), 2)

@@ -14,10 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from curator_df.core.barrier import KEY_WRITER_FACTOR, Barrier, RowCount
+from curator_df.core.barrier import KEY_WRITER_FACTOR, Barrier
 from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.budget import Layout, least_memory
+from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.program import Program, Step
+from curator_df.core.row_count import RowCount
 from curator_df.core.sink import Sink
 from curator_df.core.sizes import show_size
 from curator_df.core.storage import JOURNAL_FOLDER
@@ -170,15 +172,15 @@ def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
             if step.barrier is None or _is_found(step.barrier) or (number > 0 and place < joined.shared):
                 continue
             before = (_read_line(joined), *_step_lines(steps[:place]))
-            if isinstance(step.barrier, Barrier):
-                lines = (*before, ("hash and sort keys", KEY_WRITER_FACTOR, False))
-                yield dataclasses.replace(whole, title=f"keys for {step.name}, then merge them", steps=lines)
-            else:
+            if isinstance(step.barrier, RowCount):
                 lines = (*before, ("count", 0.0, False))
                 yield dataclasses.replace(whole, title=f"rows for {step.name}", steps=lines)
+            else:
+                lines = (*before, ("hash and sort keys", KEY_WRITER_FACTOR, False))
+                yield dataclasses.replace(whole, title=f"keys for {step.name}, then merge them", steps=lines)
 
 
-def _is_found(barrier: Barrier | RowCount) -> bool:
+def _is_found(barrier: Barrier | PartBarrier | RowCount) -> bool:
     """Tell whether what a drop waits for was computed before and kept."""
     if isinstance(barrier, RowCount):
         return False

@@ -21,9 +21,12 @@ from dask.dataframe.dask_expr import FrameBase
 from dask.dataframe.dask_expr._expr import Blockwise, Expr, MapPartitions, Projection
 from dask.dataframe.dask_expr.io import FromMap
 
-from curator_df.core.barrier import Barrier, OfRange, RangeAction, RowCount
+from curator_df.core.barrier import Barrier
 from curator_df.core.blocks import BlockKernel, Outcome
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.part_barrier import PartBarrier
+from curator_df.core.range_action import OfRange, RangeAction
+from curator_df.core.row_count import RowCount
 from curator_df.core.source import Range, Ranges, Source
 from curator_df.errors import ExpressionError
 
@@ -86,7 +89,7 @@ class Step:
     """False when the factor was assumed."""
 
     @property
-    def barrier(self) -> Barrier | RowCount | None:
+    def barrier(self) -> Barrier | PartBarrier | RowCount | None:
         """What a step waits (or waited) for; None for every step that needs one block at a time."""
         return None if isinstance(self.action, Graph) else self.action.barrier
 

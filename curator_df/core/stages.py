@@ -18,7 +18,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from curator_df.core.barrier import Barrier, CountSink, DropRows, KeySink, NumberRows, RangeAction, RowCount
+from curator_df.core.barrier import Barrier, Found, KeySink
 from curator_df.core.branches import Branch, fork
 from curator_df.core.dispatch import Dispatcher
 from curator_df.core.drops import collect_drops
@@ -26,9 +26,12 @@ from curator_df.core.exchange import Exchange, range_starts, reduce_keys
 from curator_df.core.exchange_plan import TASK_SLACK_BYTES, estimate_rows, project_exchange
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.journal import Identity, Journal
+from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.plan import StagePlan
 from curator_df.core.program import Program, Step, StepTally
+from curator_df.core.range_action import RangeAction
 from curator_df.core.receipt import ExchangeReceipt
+from curator_df.core.row_count import CountSink, NumberRows, RowCount
 from curator_df.core.session import Session
 from curator_df.core.source import Range, Ranges
 from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
@@ -37,7 +40,7 @@ from curator_df.errors import CorruptFileError, ParameterError, ResumeError
 
 STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
 """Below the output folder."""
-DROP_PEAK_FACTOR = 1.3
+DROP_PEAK_FACTOR = 1.4
 """Peak extra bytes of dropping rows: those that stay, and their keys."""
 SHOW = Callable[[str, int, int], None]
 
@@ -91,21 +94,21 @@ class StageRunner:
             if barrier is not None and not isinstance(step.action, RangeAction):
                 before = dataclasses.replace(program, steps=program.steps[:place])
                 action: RangeAction
-                if isinstance(barrier, Barrier):
-                    action = self._find_drops(before, step, barrier)
-                else:
+                if isinstance(barrier, RowCount):
                     action = self._count_rows(before, step, barrier)
+                else:
+                    action = barrier.resolved(self._find_drops(before, step, barrier))
                 resolved = dataclasses.replace(step, action=action)
                 program = dataclasses.replace(
                     program, steps=(*program.steps[:place], resolved, *program.steps[place + 1 :])
                 )
         return program
 
-    def find(self, program: Program, home: Folder, show: SHOW) -> DropRows:
+    def find(self, program: Program, home: Folder, show: SHOW) -> Found:
         """Return what the last step of a program, a pending drop, waits for; it stays in ``home``."""
         before = self.resolve(dataclasses.replace(program, steps=program.steps[:-1]), show)
         barrier = program.steps[-1].barrier
-        if not isinstance(barrier, Barrier):
+        if not isinstance(barrier, Barrier | PartBarrier):
             raise ParameterError("the last step is no pending drop; this is a defect in curator_df")
         return self._find_drops(before, program.steps[-1], dataclasses.replace(barrier, home=home))
 
@@ -156,7 +159,7 @@ class StageRunner:
             counted = self.run_tasks(journal, title, job, self.ranges, stage=self.stage, folder=home)
         return NumberRows(barrier, np.array([manifest["rows_written"] for manifest in counted], dtype=np.int64))
 
-    def _find_drops(self, before: Program, step: Step, barrier: Barrier) -> DropRows:
+    def _find_drops(self, before: Program, step: Step, barrier: Barrier | PartBarrier) -> Found:
         identity = stage_identity(before, step)
         home = barrier.home or self._temporary_home(step, identity)
         with Journal(home) as journal:
@@ -176,9 +179,11 @@ class StageRunner:
         for manifest in keys:  # of a range that was done twice the last counts
             rows[manifest["number"]] = manifest["rows_written"]
             checksums[manifest["number"]] = manifest["summary"]["key_checksum"]
-        return DropRows(barrier, self._exchange(home, before, barrier)[0], drops, rows, checksums)
+        return Found(self._exchange(home, before, barrier)[0], drops, rows, checksums)
 
-    def _drop_files(self, home: Folder, before: Program, barrier: Barrier) -> tuple[FileRecord, ...] | None:
+    def _drop_files(
+        self, home: Folder, before: Program, barrier: Barrier | PartBarrier
+    ) -> tuple[FileRecord, ...] | None:
         """Return the files that the last pass reads; None if one is gone."""
         exchange, _ = self._exchange(home, before, barrier)
         last = "collect" if exchange.ranges_per_drop_file > 1 else "merge"
@@ -188,7 +193,9 @@ class StageRunner:
             return None
         return tuple(file for number in sorted(records) for file in records[number]["files"])
 
-    def _exchange_keys(self, journal: Journal, before: Program, step: Step, barrier: Barrier) -> dict[str, Any]:
+    def _exchange_keys(
+        self, journal: Journal, before: Program, step: Step, barrier: Barrier | PartBarrier
+    ) -> dict[str, Any]:
         """Take keys, compare them and collect what goes; return what an `ExchangeReceipt` says of it."""
         started, home = time.monotonic(), journal.folder
         exchange, projected_bytes = self._exchange(home, before, barrier)
@@ -212,7 +219,7 @@ class StageRunner:
         }
 
     def _map_and_merge(
-        self, journal: Journal, exchange: Exchange, before: Program, step: Step, barrier: Barrier
+        self, journal: Journal, exchange: Exchange, before: Program, step: Step, barrier: Barrier | PartBarrier
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Run both; a key file that is found damaged is written again, once."""
         mended: set[str] = set()
@@ -241,7 +248,7 @@ class StageRunner:
             job = MergeJob(exchange, tuple(files), name == "collect")
             return self.run_tasks(journal, name, job, pieces, stage=stage, folder=home, task=run_merge)
 
-    def _exchange(self, home: Folder, before: Program, barrier: Barrier) -> tuple[Exchange, int]:
+    def _exchange(self, home: Folder, before: Program, barrier: Barrier | PartBarrier) -> tuple[Exchange, int]:
         """Return the exchange and its projected disk; a resumed one keeps its hash ranges, whatever its memory."""
         name = f"{JOURNAL_FOLDER}/exchange.json"
         if home.exists(name):
@@ -249,12 +256,13 @@ class StageRunner:
         else:
             layout = self.session.layout
             plan = project_exchange(
-                estimate_rows(before.source, self.ranges),
+                estimate_rows(before.source, self.ranges, of_parts=barrier.of_parts),
                 keep=barrier.keep,
                 map_files=len(self.ranges),
                 work_bytes=layout.thread_bytes,
                 tasks_at_a_time=layout.workers * layout.threads,
                 folder=home,
+                of_parts=barrier.of_parts,
             )
             chosen = {
                 "reducers": plan.reducers,
@@ -263,7 +271,8 @@ class StageRunner:
             }
             home.write(name, json.dumps(chosen).encode())
         starts = range_starts(self.ranges)
-        exchange = Exchange(home, barrier.keep, chosen["reducers"], starts, chosen["ranges_per_drop_file"])
+        cut = (chosen["reducers"], starts, chosen["ranges_per_drop_file"])
+        exchange = Exchange(home, barrier.keep, *cut, of_parts=barrier.of_parts)
         return exchange, int(chosen["projected_bytes"])
 
     def _temporary_home(self, step: Step, identity: Identity) -> Folder:

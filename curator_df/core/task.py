@@ -17,13 +17,13 @@ from typing import Any, Literal
 
 import cloudpickle
 
-from curator_df.core.barrier import RangeAction
 from curator_df.core.blocks import BlockKernel, Outcome
 from curator_df.core.branches import Branch, Fork
 from curator_df.core.failing_rows import may_be_users, operator_error, without_failing_rows
 from curator_df.core.limits import raised_data_limit, release_free_memory, status_bytes
 from curator_df.core.program import Step, StepTally, run_step
 from curator_df.core.quarantine import QuarantineFile
+from curator_df.core.range_action import RangeAction
 from curator_df.core.rejects import reject_rows, rejects_meta
 from curator_df.core.sink import RangeWriter
 from curator_df.core.source import BadRow, Range

@@ -89,6 +89,13 @@ def _hash_span(data: Any, offsets: Any, hashes: Hashes, normalize: Normalize | N
         hash_normalized(data, offsets, lower_bytes(), table.page_of, table.pages, hashes)
 
 
+def span_hashes(data: Any, offsets: npt.NDArray[np.int64], normalize: Normalize | None = None) -> Hashes:
+    """Hash the bytes between each offset and the next: shape (offsets - 1, 2)."""
+    hashes = np.empty((len(offsets) - 1, 2), dtype=np.uint64)
+    _hash_span(data, offsets, hashes, normalize)
+    return hashes
+
+
 def _number_hashes(values: pd.Series) -> Hashes:
     if pd.api.types.is_integer_dtype(values.dtype) or pd.api.types.is_bool_dtype(values.dtype):
         numbers: Any = values.to_numpy(dtype="<i8", na_value=0) if values.hasnans else values.to_numpy(dtype="<i8")

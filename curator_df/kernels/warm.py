@@ -12,6 +12,7 @@ from importlib import import_module
 
 COMPILED_MODULES = (
     "curator_df.kernels.murmur_hash",
+    "curator_df.kernels.part_bytes",
     "curator_df.kernels.row_copy",
     "curator_df.kernels.unicode_scan",
     "curator_df.kernels.word_counts",

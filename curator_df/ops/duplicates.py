@@ -10,19 +10,26 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from curator_df.core.backend import require_backend
 from curator_df.core.barrier import Barrier, Keys
 from curator_df.core.blocks import BlockKernel, map_blocks
-from curator_df.core.columns import choose, require_columns
+from curator_df.core.columns import choose, require_columns, require_text
 from curator_df.core.exchange import Keep
+from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.stages import DROP_PEAK_FACTOR
 from curator_df.core.storage import Folder
 from curator_df.errors import BarrierError, ParameterError, SchemaError
+from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.content_hash import Normalize, row_hashes
 from curator_df.kernels.keep_rows import keep_rows
+from curator_df.kernels.text_parts import PartKind
+from curator_df.ops.duplicate_parts import part_keys, remove_parts
 from curator_df.ops.groups import find_groups, found_drops, require_same_table
 
 Survivor = Literal["first", "last", "longest"]
 REASON = "exact_duplicate"
+PARTS_PEAK_FACTOR = 2.3
+"""Peak extra bytes: the texts without the parts that go, and the rows of which something is left."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,7 @@ def drop_exact_duplicates(
     text: str | Sequence[str] = "text",
     normalize: Normalize | None = None,
     keep: Survivor | Best = "first",
+    on_text: PartKind | None = None,
     groups: Any = None,
 ) -> Any:
     """Keep one of all rows that have the same text, or the same values in several columns.
@@ -89,6 +97,9 @@ def drop_exact_duplicates(
     keep : {"first", "last", "longest"} or `best`
         Which row stays, whatever the blocks and workers: the first or last in input order, the one with the longest text
         (in characters), or the one with the best value of a column.
+    on_text : {"lines", "paragraphs"}, optional
+        Compare not rows but the lines or paragraphs of the text, in all rows together: those that repeat one are taken out
+        of their texts, and a row goes only when nothing is left of its text. ``keep`` is then ``"first"`` or ``"last"``.
     groups : dask.dataframe.DataFrame, str or path, optional
         What `find_exact_duplicates` returned for this table (or its folder): nothing is computed again, and the other
         parameters are those it was called with.
@@ -103,7 +114,8 @@ def drop_exact_duplicates(
     ColumnError
         If a column is missing.
     ParameterError
-        If ``groups`` were found for another table, or with other parameters than those given here.
+        If ``groups`` were found for another table, or with other parameters than those given here; or if ``on_text`` is
+        combined with several columns, with ``groups``, or with another ``keep`` than first and last.
     InputError
         If ``groups`` were not left by a ``find_`` operator.
     BarrierError
@@ -111,9 +123,14 @@ def drop_exact_duplicates(
 
     Notes
     -----
-    Rows: subset, order kept. Peak extra memory: 1.3 x block. Computes: no. What comes before it runs twice: once to hash
+    Rows: subset, order kept (with ``on_text``, with shorter texts). Peak extra memory: 1.4 x block, with ``on_text`` 2.3 x
+    block. Computes: no. What comes before it runs twice: once to hash
     the rows (MurmurHash3, 128 bits), once to write them. Only hashes and addresses are exchanged, 24 to 32 bytes a row, in
     files below the output. Null is a value like any other: of all rows without text one stays.
+
+    A line ends at a line feed, a paragraph at a line feed that blank lines follow. Parts of nothing but white space are not
+    compared. A part takes the line ends after it along or, at the end of a text, those before it. The receipt counts
+    ``lines_removed`` (or ``paragraphs_removed``) and ``bytes_removed``.
 
     Examples
     --------
@@ -122,6 +139,8 @@ def drop_exact_duplicates(
     >>> drop_exact_duplicates(docs).columns.tolist()
     ['text']
     """
+    if on_text is not None:
+        return _pending_parts(df, text, normalize, keep, on_text, groups)
     if groups is None:
         return _pending(df, "drop_exact_duplicates", text, normalize, keep)
     given = _as_json(text, normalize, keep)
@@ -205,6 +224,27 @@ def _pending(
         "drop_exact_duplicates", refuse_block, {}, peak_factor=DROP_PEAK_FACTOR, peak_is_measured=True, barrier=barrier
     )
     return map_blocks(df, kernel, meta=df._meta)
+
+
+def _pending_parts(
+    df: Any, text: str | Sequence[str], normalize: Normalize | None, keep: Survivor | Best, kind: PartKind, groups: Any
+) -> Any:
+    operator = "drop_exact_duplicates"
+    choose(operator, "on_text", kind, PartKind)
+    if groups is not None or not isinstance(text, str):
+        raise ParameterError(f"{operator}: on_text={kind!r} takes one text column, and no groups=")
+    require_text(df, operator, text)
+    require_backend(df._meta, operator, "pandas")
+    if normalize is not None:
+        choose(operator, "normalize", normalize, Normalize)
+    if keep not in ("first", "last"):
+        raise ParameterError(f"{operator}: of {kind} the 'first' or the 'last' can be kept, not keep={keep!r}")
+    parameters = {"text": text, "kind": kind, "normalize": normalize}
+    barrier = PartBarrier(part_keys, remove_parts, parameters, keep)
+    kernel = BlockKernel(
+        operator, refuse_block, {}, peak_factor=PARTS_PEAK_FACTOR, peak_is_measured=True, barrier=barrier
+    )
+    return map_blocks(df, kernel, meta=df._meta.astype({text: text_dtype(df._meta[text].dtype)}))
 
 
 def _as_json(text: str | Sequence[str], normalize: Normalize | None, keep: Survivor | Best) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.core.barrier import DROP_READER_BYTES, DropRows
+from curator_df.core.barrier import DROP_READER_BYTES, Found
 from curator_df.core.drops import read_drops
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.journal import Identity, Journal, difference
@@ -59,7 +59,7 @@ COLUMNS: dict[str, Any] = {
 class TableJob:
     """Everything about the table that is the same for all its files."""
 
-    drops: DropRows
+    found: Found
     """What was found."""
     sink: FileSink
     """Where the table goes."""
@@ -102,8 +102,8 @@ def find_groups(pending: Any, operator: str, parameters: Mapping[str, Any], work
             if session.sampler is not None:
                 session.sampler.take()
             with progress_bar("comparing", 1) as show:
-                drops = stages.find(program, Folder(f"{home.url}/{DROPS_FOLDER}", home.options), _line(show))
-                job = TableJob(drops, sink, tuple(program.source.files))
+                found = stages.find(program, Folder(f"{home.url}/{DROPS_FOLDER}", home.options), _line(show))
+                job = TableJob(found, sink, tuple(program.source.files))
                 written = stages.run_tasks(
                     journal, "table", job, _pieces(len(ranges)), stage=plan.stages[0], folder=home, task=run_table
                 )
@@ -148,7 +148,7 @@ def run_table(job_bytes: bytes, attempt: Attempt) -> Manifest:
         writer = job.sink.open(attempt.piece.number, _meta(), attempt.block_bytes)
         try:
             for number in range(attempt.piece.first_file, attempt.piece.last_file + 1):
-                drops = read_drops(job.drops.exchange, number, job.drops.files, memory_bytes=DROP_READER_BYTES)
+                drops = read_drops(job.found.exchange, number, job.found.files, memory_bytes=DROP_READER_BYTES)
                 for rows in drops:
                     for start in range(0, len(rows), ROWS_AT_A_TIME):
                         block = _block(rows[start : start + ROWS_AT_A_TIME], paths)

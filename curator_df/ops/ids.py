@@ -11,9 +11,9 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.backend import integer_column, require_backend
-from curator_df.core.barrier import RowCount
 from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, refuse_columns, require_columns
+from curator_df.core.row_count import RowCount
 from curator_df.errors import ParameterError
 from curator_df.kernels.content_hash import row_hashes
 from curator_df.ops.duplicates import refuse_block

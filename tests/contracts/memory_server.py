@@ -19,9 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 from curator_df.cluster.preload import prepare_process
-from curator_df.core import barrier
+from curator_df.core import barrier, part_barrier
 from curator_df.core.blocks import BlockKernel, Outcome
 from curator_df.core.limits import release_free_memory, reset_peak, status_bytes
+from curator_df.core.part_barrier import PartBarrier
+from curator_df.core.row_count import NumberRows, RowCount
 from curator_df.io.frames import to_block
 from tests.contracts.operator_cases import CASES, Case, kernels_of, table
 
@@ -99,12 +101,15 @@ def run_kernel(kernel: BlockKernel, block: Any) -> Outcome:
     """Run a kernel; of a pending one the last pass, in which of a drop the first row goes."""
     if kernel.barrier is None:
         return kernel.run(block)
-    if isinstance(kernel.barrier, barrier.RowCount):
-        return barrier.NumberRows(kernel.barrier, np.array([len(block)])).of_range(0).run(block)
-    drops = barrier.DropRows(kernel.barrier, mock.Mock(), (), np.zeros(1, np.int64), np.zeros(1, np.uint64))
-    with mock.patch.object(barrier, "DropReader") as reader:
+    if isinstance(kernel.barrier, RowCount):
+        return NumberRows(kernel.barrier, np.array([len(block)])).of_range(0).run(block)
+    found = barrier.Found(mock.Mock(), (), np.zeros(1, np.int64), np.zeros(1, np.uint64))
+    of_parts = isinstance(kernel.barrier, PartBarrier)
+    with mock.patch.object(barrier, "DropReader") as reader, mock.patch.object(part_barrier, "read_drops") as pieces:
         reader.return_value.drops = lambda addresses: addresses == 0
-        return drops.of_range(0).run(block)
+        # The first part of the second row: the first has no text.
+        pieces.return_value = iter([np.array([[block.index[min(1, len(block) - 1)], 0]])] if of_parts else [])
+        return kernel.barrier.resolved(found).of_range(0).run(block)
 
 
 def measure(case: Case, name: str) -> Iterator[Measured]:

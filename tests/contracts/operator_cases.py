@@ -77,8 +77,9 @@ TEXTS = (
     "a\0b \x1b[31mred\x1b[0m",
     "word " * 5_000,
     "to be or not to be",
+    "short\n\nand more",
 )
-SCORES = (5, None, 1, 4, 2, 5, 3, 3, 0, 9, None, 7, 8, 5)
+SCORES = (5, None, 1, 4, 2, 5, 3, 3, 0, 9, None, 7, 8, 5, 6)
 ROWS = pd.DataFrame(
     {
         "id": pd.array(range(len(TEXTS)), "Int64"),
@@ -122,6 +123,8 @@ CASES = (
     Case("add_ids", {"into": "number", "by": "content"}, "content", adds=("number",)),
     Case("add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True),
     Case("drop_exact_duplicates", waits=True, costly={"keep": "longest", "normalize": "case_and_spaces"}),
+    Case("drop_exact_duplicates", {"on_text": "lines"}, "lines", rewrites=("text",), waits=True),
+    Case("drop_exact_duplicates", {"on_text": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
     Case(
         "add_profile",
         {"profile": OURS},
@@ -150,7 +153,7 @@ PENDING = tuple(case for case in CASES if case.waits)
 OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_ids": {"into": "key", "by": "content", "text": "title", "dense": True, "start": 7},
     "add_profile": {"profile": OURS.replace(too_short=3), "text": "title", "reason": "why", "add_metrics": False},
-    "drop_exact_duplicates": {"text": "title", "normalize": "case_and_spaces", "keep": "last"},
+    "drop_exact_duplicates": {"text": "title", "normalize": "case_and_spaces", "keep": "last", "on_text": "lines"},
     "keep_profile": {"profile": OURS.replace(too_short=3), "text": "title", "add_metrics": True},
     "keep_where": {"predicate": "score > 4", "reason": "low_score"},
     "normalize_unicode": {
