@@ -57,12 +57,14 @@ class ExchangePlan:
 
 
 def estimate_rows(source: Source, ranges: Ranges, *, of_parts: bool = False) -> int:
-    """Return about how many rows (or parts of rows) an input has, from the first block of a few of its ranges.
+    """Return about how many rows (or parts of rows) an input has, from footers or the first block of a few ranges.
 
     It decides how much disk is asked for and into how many hash ranges keys are cut; nothing rests on its being right.
     """
     if of_parts:
         return int(source.text_bytes / PART_BYTES_GUESS) + 1
+    if (rows := source.about_rows()) is not None:
+        return rows + 1
     numbers = sorted({int(place * (len(ranges) - 1) / (SAMPLED_RANGES - 1)) for place in range(SAMPLED_RANGES)})
     row_bytes = [size for number in numbers if (size := _row_bytes(source, ranges[number]))]
     mean_bytes = sum(row_bytes) / len(row_bytes) if row_bytes else ROW_BYTES_GUESS

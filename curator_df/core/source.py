@@ -92,6 +92,9 @@ class Source(Protocol):
     def text_bytes(self) -> int:
         """About the bytes of all files when decompressed, without reading them."""
 
+    def about_rows(self) -> int | None:
+        """Return about how many rows there are, where some footers tell; None where only reading would."""
+
     @property
     def reader_factor(self) -> float:
         """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``. Measured."""

@@ -102,6 +102,10 @@ class JsonlSource:
         factors = np.where(_compressed(self.listing.paths), cut.COMPRESSION_RATIO, 1)
         return int((self.listing.sizes * factors).sum())
 
+    def about_rows(self) -> int | None:
+        """Return None: lines are counted by reading them."""
+        return None
+
     @property
     def reader_factor(self) -> float:
         """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
