@@ -59,6 +59,8 @@ class Barrier:
     home: Folder | None = field(default=None, metadata={"identity": False})
     """Where the stage is kept when it is complete; by default with a run's temporary files, and deleted with them."""
 
+    columns: tuple[str, ...] = field(default=(), metadata={"identity": False})
+    """All that ``keys`` looks at."""
     of_parts: ClassVar[bool] = False
     """Keys are of whole rows."""
 

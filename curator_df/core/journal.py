@@ -188,6 +188,15 @@ def delete_unfinished(folder: Folder, sink: Sink, done: np.ndarray[Any, Any]) ->
             folder.delete(name)
 
 
+def delete_strays(journal: Journal, sinks: Iterable[Sink]) -> None:
+    """Delete files that no finished range has: a worker that died before it could tell what it had written left them."""
+    known = {file["name"] for done in journal.done() for file in (*done["files"], *done["other_files"])}
+    for sink in sinks:
+        for name in sink.folder.names():
+            if name not in known and sink.owns(name) is not None:
+                sink.folder.delete(name)
+
+
 def difference(plan: dict[str, Any], identity: Identity) -> str:
     """Return in what a journal's plan is not this run, in words; empty if it is."""
     if plan["format"] != FORMAT:

@@ -53,6 +53,8 @@ class PartBarrier:
     """Which part of a group stays."""
     home: Folder | None = field(default=None, metadata={"identity": False})
     """As in `core.barrier.Barrier`."""
+    columns: tuple[str, ...] = field(default=(), metadata={"identity": False})
+    """All that ``parts`` looks at."""
     of_parts: ClassVar[bool] = True
     """Keys are of parts of rows."""
 

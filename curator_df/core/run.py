@@ -17,7 +17,15 @@ import numpy.typing as npt
 from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.columns import choose
 from curator_df.core.dispatch import Dispatcher
-from curator_df.core.journal import Identity, Journal, OnExisting, check_output, delete_unfinished, open_run
+from curator_df.core.journal import (
+    Identity,
+    Journal,
+    OnExisting,
+    check_output,
+    delete_strays,
+    delete_unfinished,
+    open_run,
+)
 from curator_df.core.plan import Plan, plan_fork
 from curator_df.core.program import lower
 from curator_df.core.progress import progress_bar
@@ -213,6 +221,7 @@ class _Target:
                 f"{receipt.rows_read:,} rows read, but {receipt.rows_written:,} written + {receipt.rows_dropped:,} "
                 f"dropped + {receipt.rows_quarantined:,} quarantined; the output in {receipt.output} is not to be trusted"
             )
+        delete_strays(self.journal, filter(None, (self.branch.sink, self.branch.rejects)))
         if receipt.files == 0:
             self.branch.sink.write_empty(self.branch.program.meta)
         receipt.advice = advice(receipt)

@@ -223,8 +223,9 @@ class StageRunner:
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Run both; a key file that is found damaged is written again, once."""
         mended: set[str] = set()
+        program = _with_columns(before, barrier.columns)
         while True:
-            job = Job(uuid.uuid4().hex, fork([Branch(before, KeySink(exchange, barrier))]), self.on_error)
+            job = Job(uuid.uuid4().hex, fork([Branch(program, KeySink(exchange, barrier))]), self.on_error)
             title = f"{step.name}: keys"
             keys = self.run_tasks(journal, title, job, self.ranges, stage=self.stage, folder=journal.folder)
             files = [record for manifest in keys for record in manifest["files"]]
@@ -292,6 +293,17 @@ def stage_identity(before: Program, step: Step) -> Identity:
     """Return what the stage of a pending drop is."""
     steps = tuple((s.name, s.fingerprint) for s in before.steps)
     return Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, steps)
+
+
+def _with_columns(program: Program, columns: tuple[str, ...]) -> Program:
+    """Read no more than the keys need, where nothing stands before them.
+
+    Not where bad rows are set aside: one that is bad in another column must be missing in both passes.
+    """
+    if program.steps or program.source.quarantines or not columns:
+        return program
+    source = program.source.select([name for name in program.source.meta.columns if name in columns])
+    return dataclasses.replace(program, source=source, meta=source.meta)
 
 
 def _with_records(done: dict[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lines or paragraphs of the texts of a block: their hashes, and the texts without some of them.
 
-A *line* ends at a line feed. A *paragraph* ends at a line feed that blank lines follow; these belong to
-no paragraph. Parts are numbered from 0 in each text. A part of nothing but white space is numbered, has no hash and is never
-removed. White space is ASCII's here, as it is in a blank line. A part that is removed takes the line ends after it along or, at the end of a
-text, those before it.
+A *line* ends at a line feed. A *paragraph* ends at a line feed that blank lines follow; these belong to no paragraph. Parts
+are numbered from 0 in each text. A part of nothing but white space is numbered, has no hash and is never removed. A part that
+is removed takes the line ends after it along or, at the end of a text, those before it. White space is ASCII's here, as it
+is in a blank line.
 """
 
 from __future__ import annotations

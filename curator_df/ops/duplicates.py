@@ -217,8 +217,10 @@ def _pending(
     require_columns(df, operator, *columns)
     if normalize is not None:
         choose(operator, "normalize", normalize, Normalize)
-    parameters = {"columns": columns, "normalize": normalize, "ranked_by": _ranked_by(df, operator, keep)}
-    barrier = Barrier(content_keys, parameters, _policy(operator, keep), REASON, keep_rows, home)
+    ranked_by = _ranked_by(df, operator, keep)
+    parameters = {"columns": columns, "normalize": normalize, "ranked_by": ranked_by}
+    needed = (*columns, ranked_by) if ranked_by is not None and ranked_by in df.columns else columns
+    barrier = Barrier(content_keys, parameters, _policy(operator, keep), REASON, keep_rows, home, needed)
     # One name for both, so that what is found is what is dropped.
     kernel = BlockKernel(
         "drop_exact_duplicates", refuse_block, {}, peak_factor=DROP_PEAK_FACTOR, peak_is_measured=True, barrier=barrier
@@ -240,7 +242,7 @@ def _pending_parts(
     if keep not in ("first", "last"):
         raise ParameterError(f"{operator}: of {kind} the 'first' or the 'last' can be kept, not keep={keep!r}")
     parameters = {"text": text, "kind": kind, "normalize": normalize}
-    barrier = PartBarrier(part_keys, remove_parts, parameters, keep)
+    barrier = PartBarrier(part_keys, remove_parts, parameters, keep, columns=(text,))
     kernel = BlockKernel(
         operator, refuse_block, {}, peak_factor=PARTS_PEAK_FACTOR, peak_is_measured=True, barrier=barrier
     )

@@ -2,6 +2,7 @@
 """The runner from files to files, on a small cluster that all tests here share."""
 
 import json
+import os
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -226,3 +227,23 @@ def test_a_block_that_is_not_as_announced_is_named(corpus, tmp_path):
 def test_a_missing_partition_column_is_named(corpus, tmp_path):
     with pytest.raises(errors.ColumnError, match="'site'; the table has: 'id', 'text', 'lang'"):
         cdf.write_parquet(cdf.read_jsonl(corpus), tmp_path / "out", partition_on="site")
+
+
+def test_files_that_no_finished_range_wrote_are_gone_at_the_end(tmp_path):
+    """A worker that dies between making its files visible and telling so leaves them; its range is run again."""
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"id": n, "text": "a"}) + "\n" for n in range(9)))
+    out, rejects = tmp_path / "out", tmp_path / "rejects"
+
+    def leave_files(block, folders=(str(out), str(rejects))):
+        for folder in folders:
+            os.makedirs(folder, exist_ok=True)
+            with open(f"{folder}/part-000000-077.parquet", "wb") as file:
+                file.write(b"of an attempt that died")
+        return block
+
+    docs = cdf.read_jsonl(source)
+    chain = docs.map_partitions(leave_files, meta=docs._meta).curate.keep_where("id > 3")
+    cdf.write_parquet(chain, out, rejects=rejects)
+    assert [path.name for path in out.glob("*.parquet")] == ["part-000000-000.parquet"]
+    assert [path.name for path in rejects.glob("*.parquet")] == ["part-000000-000.parquet"]

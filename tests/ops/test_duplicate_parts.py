@@ -83,7 +83,7 @@ def test_the_same_texts_whatever_the_cut(tmp_path, monkeypatch, kind):
     seen, expected = set(), {}
     for number, text in enumerate(texts):
         parts = text.split(after)
-        kept = [part for part in parts if not part or part not in seen and not seen.add(part)]
+        kept = [part for part in parts if not part or (part not in seen and not seen.add(part))]
         if kept or not text:
             expected[number] = after.join(kept)
     for number, (files, range_bytes) in enumerate([(1, 10**9), (1, 5_000), (7, 1_000)]):
