@@ -94,15 +94,19 @@ def dedup(
         str | None, typer.Option(help="case_and_spaces: compare without case and extra spaces.")
     ] = None,
     keep: Annotated[str, typer.Option(help="first, last or longest.")] = "first",
+    on_text: Annotated[
+        str | None, typer.Option(help="lines or paragraphs: take repeated ones out of the texts, not rows.")
+    ] = None,
     rejects: Annotated[str | None, typer.Option(help="Folder for the dropped rows, with reasons.")] = None,
     on_bad_rows: OnBadRows = "error",
     on_existing: Annotated[str, typer.Option(help="error, resume or overwrite.")] = "error",
 ) -> None:
-    """Keep one of all rows with the same text, and write what is left to Parquet."""
+    """Keep one of all rows (or lines, or paragraphs) with the same text, and write what is left to Parquet."""
     if not exact:
         raise ParameterError("dedup needs --exact: near duplicates are not built yet")
     docs = _read(source, on_bad_rows)
-    docs = cdf.drop_exact_duplicates(docs, text=text, normalize=normalize, keep=keep)  # type: ignore[arg-type]
+    policy: dict[str, Any] = {"normalize": normalize, "keep": keep, "on_text": on_text}
+    docs = cdf.drop_exact_duplicates(docs, text=text, **policy)
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
         Console(stderr=True).print(repr(cluster), highlight=False)
         receipt = cdf.write_parquet(docs, output, rejects=rejects, on_existing=on_existing)  # type: ignore[arg-type]

@@ -57,6 +57,10 @@ def test_dedup_keeps_one_of_each(corpus, tmp_path):
         (["curate", "IN", "out", "--format", "csv"], "ParameterError: --format 'csv'"),
         (["curate", "IN", "out", "--text", "body"], "ColumnError: normalize_unicode needs the column 'body'"),
         (["dedup", "IN", "out", "--exact", "--keep", "best"], "ParameterError: drop_exact_duplicates: keep='best'"),
+        (
+            ["dedup", "IN", "out", "--exact", "--on-text", "words"],
+            "ParameterError: drop_exact_duplicates: on_text='words'",
+        ),
     ],
 )
 def test_mistakes_are_one_message_without_a_traceback(corpus, arguments, message):
