@@ -14,11 +14,10 @@ than their argument says):
 - Words are joined without white space between them.
 - A text with fewer code points (or words) than a shingle has is one shingle; a text without any has zeros.
 
-Proved on this machine: all values that libcudf's own tests expect, in both widths and both forms; and agreement with a
-second, plain version on any text. Proved only by reading: that the 32-bit product wraps at 32 bits where multipliers are
-large. libcudf multiplies two ``uint32_t``, which C++ does modulo 2^32, before it takes the remainder by a 64-bit constant;
-its tests and documentation have no multiplier for which another reading gives another value. Not proved: agreement of a
-run on a GPU.
+Proved: all values that libcudf's own tests expect, in both widths and both forms; agreement with a second, plain version
+on any text; and the two formulas in the released binary: the PTX of ``minhash_kernel`` in libcudf-cu13 26.10.2 has
+``mad.lo.s32`` followed by ``min.u32`` and no remainder (so the documented ``mod 2^61 - 1`` does nothing at 32 bits), and
+``mad.lo.s64`` followed by the remainder by 2^61 - 1. Not proved: agreement with a run on a GPU.
 
 References
 ----------
@@ -34,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import TextSpan, text_spans
 from curator_df.kernels.lower_case import SPACE_BYTE, lower_bytes, lower_steps
 from curator_df.kernels.minhash_scheme import Scheme
@@ -124,9 +124,19 @@ def signature_bands(signatures: npt.NDArray[Any], scheme: Scheme) -> npt.NDArray
     ndarray of uint64, shape (rows, bands)
         For each band ``h = mix(h ^ value)`` over its values, from h = the number of them, where mix is the finaliser of
         MurmurHash3_x64_128.
+
+    Raises
+    ------
+    ParameterError
+        If the bands need more hashes than the signatures have.
     """
     from curator_df.kernels.minhash_bands import hash_bands
 
+    if signatures.shape[1] < scheme.num_hashes:
+        raise ParameterError(
+            f"signatures of {signatures.shape[1]} hashes; num_bands={scheme.num_bands} of minhashes_per_band="
+            f"{scheme.minhashes_per_band} needs {scheme.num_hashes}"
+        )
     hashes = np.empty((len(signatures), scheme.num_bands), dtype=np.uint64)
     hash_bands(signatures, scheme.minhashes_per_band, hashes)
     return hashes

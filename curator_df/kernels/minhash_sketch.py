@@ -82,13 +82,14 @@ def _take_windows(
     multipliers: Any,
     increments: Any,
     mixed: Any,
+    starts: Any,
     hashes: Any,
     signature: Any,
 ) -> tuple[int, int]:
     """Take all windows of a piece of text; return where the next would begin, and how many there were."""
     total = 0
     while True:
-        at, windows = hash_windows(data, at, stop, width, seed, mixed, hashes)
+        at, windows = hash_windows(data, at, stop, width, seed, mixed, starts, hashes)
         if windows == 0:
             return at, total
         take_least(hashes, windows, multipliers, increments, signature)
@@ -129,11 +130,12 @@ def sketch_characters(
 ) -> None:
     """Lower each row of ``signatures``, shape (rows, permutations), to that of all windows of its text."""
     mixed = np.empty(CHUNK_WINDOWS + width, dtype=np.uint32)
+    starts = np.empty(CHUNK_WINDOWS + width, dtype=np.int64)
     hashes = np.empty(CHUNK_WINDOWS, dtype=multipliers.dtype)
     for row in range(len(signatures)):
         at, stop, signature = offsets[row], offsets[row + 1], signatures[row]
         _, windows = _take_windows(
-            data, at, stop, width, seed, multipliers, increments, mixed, hashes, signature
+            data, at, stop, width, seed, multipliers, increments, mixed, starts, hashes, signature
         )
         if windows == 0:
             _take_whole(data, at, stop, seed, multipliers, increments, hashes, signature)
@@ -171,6 +173,7 @@ def sketch_normalized_characters(
 ) -> None:
     """As `sketch_characters`, of texts in lower case, with runs of white space as one space and none at the ends."""
     mixed = np.empty(CHUNK_WINDOWS + width, dtype=np.uint32)
+    starts = np.empty(CHUNK_WINDOWS + width, dtype=np.int64)
     hashes = np.empty(CHUNK_WINDOWS, dtype=multipliers.dtype)
     piece = np.empty(PIECE_BYTES + 8, dtype=np.uint8)
     for row in range(len(signatures)):
@@ -180,11 +183,15 @@ def sketch_normalized_characters(
             at, held, spaced = fill_normalized(data, at, stop, piece, held, spaced, lowered, page_of, pages)
             full = held >= PIECE_BYTES
             start, windows = _take_windows(
-                piece, 0, held, width, seed, multipliers, increments, mixed, hashes, signature
+                piece, 0, held, width, seed, multipliers, increments, mixed, starts, hashes, signature
             )
             total += windows
             if not full:
                 break
+            if windows == 0:
+                # No UTF-8: a whole piece without an end of a code point. It is taken as a shingle.
+                _take_whole(piece, 0, held, seed, multipliers, increments, hashes, signature)
+                start, total = held, total + 1
             piece[: held - start] = piece[start:held].copy()
             held -= start
         if total == 0:
