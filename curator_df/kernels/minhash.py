@@ -35,8 +35,7 @@ import pandas as pd
 
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import TextSpan, text_spans
-from curator_df.kernels.lower_case import SPACE_BYTE, lower_bytes, lower_steps
-from curator_df.kernels.minhash_scheme import Scheme
+from curator_df.kernels.minhash_scheme import Scheme, shingle_settings
 
 SPAN_ROWS = 512
 """Rows that are sketched at a time: at 260 hashes of 32 bits, 0.5 MB of signatures."""
@@ -155,51 +154,12 @@ def has_shingles(signatures: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 def sketch_span(span: TextSpan, scheme: Scheme, signatures: npt.NDArray[Any]) -> None:
     """Compute the signatures of a span into ``signatures``, shape (rows, hashes)."""
-    from curator_df.kernels import minhash_sketch
+    from curator_df.kernels.minhash_sketch import sketch
 
     multipliers, increments = scheme.permutations()
-    seed = multipliers[0]
     signatures.fill(np.iinfo(signatures.dtype).max)
-    if scheme.ngrams == "characters" and scheme.normalize is None:
-        minhash_sketch.sketch_characters(
-            span.data, span.offsets, scheme.ngram_size, seed, multipliers, increments, signatures
-        )
-        return
-    table = lower_steps()
-    if scheme.ngrams == "characters":
-        minhash_sketch.sketch_normalized_characters(
-            span.data,
-            span.offsets,
-            lower_bytes(),
-            table.page_of,
-            table.pages,
-            scheme.ngram_size,
-            seed,
-            multipliers,
-            increments,
-            signatures,
-        )
-        return
-    lower = scheme.normalize is not None
-    minhash_sketch.sketch_words(
-        span.data,
-        span.offsets,
-        lower_bytes() if lower else plain_bytes(),
-        table.page_of,
-        table.pages,
-        lower,
-        scheme.ngram_size,
-        seed,
-        multipliers,
-        increments,
-        signatures,
-    )
-
-
-def plain_bytes() -> npt.NDArray[np.uint8]:
-    """Return each ASCII character as it is, `SPACE_BYTE` for white space and all other bytes."""
-    lowered = lower_bytes()
-    return np.where(lowered == SPACE_BYTE, lowered, np.arange(256, dtype=np.uint8))
+    seed = multipliers[0]
+    sketch(span.data, span.offsets, *shingle_settings(scheme), seed, multipliers, increments, signatures)
 
 
 def _word(scheme: Scheme) -> Any:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from curator_df.errors import ParameterError
 from curator_df.kernels.content_hash import Normalize
+from curator_df.kernels.lower_case import SPACE_BYTE, lower_bytes, lower_steps
 
 Ngrams = Literal["characters", "words"]
 """What shingles are made of: Unicode code points, or what stands between white space."""
@@ -169,3 +170,22 @@ def steepest_jaccard(num_bands: int, minhashes_per_band: int) -> float:
     0.794
     """
     return float((1 / num_bands) ** (1 / minhashes_per_band))
+
+
+def shingle_settings(scheme: Scheme) -> tuple[int, int, Any, Any, Any]:
+    """Return what `next_shingles` needs: kind, size and the tables of bytes and code points."""
+    from curator_df.kernels.shingle_hashes import CHARACTERS, NORMALIZED_CHARACTERS, NORMALIZED_WORDS, WORDS
+
+    if scheme.ngrams == "characters":
+        kind = NORMALIZED_CHARACTERS if scheme.normalize else CHARACTERS
+    else:
+        kind = NORMALIZED_WORDS if scheme.normalize else WORDS
+    table = lower_steps()
+    return kind, scheme.ngram_size, lower_bytes() if scheme.normalize else plain_bytes(), table.page_of, table.pages
+
+
+@lru_cache(maxsize=1)
+def plain_bytes() -> npt.NDArray[np.uint8]:
+    """Return each ASCII character as it is, `SPACE_BYTE` for white space and for all other bytes."""
+    lowered = lower_bytes()
+    return np.where(lowered == SPACE_BYTE, lowered, np.arange(256, dtype=np.uint8))

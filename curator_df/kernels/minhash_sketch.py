@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled MinHash signatures: the least value of every permutation over the shingle hashes of each text.
 
-Importing this module imports numba and compiles, or loads from the on-disk cache, three functions for 32 and 64 bits. See
+Importing this module imports numba and compiles, or loads from the on-disk cache, one function for 32 and 64 bits. See
 `minhash` for the functions to call, and for what is proved about the bits. The permutation is `_least_32` and `_least_64`,
 and nowhere else.
 """
@@ -16,12 +16,21 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-from curator_df.kernels.murmur_hash import PIECE_BYTES, fill_normalized
-from curator_df.kernels.murmur_windows import CHUNK_WINDOWS, PAD_WINDOWS, hash_windows, murmur
-from curator_df.kernels.word_windows import BUFFER_BYTES, fill_words, keep_last_words
+from curator_df.kernels.shingle_hashes import (
+    AT,
+    BYTE_TABLE,
+    CHUNK_HASHES,
+    OFFSETS,
+    PAGE_TABLE,
+    STATE,
+    STEP_TABLE,
+    UTF8,
+    next_shingles,
+    shingle_workspace,
+)
 
-MOST_CODE_POINTS = 192
-"""Of a character n-gram: four bytes each of it, and more than one n-gram, fit in a piece of normalised text."""
+PAD_HASHES = 32
+"""A chunk is filled up to a multiple of this with its last hash: what an unrolled loop of 8 lanes takes at a time."""
 _MERSENNE_BITS = 61
 _MERSENNE = (1 << _MERSENNE_BITS) - 1
 
@@ -64,7 +73,7 @@ def _take_least(hashes: Any, count: Any, multipliers: Any, increments: Any, sign
     def implementation(hashes: Any, count: Any, multipliers: Any, increments: Any, signature: Any) -> Any:
         padded = count
         # The same hash once more changes no minimum, and spares the loop its slow end.
-        while padded % PAD_WINDOWS:
+        while padded % PAD_HASHES:
             hashes[padded] = hashes[count - 1]
             padded += 1
         least(hashes, padded, multipliers, increments, signature)
@@ -72,190 +81,57 @@ def _take_least(hashes: Any, count: Any, multipliers: Any, increments: Any, sign
     return implementation
 
 
-@njit(nogil=True)
-def _take_windows(
-    data: Any,
-    at: int,
-    stop: int,
-    width: int,
-    seed: int,
-    multipliers: Any,
-    increments: Any,
-    mixed: Any,
-    starts: Any,
-    hashes: Any,
-    signature: Any,
-) -> tuple[int, int]:
-    """Take all windows of a piece of text; return where the next would begin, and how many there were."""
-    total = 0
-    while True:
-        at, windows = hash_windows(data, at, stop, width, seed, mixed, starts, hashes)
-        if windows == 0:
-            return at, total
-        take_least(hashes, windows, multipliers, increments, signature)
-        total += windows
-
-
-@njit(nogil=True)
-def _take_whole(
-    data: Any, at: int, stop: int, seed: int, multipliers: Any, increments: Any, hashes: Any, signature: Any
-) -> None:
-    """Take a text that is too short for a shingle as one; an empty one has zeros."""
-    if at == stop:
-        signature[:] = 0
-        return
-    hashes[0] = murmur(data, at, stop - at, seed)
-    take_least(hashes, 1, multipliers, increments, signature)
-
-
-_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
-_OFFSETS = types.Array(types.int64, 1, "C", readonly=True)
-_PAGE_OF = types.Array(types.uint16, 1, "C", readonly=True)
-_STEPS = types.Array(types.int32, 2, "C", readonly=True)
-
-
-def _numbers(word: Any) -> Any:
-    return types.Array(word, 1, "C", readonly=True)
-
-
-_CHARACTER_SIGNATURES = [
-    types.void(_BYTES, _OFFSETS, types.int64, word, _numbers(word), _numbers(word), word[:, ::1])
-    for word in (types.uint32, types.uint64)
-]
-
-
-@njit(_CHARACTER_SIGNATURES, nogil=True, cache=True)
-def sketch_characters(
-    data: Any, offsets: Any, width: int, seed: int, multipliers: Any, increments: Any, signatures: Any
-) -> None:
-    """Lower each row of ``signatures``, shape (rows, permutations), to that of all windows of its text."""
-    mixed = np.empty(CHUNK_WINDOWS + width, dtype=np.uint32)
-    starts = np.empty(CHUNK_WINDOWS + width, dtype=np.int64)
-    hashes = np.empty(CHUNK_WINDOWS, dtype=multipliers.dtype)
-    for row in range(len(signatures)):
-        at, stop, signature = offsets[row], offsets[row + 1], signatures[row]
-        _, windows = _take_windows(
-            data, at, stop, width, seed, multipliers, increments, mixed, starts, hashes, signature
-        )
-        if windows == 0:
-            _take_whole(data, at, stop, seed, multipliers, increments, hashes, signature)
-
-
-_NORMALIZED_SIGNATURES = [
+_SIGNATURES = [
     types.void(
-        _BYTES,
-        _OFFSETS,
-        _BYTES,
-        _PAGE_OF,
-        _STEPS,
+        UTF8,
+        OFFSETS,
         types.int64,
+        types.int64,
+        BYTE_TABLE,
+        PAGE_TABLE,
+        STEP_TABLE,
         word,
-        _numbers(word),
-        _numbers(word),
+        types.Array(word, 1, "C", readonly=True),
+        types.Array(word, 1, "C", readonly=True),
         word[:, ::1],
     )
     for word in (types.uint32, types.uint64)
 ]
 
 
-@njit(_NORMALIZED_SIGNATURES, nogil=True, cache=True)
-def sketch_normalized_characters(
+@njit(_SIGNATURES, nogil=True, cache=True)
+def sketch(
     data: Any,
     offsets: Any,
-    lowered: Any,
-    page_of: Any,
-    pages: Any,
-    width: int,
-    seed: int,
-    multipliers: Any,
-    increments: Any,
-    signatures: Any,
-) -> None:
-    """As `sketch_characters`, of texts in lower case, with runs of white space as one space and none at the ends."""
-    mixed = np.empty(CHUNK_WINDOWS + width, dtype=np.uint32)
-    starts = np.empty(CHUNK_WINDOWS + width, dtype=np.int64)
-    hashes = np.empty(CHUNK_WINDOWS, dtype=multipliers.dtype)
-    piece = np.empty(PIECE_BYTES + 8, dtype=np.uint8)
-    for row in range(len(signatures)):
-        at, stop, signature = offsets[row], offsets[row + 1], signatures[row]
-        held = spaced = total = 0
-        while True:
-            at, held, spaced = fill_normalized(data, at, stop, piece, held, spaced, lowered, page_of, pages)
-            full = held >= PIECE_BYTES
-            start, windows = _take_windows(
-                piece, 0, held, width, seed, multipliers, increments, mixed, starts, hashes, signature
-            )
-            total += windows
-            if not full:
-                break
-            if windows == 0:
-                # No UTF-8: a whole piece without an end of a code point. It is taken as a shingle.
-                _take_whole(piece, 0, held, seed, multipliers, increments, hashes, signature)
-                start, total = held, total + 1
-            piece[: held - start] = piece[start:held].copy()
-            held -= start
-        if total == 0:
-            _take_whole(piece, 0, held, seed, multipliers, increments, hashes, signature)
-
-
-_WORD_SIGNATURES = [
-    types.void(
-        _BYTES,
-        _OFFSETS,
-        _BYTES,
-        _PAGE_OF,
-        _STEPS,
-        types.boolean,
-        types.int64,
-        word,
-        _numbers(word),
-        _numbers(word),
-        word[:, ::1],
-    )
-    for word in (types.uint32, types.uint64)
-]
-
-
-@njit(_WORD_SIGNATURES, nogil=True, cache=True)
-def sketch_words(
-    data: Any,
-    offsets: Any,
+    kind: int,
+    size: int,
     byte_of: Any,
     page_of: Any,
     pages: Any,
-    lower: bool,
-    size: int,
     seed: int,
     multipliers: Any,
     increments: Any,
     signatures: Any,
 ) -> None:
-    """Lower each row of ``signatures`` to that of all runs of ``size`` words, joined without white space."""
-    hashes = np.empty(CHUNK_WINDOWS, dtype=multipliers.dtype)
-    word_ends = np.empty(CHUNK_WINDOWS, dtype=np.int64)
-    buffer = np.empty(BUFFER_BYTES, dtype=np.uint8)
+    """Lower each row of ``signatures``, shape (rows, permutations), to that of all shingles of its text.
+
+    They are to hold the largest number of their type before. A text without shingles has zeros.
+    """
+    buffer, arrays = shingle_workspace(size)
+    hashes = np.empty(CHUNK_HASHES, dtype=multipliers.dtype)
+    state = np.empty(STATE, dtype=np.int64)
     for row in range(len(signatures)):
-        at, stop, signature = offsets[row], offsets[row + 1], signatures[row]
-        held = words = total = 0
+        state[:] = 0
+        state[AT] = offsets[row]
+        signature = signatures[row]
+        total = 0
         while True:
-            before = at
-            at, held, words = fill_words(
-                data, at, stop, buffer, held, word_ends, words, byte_of, page_of, pages, lower
+            count, buffer = next_shingles(
+                data, offsets[row + 1], state, kind, size, seed, byte_of, page_of, pages, buffer, arrays, hashes
             )
-            windows = words - size + 1
-            if windows > 0:
-                start = 0
-                for number in range(windows):
-                    hashes[number] = murmur(buffer, start, word_ends[number + size - 1] - start, seed)
-                    start = word_ends[number]
-                take_least(hashes, windows, multipliers, increments, signature)
-                total += windows
-                held, words = keep_last_words(buffer, held, word_ends, words, size - 1)
-            if at == stop and held == (word_ends[words - 1] if words else 0):
+            if count == 0:
                 break
-            if at < stop and (windows <= 0 or at == before):
-                longer = np.empty(held + 3 * (stop - at) // 2 + 64, dtype=np.uint8)
-                longer[:held] = buffer[:held]
-                buffer = longer
+            take_least(hashes, count, multipliers, increments, signature)
+            total += count
         if total == 0:
-            _take_whole(buffer, 0, held, seed, multipliers, increments, hashes, signature)
+            signature[:] = 0

@@ -87,15 +87,23 @@ def finished(word: int) -> int:
 @njit(nogil=True)
 def hash_end(data: Any, at: int, length: int, high: int, low: int, total: int) -> tuple[int, int]:
     """Mix in the last ``length`` bytes (under 16) and the length of the whole text."""
-    first = second = _0
-    place = _0
-    while place < length:
-        byte = _U(data[at + place])
-        if place < _8:
-            first |= byte << (place * _8)
+    if at + _16 <= _U(len(data)):
+        # Two loads, without a branch on the number of bytes.
+        first, second = word_at(data, at), word_at(data, at + _8)
+        if length < _8:
+            first &= (_1 << (length << _3)) - _1
+            second = _0
         else:
-            second |= byte << ((place - _8) * _8)
-        place += _1
+            second &= (_1 << ((length - _8) << _3)) - _1
+    else:
+        first = second = place = _0
+        while place < length:
+            byte = _U(data[at + place])
+            if place < _8:
+                first |= byte << (place * _8)
+            else:
+                second |= byte << ((place - _8) * _8)
+            place += _1
     low ^= _second_half(second)
     high ^= _first_half(first)
     high ^= total

@@ -24,8 +24,6 @@ from curator_df.kernels.murmur_hash import hash_blocks, hash_end
 
 CHUNK_WINDOWS = 2048
 """Windows that are hashed at a time: 8 or 16 KB of hashes, which stay in the first-level cache."""
-PAD_WINDOWS = 32
-"""A chunk is filled up to a multiple of this with its last hash: what an unrolled loop of 8 lanes takes at a time."""
 _WIDE_WINDOWS = 256
 """Windows over other than ASCII that are hashed before the next look for ASCII."""
 

@@ -15,15 +15,13 @@ from hypothesis import strategies as st
 
 from curator_df.errors import ParameterError
 from curator_df.kernels import minhash_sketch, murmur_windows
-from curator_df.kernels.lower_case import lower_steps
 from curator_df.kernels.minhash import (
     band_hashes,
     has_shingles,
     minhash_signatures,
-    plain_bytes,
     signature_bands,
 )
-from curator_df.kernels.minhash_scheme import Scheme, candidate_probability, permutations, steepest_jaccard
+from curator_df.kernels.minhash_scheme import Scheme, candidate_probability, permutations, shingle_settings, steepest_jaccard
 from tests.kernels.minhash_reference import (
     band_hash,
     character_shingles,
@@ -49,13 +47,8 @@ def sketched(texts, word, parameters, *, width=None, words=None):
     """Sketch with the seed 0 and the same multipliers as increments, as libcudf's tests do."""
     data, offsets = spanned(texts)
     found = np.full((len(texts), len(parameters)), np.iinfo(word).max, dtype=word)
-    if width is not None:
-        minhash_sketch.sketch_characters(data, offsets, width, word(0), parameters, parameters, found)
-    else:
-        table = lower_steps()
-        minhash_sketch.sketch_words(
-            data, offsets, plain_bytes(), table.page_of, table.pages, False, words, word(0), parameters, parameters, found
-        )
+    settings = shingle_settings(Scheme("characters" if width else "words", width or words, 1, 1))
+    minhash_sketch.sketch(data, offsets, *settings, word(0), parameters, parameters, found)
     return found.tolist()
 
 
