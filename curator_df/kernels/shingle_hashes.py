@@ -20,6 +20,8 @@ from curator_df.kernels.word_windows import BUFFER_BYTES, fill_words, keep_last_
 
 CHARACTERS, NORMALIZED_CHARACTERS, WORDS, NORMALIZED_WORDS = range(4)
 """Kinds of shingles: code points or words, as they are or in lower case with white space as one space."""
+WITH_GAPS = 4
+"""Added to a kind of words: they are hashed with a space between them, so that "a bc" is not "ab c"."""
 CHUNK_HASHES = CHUNK_WINDOWS
 """Hashes of a chunk."""
 AT, HELD, SPACED, WORDS_HELD, TOTAL, START, STATE = range(7)
@@ -101,6 +103,7 @@ def _next_words(
     stop: int,
     state: Any,
     lower: bool,
+    gap: int,
     size: int,
     seed: int,
     byte_of: Any,
@@ -113,18 +116,18 @@ def _next_words(
     while True:
         before = state[AT]
         at, held, words = fill_words(
-            data, before, stop, buffer, state[HELD], word_ends, state[WORDS_HELD], byte_of, page_of, pages, lower
+            data, before, stop, buffer, state[HELD], word_ends, state[WORDS_HELD], byte_of, page_of, pages, lower, gap
         )
         count = max(words - size + 1, 0)
         start = 0
         for number in range(count):
             hashes[number] = murmur(buffer, start, word_ends[number + size - 1] - start, seed)
-            start = word_ends[number]
+            start = word_ends[number] + gap
         if count > 0:
-            held, words = keep_last_words(buffer, held, word_ends, words, size - 1)
+            held, words = keep_last_words(buffer, held, word_ends, words, size - 1, gap)
         elif at == stop:
-            if state[TOTAL] == 0 and held > 0:
-                hashes[0] = murmur(buffer, 0, held, seed)
+            if state[TOTAL] == 0 and words > 0:
+                hashes[0] = murmur(buffer, 0, word_ends[words - 1], seed)
                 count = 1
             held = words = 0
         if at < stop and (count == 0 or at == before):
@@ -164,9 +167,9 @@ def next_shingles(
             data, stop, state, size, seed, byte_of, page_of, pages, buffer, mixed, starts, hashes
         )
     else:
-        lower = kind == NORMALIZED_WORDS
+        lower, gap = kind % WITH_GAPS == NORMALIZED_WORDS, kind // WITH_GAPS
         count, buffer = _next_words(
-            data, stop, state, lower, size, seed, byte_of, page_of, pages, buffer, word_ends, hashes
+            data, stop, state, lower, gap, size, seed, byte_of, page_of, pages, buffer, word_ends, hashes
         )
     state[TOTAL] += count
     return count, buffer

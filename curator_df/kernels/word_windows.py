@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled cutting of a text into words that stand one after the other without white space, as many as fit at a time.
+"""Compiled cutting of a text into words that stand one after the other, as many as fit at a time.
 
-So a word n-gram is a run of bytes, as in libcudf, and is hashed where it stands. Functions that other compiled functions
+So a word n-gram is a run of bytes and is hashed where it stands: without white space as in libcudf, or with one space
+between words. Functions that other compiled functions
 call; nothing is compiled when this module is imported.
 """
 
@@ -40,6 +41,14 @@ def _copy_plain(data: Any, at: int, stop: int, buffer: Any, held: int, byte_of: 
 
 
 @njit(nogil=True)
+def _end_word(buffer: Any, held: int, word_ends: Any, words: int, gap: int) -> tuple[int, int]:
+    word_ends[words] = held
+    if gap:
+        buffer[held] = 0x20
+    return held + gap, words + 1
+
+
+@njit(nogil=True)
 def fill_words(
     data: Any,
     at: int,
@@ -52,13 +61,14 @@ def fill_words(
     page_of: Any,
     pages: Any,
     lower: bool,
+    gap: int,
 ) -> tuple[int, int, int]:
     """Append words until the text ends or no more fit; return where, the bytes held and the words that are whole.
 
-    ``byte_of``: what each byte becomes, `SPACE_BYTE` for white space and what is not ASCII. The last word ends with the
-    text, also without white space after it.
+    ``byte_of``: what each byte becomes, `SPACE_BYTE` for white space and what is not ASCII. ``gap``: 1 to put
+    a space after each word, 0 for none. The last word ends with the text, also without white space after it.
     """
-    start = word_ends[words - 1] if words else 0
+    start = word_ends[words - 1] + gap if words else 0
     while at < stop and held + _ROOM < len(buffer) and words < len(word_ends):
         at, held = _copy_plain(data, at, stop, buffer, held, byte_of)
         if at == stop or held + _ROOM >= len(buffer):
@@ -69,8 +79,8 @@ def fill_words(
             step = types.int64(pages[page_of[code >> 8], code & 255])
         if step == SPACE_STEP:
             if held > start:
-                word_ends[words] = start = held
-                words += 1
+                held, words = _end_word(buffer, held, word_ends, words, gap)
+                start = held
         elif lower and step != 0:
             held = put_code_point(buffer, held, code + step)
         else:
@@ -79,18 +89,17 @@ def fill_words(
             held += width
         at += width
     if at == stop and held > start and words < len(word_ends):
-        word_ends[words] = held
-        words += 1
+        held, words = _end_word(buffer, held, word_ends, words, gap)
     return at, held, words
 
 
 @njit(nogil=True)
-def keep_last_words(buffer: Any, held: int, word_ends: Any, words: int, count: int) -> tuple[int, int]:
+def keep_last_words(buffer: Any, held: int, word_ends: Any, words: int, count: int, gap: int) -> tuple[int, int]:
     """Move the last ``count`` whole words, and what is held of the next, to the front; return bytes and words held."""
     gone = words - count
     if gone <= 0:
         return held, words
-    start = word_ends[gone - 1]
+    start = word_ends[gone - 1] + gap
     # Forward, byte by byte: the two may overlap.
     for place in range(held - start):
         buffer[place] = buffer[start + place]
