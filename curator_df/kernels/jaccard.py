@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact Jaccard similarity of pairs of texts: the part that their sets of shingles share.
 
-Shingles are compared by a 62-bit hash (MurmurHash3_x64_128 with seed 0): among a million shingles of two texts the chance
-that any two are taken for one is about 10^-7, and the similarity would then be off by 10^-6. Words are hashed with a space between them, other than in signatures.
+Shingles are compared by a 62-bit hash (MurmurHash3_x64_128 with seed 0). Among a million shingles of two texts the chance
+that any two are taken for one is about 10^-7, and the similarity would then be off by 10^-6. Words are hashed with a space
+between them, other than in signatures.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def jaccard_similarities(
     wanted = np.ascontiguousarray(pairs, dtype=np.int64).reshape(-1, 2)
     for name, rows, column in (("left", len(left), 0), ("right", len(right), 1)):
         if len(wanted) and not 0 <= wanted[:, column].min() <= wanted[:, column].max() < rows:
-            raise ParameterError(f"pairs name rows from {wanted[:, column].min()} to {wanted[:, column].max()}; {name} has {rows}")
+            raise ParameterError(
+                f"pairs name rows from {wanted[:, column].min()} to {wanted[:, column].max()}; {name} has {rows}"
+            )
     table = np.empty(1 << ((table_bytes // 8).bit_length() - 1), dtype=np.uint64)
     similarities = np.empty(len(wanted), dtype=np.float64)
     kind, *settings = shingle_settings(scheme)

@@ -149,7 +149,8 @@ def has_shingles(signatures: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     >>> has_shingles(np.array([[0, 0], [0, 7]], dtype=np.uint32)).tolist()
     [False, True]
     """
-    return signatures.any(axis=1)
+    found: npt.NDArray[np.bool_] = np.any(signatures, axis=1)
+    return found
 
 
 def sketch_span(span: TextSpan, scheme: Scheme, signatures: npt.NDArray[Any]) -> None:

@@ -95,7 +95,9 @@ class Scheme:
     def header(self) -> dict[str, Any]:
         """Return what is stored with signatures, and compared before they are used again: all but name and source."""
         fields = asdict(self)
-        return {name: fields[name] for name in fields if name not in ("name", "source")} | {"bits_version": BITS_VERSION}
+        return {name: fields[name] for name in fields if name not in ("name", "source")} | {
+            "bits_version": BITS_VERSION
+        }
 
 
 @lru_cache(maxsize=8)
@@ -122,7 +124,7 @@ def permutations(count: int, seed: int, *, use_64_bit_hash: bool) -> tuple[npt.N
     >>> [numbers[:2].tolist() for numbers in permutations(260, 42, use_64_bit_hash=False)]
     [[1608637543, 1935803229], [1273642419, 787846414]]
     """
-    generator = np.random.RandomState(seed)  # noqa: NPY002 - the frozen stream is the point
+    generator = np.random.RandomState(seed)
     word: Any = np.uint64 if use_64_bit_hash else np.uint32
     stop = (1 << (61 if use_64_bit_hash else 31)) - 1
     pairs = [(generator.randint(1, stop, dtype=word), generator.randint(0, stop, dtype=word)) for _ in range(count)]

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: ARG001 - numba compares the parameters of an overload with those of what it stands for
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled MinHash signatures: the least value of every permutation over the shingle hashes of each text.
@@ -67,7 +68,7 @@ def take_least(hashes: Any, count: int, multipliers: Any, increments: Any, signa
 
 
 @overload(take_least, jit_options={"nogil": True})
-def _take_least(hashes: Any, count: Any, multipliers: Any, increments: Any, signature: Any) -> Any:  # noqa: ARG001
+def _take_least(hashes: Any, count: Any, multipliers: Any, increments: Any, signature: Any) -> Any:
     least = _least_32 if hashes.dtype.bitwidth == 32 else _least_64
 
     def implementation(hashes: Any, count: Any, multipliers: Any, increments: Any, signature: Any) -> Any:

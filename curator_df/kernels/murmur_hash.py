@@ -39,6 +39,7 @@ def _rotated(word: int, bits: int) -> int:
 
 @njit(nogil=True, inline="always")
 def word_at(data: Any, at: int) -> int:
+    """Return the eight bytes from ``at`` (uint64) on as a number."""
     # LLVM makes one load of these eight.
     return (
         _U(data[at])
@@ -77,6 +78,7 @@ def hash_blocks(data: Any, at: int, blocks: int, high: int, low: int) -> tuple[i
 
 @njit(nogil=True, inline="always")
 def finished(word: int) -> int:
+    """Spread every bit of a word over all of it: the finaliser of the algorithm."""
     word ^= word >> _33
     word *= _MIX_1
     word ^= word >> _33

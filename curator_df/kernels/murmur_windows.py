@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: ARG001 - numba compares the parameters of an overload with those of what it stands for
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled MurmurHash3 of every window of a text, some thousand windows at a time.
@@ -36,13 +37,9 @@ _1, _2, _3, _4, _8, _16, _24 = (_U(number) for number in (1, 2, 3, 4, 8, 16, 24)
 # Explicit, so that they are compiled once, for bytes that may not be written, and not again for those that may.
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _PLACE = types.UniTuple(types.int64, 2)
-_HASH_SIGNATURES = {
-    word: word(_BYTES, types.uint64, types.uint64, word) for word in (types.uint32, types.uint64)
-}
+_HASH_SIGNATURES = {word: word(_BYTES, types.uint64, types.uint64, word) for word in (types.uint32, types.uint64)}
 _WINDOW_SIGNATURES = {
-    word: _PLACE(
-        _BYTES, types.int64, types.int64, types.int64, word, types.uint32[::1], types.int64[::1], word[::1]
-    )
+    word: _PLACE(_BYTES, types.int64, types.int64, types.int64, word, types.uint32[::1], types.int64[::1], word[::1])
     for word in (types.uint32, types.uint64)
 }
 
@@ -252,7 +249,7 @@ def murmur(data: Any, at: int, length: int, seed: int) -> int:
 
 
 @overload(murmur, jit_options={"nogil": True})
-def _murmur(data: Any, at: Any, length: Any, seed: Any) -> Any:  # noqa: ARG001 - the face of what it stands for
+def _murmur(data: Any, at: Any, length: Any, seed: Any) -> Any:
     chosen = murmur_32 if seed.bitwidth == 32 else murmur_64
 
     # Annotated as the function around it: numba compares the two.
@@ -268,15 +265,14 @@ def hash_windows(
     """Hash windows from the one that begins at ``at`` on. For compiled code only.
 
     ``mixed`` (uint32) and ``starts`` (int64): at least ``CHUNK_WINDOWS + width`` each, overwritten. ``hashes``: uint32 or
-    uint64 as the seed, at least `CHUNK_WINDOWS`. Returns where the first window begins that was not hashed, and how many were; 0: none left.
+    uint64 as the seed, at least `CHUNK_WINDOWS`. Returns where the first window begins that was not hashed, and how many
+    were; 0: none left.
     """
     raise TypeError("hash_windows is for compiled code")
 
 
 @overload(hash_windows, jit_options={"nogil": True})
-def _hash_windows(  # noqa: ANN202 - numba compares the annotations with those of the implementation
-    data: Any, at: Any, stop: Any, width: Any, seed: Any, mixed: Any, starts: Any, hashes: Any
-) -> Any:
+def _hash_windows(data: Any, at: Any, stop: Any, width: Any, seed: Any, mixed: Any, starts: Any, hashes: Any) -> Any:
     chosen = _hash_windows_32 if seed.bitwidth == 32 else _hash_windows_64
 
     def implementation(

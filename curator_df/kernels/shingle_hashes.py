@@ -163,9 +163,7 @@ def next_shingles(
     if kind == CHARACTERS:
         count = _next_characters(data, stop, state, size, seed, mixed, starts, hashes)
     elif kind == NORMALIZED_CHARACTERS:
-        count = _next_normalized(
-            data, stop, state, size, seed, byte_of, page_of, pages, buffer, mixed, starts, hashes
-        )
+        count = _next_normalized(data, stop, state, size, seed, byte_of, page_of, pages, buffer, mixed, starts, hashes)
     else:
         lower, gap = kind % WITH_GAPS == NORMALIZED_WORDS, kind // WITH_GAPS
         count, buffer = _next_words(

@@ -11,10 +11,17 @@ from __future__ import annotations
 from importlib import import_module
 
 COMPILED_MODULES = (
+    "curator_df.kernels.minhash_bands",
+    "curator_df.kernels.minhash_sketch",
     "curator_df.kernels.murmur_hash",
+    "curator_df.kernels.murmur_windows",
     "curator_df.kernels.row_copy",
+    "curator_df.kernels.shingle_hashes",
+    "curator_df.kernels.shingle_sets",
     "curator_df.kernels.unicode_scan",
+    "curator_df.kernels.union_find",
     "curator_df.kernels.word_counts",
+    "curator_df.kernels.word_windows",
 )
 """Modules with compiled functions. Each has explicit signatures, so that importing it compiles or loads them."""
 

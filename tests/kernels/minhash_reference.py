@@ -71,8 +71,7 @@ def signature(shingles, seed, multipliers, increments, bits):
     murmur, mask = (murmur_32, MASK_32) if bits == 32 else (murmur_64, MASK_64)
     hashes = [max(murmur(shingle.encode(), seed), 1) for shingle in shingles]
     return [
-        min((a * value + b & mask) % MERSENNE for value in hashes)
-        for a, b in zip(multipliers, increments, strict=True)
+        min((a * value + b & mask) % MERSENNE for value in hashes) for a, b in zip(multipliers, increments, strict=True)
     ]
 
 

@@ -21,7 +21,13 @@ from curator_df.kernels.minhash import (
     minhash_signatures,
     signature_bands,
 )
-from curator_df.kernels.minhash_scheme import Scheme, candidate_probability, permutations, shingle_settings, steepest_jaccard
+from curator_df.kernels.minhash_scheme import (
+    Scheme,
+    candidate_probability,
+    permutations,
+    shingle_settings,
+    steepest_jaccard,
+)
 from tests.kernels.minhash_reference import (
     band_hash,
     character_shingles,
@@ -123,7 +129,10 @@ def test_the_product_wraps_at_32_bits():
 
 
 def test_permutations_are_those_of_nemo_curator():
-    pairs = [list(zip(*(n[:4].tolist() for n in permutations(260, 42, use_64_bit_hash=wide)), strict=True)) for wide in (False, True)]
+    pairs = [
+        list(zip(*(n[:4].tolist() for n in permutations(260, 42, use_64_bit_hash=wide)), strict=True))
+        for wide in (False, True)
+    ]
     assert pairs == [
         [(1608637543, 1273642419), (1935803229, 787846414), (996406379, 1201263687), (423734973, 415968276)],
         [
@@ -225,7 +234,7 @@ def test_bands_may_be_cut_anew():
     scheme = Scheme("characters", 3, 4, 3)
     signatures = minhash_signatures(pd.Series(["one text"]), scheme)
     assert signature_bands(signatures, Scheme("characters", 3, 2, 5)).shape == (1, 2)
-    with pytest.raises(ParameterError, match="12 hashes.*needs 15"):
+    with pytest.raises(ParameterError, match=r"12 hashes.*needs 15"):
         signature_bands(signatures, Scheme("characters", 3, 3, 5))
 
 
