@@ -49,12 +49,12 @@ def main() -> None:
             found = np.mean([recall_by_bin(found_by(one, pairs), jaccards) for one in hashes], axis=0)
             theory = recall_by_bin(scheme.candidate_probability(jaccards), jaccards)
             print(f"\n{scheme.name}, {runs[0].bits} bits, {scheme.num_bands} x {scheme.minhashes_per_band}")
-            for low, high, mean, expected in zip(BINS, BINS[1:], found, theory):
+            for low, high, mean, expected in zip(BINS[:-1], BINS[1:], found, theory, strict=True):
                 print(f"  J {low:.2f} to {min(high, 1.0):.2f}   found {mean:.3f}   theory {expected:.3f}")
             for verify, anchors in ((None, 1), (0.8, 1), (0.8, 2), (0.8, 4)):
                 results = [
                     together(groups_of(texts, one, run, verify, anchors), pairs, jaccards)
-                    for one, run in zip(hashes[:2], runs)
+                    for one, run in zip(hashes[:2], runs[:2], strict=True)
                 ]
                 recall, precision = np.mean(results, axis=0)
                 print(f"  verify={verify} anchors={anchors}: recall {recall:.4f}, precision {precision:.3f}")

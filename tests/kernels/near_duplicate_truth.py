@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,7 @@ def found_by(hashes: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 
 def recall_by_bin(found: np.ndarray, jaccards: np.ndarray) -> np.ndarray:
     """Return the mean in each bin."""
-    return np.array([found[(jaccards >= low) & (jaccards < high)].mean() for low, high in zip(BINS, BINS[1:])])
+    return np.array([found[(jaccards >= low) & (jaccards < high)].mean() for low, high in pairwise(BINS)])
 
 
 def groups_of(texts: pd.Series, hashes: np.ndarray, scheme: Scheme, verify: float | None, anchors: int) -> np.ndarray:
