@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.errors import ParameterError
+from curator_df.kernels.components import distinct
 
 ANCHORS = 2
 """Documents of a bucket with which the others are compared, by default."""
@@ -61,6 +62,6 @@ def candidate_pairs(hashes: npt.NDArray[np.uint64], *, anchors: int = ANCHORS) -
         starts = np.maximum.accumulate(np.where(begins, places, 0))
         for anchor in range(anchors):
             later = places - starts > anchor
-            found.append(np.unique(order[starts[later] + anchor] * rows + order[later]))
-    packed = np.unique(np.concatenate(found))
+            found.append(distinct([order[starts[later] + anchor] * rows + order[later]]))
+    packed = distinct(found)
     return np.stack([packed // max(rows, 1), packed % max(rows, 1)], axis=1)

@@ -180,18 +180,28 @@ def _find_code_points(part: Any, starts: Any) -> int:
 
 
 @njit(nogil=True)
-def _hash_wide(
-    data: Any, at: int, stop: int, width: int, seed: int, mixed: Any, starts: Any, hashes: Any
-) -> tuple[int, int]:
-    """Hash windows of ``width`` code points of any bytes; 0 windows where fewer are whole in what is looked at."""
+def _window_starts(data: Any, at: int, stop: int, width: int, starts: Any) -> int:
+    """Write where code points begin, from ``at`` on and the end of the last window; return the windows between them.
+
+    0 where fewer than one window is whole in what is looked at.
+    """
     end = min(stop, at + CHUNK_WINDOWS)
     found = _find_code_points(data[at:end], starts)
     if end == stop:
         starts[found] = end - at
         found += 1
-    windows = found - width
-    if windows <= 0:
+    return max(found - width, 0)
+
+
+@njit(nogil=True)
+def _hash_wide(
+    data: Any, at: int, stop: int, width: int, seed: int, mixed: Any, starts: Any, hashes: Any
+) -> tuple[int, int]:
+    """Hash windows of ``width`` code points of any bytes; 0 windows where fewer are whole in what is looked at."""
+    windows = _window_starts(data, at, stop, width, starts)
+    if windows == 0:
         return at, 0
+    end = min(stop, at + CHUNK_WINDOWS)
     _mix_blocks(data[at:end], end - at - 3, mixed)
     for number in range(windows):
         place, window_end = _U(starts[number]), _U(starts[number + width])
@@ -233,10 +243,22 @@ def _hash_windows_32(
 
 @njit(_WINDOW_SIGNATURES[types.uint64], nogil=True, cache=True)
 def _hash_windows_64(
-    data: Any, at: int, stop: int, width: int, seed: int, _mixed: Any, _starts: Any, hashes: Any
+    data: Any, at: int, stop: int, width: int, seed: int, _mixed: Any, starts: Any, hashes: Any
 ) -> tuple[int, int]:
-    end, windows = code_points_on(data, at, stop, width), 0
-    while end >= 0 and windows < CHUNK_WINDOWS:
+    plain = ascii_bytes(data, at, min(stop, at + CHUNK_WINDOWS + width - 1))
+    windows = plain - width + 1
+    if windows > 0 and (windows >= _WIDE_WINDOWS or at + plain == stop):
+        for number in range(windows):
+            hashes[number] = murmur_64(data, _U(at + number), _U(width), seed)
+        return at + windows, windows
+    windows = _window_starts(data, at, stop, width, starts)
+    for number in range(windows):
+        start = starts[number]
+        hashes[number] = murmur_64(data, _U(at + start), _U(starts[number + width] - start), seed)
+    if windows > 0:
+        return at + starts[windows], windows
+    end = code_points_on(data, at, stop, width)
+    while end >= 0 and windows < _WIDE_WINDOWS:
         hashes[windows] = murmur_64(data, _U(at), _U(end - at), seed)
         at, end = code_points_on(data, at, stop, 1), code_points_on(data, end, stop, 1)
         windows += 1
