@@ -41,7 +41,7 @@ class Scheme:
     minhashes_per_band: int
     """Hashes of a band, which must all agree."""
     use_64_bit_hash: bool = False
-    """64-bit shingle hashes and signatures, which cost eight times the time. 32 bits are enough for documents of fewer
+    """64-bit shingle hashes and signatures, which take up to ten times as long. 32 bits are enough for documents of fewer
     than some million distinct shingles."""
     seed: int = 42
     """Of the permutations."""
