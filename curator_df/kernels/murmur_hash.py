@@ -28,7 +28,7 @@ _MIX_1, _MIX_2 = _U(0xFF51AFD7ED558CCD), _U(0xC4CEB9FE1A85EC53)
 _0, _1, _2, _3, _4, _6, _7, _8, _16 = (_U(number) for number in (0, 1, 2, 3, 4, 6, 7, 8, 16))
 _24, _31, _32, _33, _40, _48, _56, _64 = (_U(number) for number in (24, 31, 32, 33, 40, 48, 56, 64))
 _27, _15 = _U(27), _U(15)
-_PIECE = 1024
+PIECE_BYTES = 1024
 """Bytes of normalised text that wait to be hashed; a multiple of 16."""
 
 
@@ -38,7 +38,8 @@ def _rotated(word: int, bits: int) -> int:
 
 
 @njit(nogil=True, inline="always")
-def _word(data: Any, at: int) -> int:
+def word_at(data: Any, at: int) -> int:
+    """Return the eight bytes from ``at`` (uint64) on as a number."""
     # LLVM makes one load of these eight.
     return (
         _U(data[at])
@@ -63,20 +64,21 @@ def _second_half(word: int) -> int:
 
 
 @njit(nogil=True)
-def _hash_blocks(data: Any, at: int, blocks: int, high: int, low: int) -> tuple[int, int]:
+def hash_blocks(data: Any, at: int, blocks: int, high: int, low: int) -> tuple[int, int]:
     """Mix in so many blocks of 16 bytes."""
     end = at + blocks * _16
     while at < end:
-        high ^= _first_half(_word(data, at))
+        high ^= _first_half(word_at(data, at))
         high = (_rotated(high, _27) + low) * _FIVE + _ADD_1
-        low ^= _second_half(_word(data, at + _8))
+        low ^= _second_half(word_at(data, at + _8))
         low = (_rotated(low, _31) + high) * _FIVE + _ADD_2
         at += _16
     return high, low
 
 
 @njit(nogil=True, inline="always")
-def _finished(word: int) -> int:
+def finished(word: int) -> int:
+    """Spread every bit of a word over all of it: the finaliser of the algorithm."""
     word ^= word >> _33
     word *= _MIX_1
     word ^= word >> _33
@@ -85,24 +87,32 @@ def _finished(word: int) -> int:
 
 
 @njit(nogil=True)
-def _hash_end(data: Any, at: int, length: int, high: int, low: int, total: int) -> tuple[int, int]:
+def hash_end(data: Any, at: int, length: int, high: int, low: int, total: int) -> tuple[int, int]:
     """Mix in the last ``length`` bytes (under 16) and the length of the whole text."""
-    first = second = _0
-    place = _0
-    while place < length:
-        byte = _U(data[at + place])
-        if place < _8:
-            first |= byte << (place * _8)
+    if at + _16 <= _U(len(data)):
+        # Two loads, without a branch on the number of bytes.
+        first, second = word_at(data, at), word_at(data, at + _8)
+        if length < _8:
+            first &= (_1 << (length << _3)) - _1
+            second = _0
         else:
-            second |= byte << ((place - _8) * _8)
-        place += _1
+            second &= (_1 << ((length - _8) << _3)) - _1
+    else:
+        first = second = place = _0
+        while place < length:
+            byte = _U(data[at + place])
+            if place < _8:
+                first |= byte << (place * _8)
+            else:
+                second |= byte << ((place - _8) * _8)
+            place += _1
     low ^= _second_half(second)
     high ^= _first_half(first)
     high ^= total
     low ^= total
     high += low
     low += high
-    high, low = _finished(high), _finished(low)
+    high, low = finished(high), finished(low)
     high += low
     return high, low + high
 
@@ -117,13 +127,13 @@ def hash_texts(data: Any, offsets: Any, hashes: Any) -> None:
     for row in range(len(hashes)):
         at, total = _U(offsets[row]), _U(offsets[row + 1] - offsets[row])
         blocks = total >> _4
-        high, low = _hash_blocks(data, at, blocks, _0, _0)
-        high, low = _hash_end(data, at + blocks * _16, total & _15, high, low, total)
+        high, low = hash_blocks(data, at, blocks, _0, _0)
+        high, low = hash_end(data, at + blocks * _16, total & _15, high, low, total)
         hashes[row, 0], hashes[row, 1] = high, low
 
 
 @njit(nogil=True)
-def _put_code_point(piece: Any, held: int, code: int) -> int:
+def put_code_point(piece: Any, held: int, code: int) -> int:
     """Append a code point that is not ASCII or has become it, as UTF-8; return the bytes held."""
     if code < 0x80:
         piece[held] = code
@@ -148,7 +158,7 @@ def _put_code_point(piece: Any, held: int, code: int) -> int:
 def _fill_plain(data: Any, at: int, stop: int, piece: Any, held: int, lowered: Any) -> tuple[int, int]:
     """Append ASCII up to white space, another script, the end of the piece or of the text."""
     # Unsigned, so that numba leaves out its test for negative indices.
-    here, end, place, full = _U(at), _U(stop), _U(held), _U(_PIECE)
+    here, end, place, full = _U(at), _U(stop), _U(held), _U(PIECE_BYTES)
     while here < end and place < full:
         byte = lowered[data[here]]
         if byte == SPACE_BYTE:
@@ -160,14 +170,14 @@ def _fill_plain(data: Any, at: int, stop: int, piece: Any, held: int, lowered: A
 
 
 @njit(nogil=True)
-def _fill(
+def fill_normalized(
     data: Any, at: int, stop: int, piece: Any, held: int, spaced: int, lowered: Any, page_of: Any, pages: Any
 ) -> tuple[int, int, int]:
     """Normalise until a piece is full or the text ends; return where, the bytes held and the state of the space.
 
     ``spaced``: 0 before the first character that is not white space, 1 after one, 2 after white space that follows one.
     """
-    while at < stop and held < _PIECE:
+    while at < stop and held < PIECE_BYTES:
         step, width, code = types.int64(SPACE_STEP), 1, types.int64(data[at])
         if code >= 0x80:
             code, width = code_point(data, at, stop)
@@ -190,7 +200,7 @@ def _fill(
                 piece[held + place] = data[at + place]
             held += width
         else:
-            held = _put_code_point(piece, held, code + step)
+            held = put_code_point(piece, held, code + step)
         at += width
     return at, held, spaced
 
@@ -209,21 +219,21 @@ def _fill(
 )
 def hash_normalized(data: Any, offsets: Any, lowered: Any, page_of: Any, pages: Any, hashes: Any) -> None:
     """Hash each text of a span in lower case, runs of white space as one space and none at its ends."""
-    piece = np.empty(_PIECE + 8, dtype=np.uint8)
+    piece = np.empty(PIECE_BYTES + 8, dtype=np.uint8)
     for row in range(len(hashes)):
         at, stop = offsets[row], offsets[row + 1]
         high = low = total = _0
         held = spaced = 0
         while True:
-            at, held, spaced = _fill(data, at, stop, piece, held, spaced, lowered, page_of, pages)
-            if held < _PIECE:
+            at, held, spaced = fill_normalized(data, at, stop, piece, held, spaced, lowered, page_of, pages)
+            if held < PIECE_BYTES:
                 break
-            high, low = _hash_blocks(piece, _0, _U(_PIECE // 16), high, low)
-            total += _U(_PIECE)
-            held -= _PIECE
-            piece[:held] = piece[_PIECE : _PIECE + held]
+            high, low = hash_blocks(piece, _0, _U(PIECE_BYTES // 16), high, low)
+            total += _U(PIECE_BYTES)
+            held -= PIECE_BYTES
+            piece[:held] = piece[PIECE_BYTES : PIECE_BYTES + held]
         blocks = _U(held) >> _4
-        high, low = _hash_blocks(piece, _0, blocks, high, low)
+        high, low = hash_blocks(piece, _0, blocks, high, low)
         total += _U(held)
-        high, low = _hash_end(piece, blocks * _16, _U(held) & _15, high, low, total)
+        high, low = hash_end(piece, blocks * _16, _U(held) & _15, high, low, total)
         hashes[row, 0], hashes[row, 1] = high, low

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+"""Compiled hashes of a text's shingles, a chunk at a time: what signatures and exact similarities are made from.
+
+Functions that other compiled functions call. Memory: about 120 KB, whatever the text; with words, more where as many as
+make one shingle are longer than 32 KB (up to 1.5 times the text).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from curator_df.kernels.murmur_hash import PIECE_BYTES, fill_normalized
+from curator_df.kernels.murmur_windows import CHUNK_WINDOWS, hash_windows, murmur
+from curator_df.kernels.word_windows import BUFFER_BYTES, fill_words, keep_last_words
+
+CHARACTERS, NORMALIZED_CHARACTERS, WORDS, NORMALIZED_WORDS = range(4)
+"""Kinds of shingles: code points or words, as they are or in lower case with white space as one space."""
+WITH_GAPS = 4
+"""Added to a kind of words: they are hashed with a space between them, so that "a bc" is not "ab c"."""
+CHUNK_HASHES = CHUNK_WINDOWS
+"""Hashes of a chunk."""
+AT, HELD, SPACED, WORDS_HELD, TOTAL, START, STATE = range(7)
+"""What is kept between chunks of a text: int64, zeros at its beginning but for the first, where it begins."""
+
+UTF8 = types.Array(types.uint8, 1, "C", readonly=True)
+OFFSETS = types.Array(types.int64, 1, "C", readonly=True)
+BYTE_TABLE = UTF8
+PAGE_TABLE = types.Array(types.uint16, 1, "C", readonly=True)
+STEP_TABLE = types.Array(types.int32, 2, "C", readonly=True)
+
+
+@njit(nogil=True)
+def shingle_workspace(size: int) -> Any:
+    """Return the buffer, and mixed blocks, starts of code points and ends of words, that `next_shingles` overwrites."""
+    buffer = np.empty(BUFFER_BYTES, dtype=np.uint8)
+    mixed = np.empty(CHUNK_WINDOWS + size, dtype=np.uint32)
+    starts = np.empty(CHUNK_WINDOWS + size, dtype=np.int64)
+    word_ends = np.empty(CHUNK_WINDOWS, dtype=np.int64)
+    return buffer, (mixed, starts, word_ends)
+
+
+@njit(nogil=True)
+def _next_characters(
+    data: Any, stop: int, state: Any, size: int, seed: int, mixed: Any, starts: Any, hashes: Any
+) -> int:
+    at, count = hash_windows(data, state[AT], stop, size, seed, mixed, starts, hashes)
+    if count == 0 and state[TOTAL] == 0 and at < stop:
+        hashes[0] = murmur(data, at, stop - at, seed)
+        at, count = stop, 1
+    state[AT] = at
+    return count
+
+
+@njit(nogil=True)
+def _next_normalized(
+    data: Any,
+    stop: int,
+    state: Any,
+    size: int,
+    seed: int,
+    lowered: Any,
+    page_of: Any,
+    pages: Any,
+    piece: Any,
+    mixed: Any,
+    starts: Any,
+    hashes: Any,
+) -> int:
+    while True:
+        held, start = state[HELD], state[START]
+        start, count = hash_windows(piece, start, held, size, seed, mixed, starts, hashes)
+        state[START] = start
+        if count > 0:
+            return count
+        if held >= PIECE_BYTES and start == 0:
+            # No UTF-8: a whole piece without the end of a shingle. It is taken as one.
+            hashes[0] = murmur(piece, 0, held, seed)
+            state[START] = held
+            return 1
+        if state[AT] == stop and held < PIECE_BYTES:
+            state[HELD] = 0
+            state[START] = 0
+            if state[TOTAL] == 0 and held > 0:
+                hashes[0] = murmur(piece, 0, held, seed)
+                return 1
+            return 0
+        for place in range(held - start):
+            piece[place] = piece[start + place]
+        state[START] = 0
+        state[AT], state[HELD], state[SPACED] = fill_normalized(
+            data, state[AT], stop, piece, held - start, state[SPACED], lowered, page_of, pages
+        )
+
+
+@njit(nogil=True)
+def _next_words(
+    data: Any,
+    stop: int,
+    state: Any,
+    lower: bool,
+    gap: int,
+    size: int,
+    seed: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    buffer: Any,
+    word_ends: Any,
+    hashes: Any,
+) -> Any:
+    while True:
+        before = state[AT]
+        at, held, words = fill_words(
+            data, before, stop, buffer, state[HELD], word_ends, state[WORDS_HELD], byte_of, page_of, pages, lower, gap
+        )
+        count = max(words - size + 1, 0)
+        start = 0
+        for number in range(count):
+            hashes[number] = murmur(buffer, start, word_ends[number + size - 1] - start, seed)
+            start = word_ends[number] + gap
+        if count > 0:
+            held, words = keep_last_words(buffer, held, word_ends, words, size - 1, gap)
+        elif at == stop:
+            if state[TOTAL] == 0 and words > 0:
+                hashes[0] = murmur(buffer, 0, word_ends[words - 1], seed)
+                count = 1
+            held = words = 0
+        if at < stop and (count == 0 or at == before):
+            longer = np.empty(held + 3 * (stop - at) // 2 + 64, dtype=np.uint8)
+            longer[:held] = buffer[:held]
+            buffer = longer
+        state[AT], state[HELD], state[WORDS_HELD] = at, held, words
+        if count > 0 or at == stop:
+            return count, buffer
+
+
+@njit(nogil=True)
+def next_shingles(
+    data: Any,
+    stop: int,
+    state: Any,
+    kind: int,
+    size: int,
+    seed: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    buffer: Any,
+    arrays: Any,
+    hashes: Any,
+) -> Any:
+    """Hash the next shingles of a text that ends at ``stop``; return how many, 0 at its end, and the buffer.
+
+    ``byte_of``, ``page_of``, ``pages``: of `lower_case`; ``seed`` and ``hashes``: uint32 or uint64. A text with less than
+    one shingle is one.
+    """
+    mixed, starts, word_ends = arrays
+    if kind == CHARACTERS:
+        count = _next_characters(data, stop, state, size, seed, mixed, starts, hashes)
+    elif kind == NORMALIZED_CHARACTERS:
+        count = _next_normalized(data, stop, state, size, seed, byte_of, page_of, pages, buffer, mixed, starts, hashes)
+    else:
+        lower, gap = kind % WITH_GAPS == NORMALIZED_WORDS, kind // WITH_GAPS
+        count, buffer = _next_words(
+            data, stop, state, lower, gap, size, seed, byte_of, page_of, pages, buffer, word_ends, hashes
+        )
+    state[TOTAL] += count
+    return count, buffer

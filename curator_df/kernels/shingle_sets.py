@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+"""Compiled exact Jaccard similarity of two texts, as sets of shingles in one hash table of a fixed size.
+
+Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `jaccard` for the
+function to call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from curator_df.kernels.shingle_hashes import (
+    AT,
+    BYTE_TABLE,
+    CHUNK_HASHES,
+    OFFSETS,
+    PAGE_TABLE,
+    STATE,
+    STEP_TABLE,
+    UTF8,
+    next_shingles,
+    shingle_workspace,
+)
+
+_U: Any = np.uint64
+_LEFT, _RIGHT, _BOTH = _U(1), _U(2), _U(3)
+_HASH_BITS = ~_BOTH
+_LEAST_SLOTS = 64
+
+
+@njit(nogil=True)
+def _insert(
+    table: Any, slots: int, used: int, most: int, hashes: Any, count: int, side: int, part: int, parts: int
+) -> tuple[int, int]:
+    """Put hashes of one part into the table; return the slots used, -1 when they are too many, and those now of both."""
+    shared, mask = 0, _U(slots - 1)
+    for number in range(count):
+        if parts > 1 and types.int64(((hashes[number] >> _U(32)) * _U(parts)) >> _U(32)) != part:
+            continue
+        # The two lowest bits say who has it, and a slot of zero is free.
+        key = max(hashes[number] & _HASH_BITS, _U(4))
+        slot = (key >> _U(2)) & mask
+        while table[slot] != 0 and table[slot] & _HASH_BITS != key:
+            slot = (slot + _U(1)) & mask
+        held = table[slot]
+        if held == 0:
+            if used == most:
+                return -1, 0
+            used += 1
+        elif held & side == 0 and held & _BOTH != 0:
+            shared += 1
+        table[slot] = held | key | side
+    return used, shared
+
+
+@njit(nogil=True)
+def _slots_for(shingles: int, most_slots: int) -> int:
+    """Return a power of two that is twice the shingles, or the largest there is."""
+    slots = _LEAST_SLOTS
+    while slots < 2 * shingles and slots < most_slots:
+        slots *= 2
+    return slots
+
+
+_SIGNATURE = types.int64(
+    UTF8,
+    OFFSETS,
+    UTF8,
+    OFFSETS,
+    types.Array(types.int64, 2, "C", readonly=True),
+    types.int64,
+    types.int64,
+    BYTE_TABLE,
+    PAGE_TABLE,
+    STEP_TABLE,
+    types.uint64[::1],
+    types.float64[::1],
+)
+
+
+@njit(_SIGNATURE, nogil=True, cache=True)
+def similarities_of_pairs(
+    left: Any,
+    left_offsets: Any,
+    right: Any,
+    right_offsets: Any,
+    pairs: Any,
+    kind: int,
+    size: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    table: Any,
+    similarities: Any,
+) -> int:
+    """Compute intersection over union for each pair of rows; return how often texts were read.
+
+    ``table``: a power of two of slots. Where two texts have more shingles than three quarters of it, they are read
+    several times, and each time only the shingles of one part of all hashes are counted.
+    """
+    buffer, arrays = shingle_workspace(size)
+    hashes = np.empty(CHUNK_HASHES, dtype=np.uint64)
+    state = np.empty(STATE, dtype=np.int64)
+    texts_read = 0
+    for number in range(len(pairs)):
+        left_row, right_row = pairs[number, 0], pairs[number, 1]
+        left_bytes = left_offsets[left_row + 1] - left_offsets[left_row]
+        bound = left_bytes + right_offsets[right_row + 1] - right_offsets[right_row]
+        parts = 1 + bound // (len(table) // 2)
+        part = union = intersection = 0
+        while part < parts:
+            slots = _slots_for(bound // parts, len(table))
+            table[:slots] = 0
+            used, shared = 0, 0
+            for side in (_LEFT, _RIGHT):
+                data, at, stop = left, left_offsets[left_row], left_offsets[left_row + 1]
+                if side == _RIGHT:
+                    data, at, stop = right, right_offsets[right_row], right_offsets[right_row + 1]
+                state[:] = 0
+                state[AT] = at
+                texts_read += 1
+                while used >= 0:
+                    count, buffer = next_shingles(
+                        data, stop, state, kind, size, _U(0), byte_of, page_of, pages, buffer, arrays, hashes
+                    )
+                    if count == 0:
+                        break
+                    used, more = _insert(table, slots, used, slots // 4 * 3, hashes, count, side, part, parts)
+                    shared += more
+            if used < 0:
+                part, parts, union, intersection = 0, 2 * parts, 0, 0
+                continue
+            part, union, intersection = part + 1, union + used, intersection + shared
+        similarities[number] = intersection / union if union else 1.0
+    return texts_read

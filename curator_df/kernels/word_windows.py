@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+"""Compiled cutting of a text into words that stand one after the other, as many as fit at a time.
+
+So a word n-gram is a run of bytes and is hashed where it stands: without white space as in libcudf, or with one space
+between words. Functions that other compiled functions
+call; nothing is compiled when this module is imported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from curator_df.kernels.lower_case import SPACE_BYTE, SPACE_STEP
+from curator_df.kernels.murmur_hash import put_code_point
+from curator_df.kernels.word_counts import code_point
+
+BUFFER_BYTES = 32_768
+"""Bytes of words held at first; more only where so many words as make one n-gram are longer."""
+_ROOM = 8
+"""Bytes kept free, so that one more code point fits."""
+_ONE = np.uint64(1)
+
+
+@njit(nogil=True)
+def _copy_plain(data: Any, at: int, stop: int, buffer: Any, held: int, byte_of: Any) -> tuple[int, int]:
+    # Unsigned, so that numba leaves out its test for negative indices.
+    here, end, place, full = np.uint64(at), np.uint64(stop), np.uint64(held), np.uint64(len(buffer) - _ROOM)
+    while here < end and place < full:
+        byte = byte_of[data[here]]
+        if byte == SPACE_BYTE:
+            break
+        buffer[place] = byte
+        place += _ONE
+        here += _ONE
+    return types.int64(here), types.int64(place)
+
+
+@njit(nogil=True)
+def _end_word(buffer: Any, held: int, word_ends: Any, words: int, gap: int) -> tuple[int, int]:
+    word_ends[words] = held
+    if gap:
+        buffer[held] = 0x20
+    return held + gap, words + 1
+
+
+@njit(nogil=True)
+def fill_words(
+    data: Any,
+    at: int,
+    stop: int,
+    buffer: Any,
+    held: int,
+    word_ends: Any,
+    words: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    lower: bool,
+    gap: int,
+) -> tuple[int, int, int]:
+    """Append words until the text ends or no more fit; return where, the bytes held and the words that are whole.
+
+    ``byte_of``: what each byte becomes, `SPACE_BYTE` for white space and what is not ASCII. ``gap``: 1 to put
+    a space after each word, 0 for none. The last word ends with the text, also without white space after it.
+    """
+    start = word_ends[words - 1] + gap if words else 0
+    while at < stop and held + _ROOM < len(buffer) and words < len(word_ends):
+        at, held = _copy_plain(data, at, stop, buffer, held, byte_of)
+        if at == stop or held + _ROOM >= len(buffer):
+            break
+        width, step, code = 1, types.int64(SPACE_STEP), types.int64(data[at])
+        if code >= 0x80:
+            code, width = code_point(data, at, stop)
+            step = types.int64(pages[page_of[code >> 8], code & 255])
+        if step == SPACE_STEP:
+            if held > start:
+                held, words = _end_word(buffer, held, word_ends, words, gap)
+                start = held
+        elif lower and step != 0:
+            held = put_code_point(buffer, held, code + step)
+        else:
+            for place in range(width):
+                buffer[held + place] = data[at + place]
+            held += width
+        at += width
+    if at == stop and held > start and words < len(word_ends):
+        held, words = _end_word(buffer, held, word_ends, words, gap)
+    return at, held, words
+
+
+@njit(nogil=True)
+def keep_last_words(buffer: Any, held: int, word_ends: Any, words: int, count: int, gap: int) -> tuple[int, int]:
+    """Move the last ``count`` whole words, and what is held of the next, to the front; return bytes and words held."""
+    gone = words - count
+    if gone <= 0:
+        return held, words
+    start = word_ends[gone - 1] + gap
+    # Forward, byte by byte: the two may overlap.
+    for place in range(held - start):
+        buffer[place] = buffer[start + place]
+    for number in range(count):
+        word_ends[number] = word_ends[gone + number] - start
+    return held - start, count
