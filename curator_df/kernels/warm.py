@@ -2,8 +2,8 @@
 """Make every compiled kernel exist in numba's on-disk cache: ``python -m curator_df.kernels.warm``.
 
 To be run in a short-lived process before workers start, so that no worker compiles. Measured, beyond the import of
-numba (0.7 s, 67 MB): 7.5 s and 97 MB to compile, 0.65 s and 53 MB to load. The cache is beside the package's files or, where those cannot be written, in numba's own directory of
-the user.
+numba (0.7 s, 67 MB): 7.5 s and 97 MB to compile, 0.65 s and 53 MB to load. The cache is beside the package's files or,
+where those cannot be written, in numba's own directory of the user.
 """
 
 from __future__ import annotations
