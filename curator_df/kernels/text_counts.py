@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+"""The compiled pass over the texts of a span: every count that is asked for, one text at a time, of any length.
+
+Importing this module imports numba and compiles, or loads from the on-disk cache, one function. Which counts are made
+is said by feature bits (`counts`) at run time, so every profile uses the same compiled code. See `measure` for the
+function to call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from curator_df.kernels.c4_lines import count_c4
+from curator_df.kernels.counts import (
+    C4_COUNTS,
+    C4_UNPUNCTUATED_COUNTS,
+    COUNT_C4,
+    COUNT_C4_UNPUNCTUATED,
+    COUNT_WORDS,
+    COUNTS,
+    LENGTH_COUNTS,
+    TOP_GRAM_COUNTS,
+)
+from curator_df.kernels.gram_counts import count_grams
+from curator_df.kernels.line_counts import count_lines
+from curator_df.kernels.word_counts import count_words
+from curator_df.kernels.word_windows import new_window
+
+_LENGTHS, _GRAMS = COUNTS.index(LENGTH_COUNTS[0]), COUNTS.index(TOP_GRAM_COUNTS[0])
+_C4, _C4_UNPUNCTUATED = COUNTS.index(C4_COUNTS[0]), COUNTS.index(C4_UNPUNCTUATED_COUNTS[0])
+
+_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+_SIGNATURE = types.void(
+    _BYTES,
+    types.Array(types.int64, 1, "C", readonly=True),
+    _BYTES,
+    types.Array(types.uint16, 1, "C", readonly=True),
+    types.Array(types.uint8, 2, "C", readonly=True),
+    types.int64,
+    types.int64[:, ::1],
+)
+
+
+@njit(_SIGNATURE, nogil=True, cache=True)
+def count_texts(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
+) -> None:
+    """Count each text of a span into its row of ``counts``, shape (rows, len(COUNTS)).
+
+    Columns of groups that ``features`` does not ask for are left as they are.
+    """
+    classes = (byte_classes, page_of, pages)
+    window = new_window()
+    tables = (np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.uint32))
+    scratch = np.empty(0, dtype=np.uint8)
+    for number in range(len(counts)):
+        start, stop, row = offsets[number], offsets[number + 1], counts[number]
+        if features & COUNT_WORDS:
+            count_words(data, start, stop, byte_classes, page_of, pages, features, row)
+        table = count_lines(data, start, stop, classes, features, tables[0], row[_LENGTHS:])
+        tables = count_grams(data, start, stop, classes, features, window, (table, tables[1]), row[_GRAMS:])
+        if features & COUNT_C4:
+            scratch = count_c4(data, start, stop, classes, True, scratch, row[_C4:])
+        if features & COUNT_C4_UNPUNCTUATED:
+            scratch = count_c4(data, start, stop, classes, False, scratch, row[_C4_UNPUNCTUATED:])
