@@ -27,7 +27,7 @@ from typing import Any
 import pandas as pd
 
 from curator_df.kernels.code_points import SYMBOLS
-from curator_df.kernels.metrics import STOP_WORDS
+from curator_df.kernels.counts import STOP_WORDS
 from curator_df.kernels.unicode_repair import RepairSettings, repair_texts
 from curator_df.ops.profile import keep_profile_block
 from curator_df.profiles import DATATROVE_GOPHER_QUALITY

@@ -107,6 +107,14 @@ def _found_at(data: Any, at: int, start: int, stop: int) -> int:
     return 0
 
 
+@njit(nogil=True, inline="always")
+def _plain_stop(data: Any, at: int, stop: int) -> int:
+    here, end = np.uint64(at), np.uint64(stop)
+    while here < end and _KINDS[data[here]] == _PLAIN:
+        here += np.uint64(1)
+    return types.int64(here)
+
+
 @njit(nogil=True)
 def scan_line(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int, int, int, int]:
     """Read a line of ``str.splitlines``: the next one's start, this one's stripped bounds, its words, what was found."""
@@ -116,6 +124,15 @@ def scan_line(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int, in
     words = found = 0
     length, ends = 0, False
     while at < stop and not ends:
+        if _KINDS[data[at]] == _PLAIN:
+            run = at
+            at = _plain_stop(data, at, stop)
+            if length == 0:
+                first = run if words == 0 else first
+                words += 1
+            length += at - run
+            last = at
+            continue
         kind, width = _KINDS[data[at]], 1
         is_space = kind == _BLANK
         if is_space:
@@ -128,7 +145,7 @@ def scan_line(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int, in
             is_space, ends = flags & SPACE != 0, flags & LINE_END != 0
             if code == 0x212A:  # The Kelvin sign, whose lower case is an ASCII k.
                 found |= _cookie_policy(data, at, start, stop, width)
-        elif kind == _MARK:
+        else:
             found |= _found_at(data, at, start, stop)
         if is_space:
             found |= _LONG_WORD if length > MAX_WORD_LENGTH else 0

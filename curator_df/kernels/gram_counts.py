@@ -17,6 +17,7 @@ from numba import njit, types
 
 from curator_df.kernels.code_points import SPACE
 from curator_df.kernels.counts import COUNT_FIRST_GRAM, REPEATED_GRAMS, TOP_GRAMS
+from curator_df.kernels.short_grams import SHORT_TEXT_BYTES, mark_repeated, read_words, repeated_grams, top_gram
 from curator_df.kernels.word_counts import code_point
 from curator_df.kernels.word_windows import WINDOW, fill_window, keep_last, new_reading, word_total
 
@@ -91,18 +92,26 @@ def _gram_hash(hashes: Any, number: int, n: int) -> int:
 
 
 @njit(nogil=True)
-def _find_or_add(
-    data: Any, start: int, stop: int, classes: Any, table: Any, slots: int, places: Any, number: int, n: int, mixed: int
-) -> tuple[int, bool]:
-    """Return the slot of the n-gram that starts at a word of the window, and whether it is new."""
-    slot = types.int64((mixed >> _HALF) * np.uint64(slots) >> _HALF)
+def _find_slot(
+    data: Any, start: int, stop: int, classes: Any, table: Any, slot: int, slots: int, places: Any, number: int, n: int
+) -> int:
+    """Return the slot of the n-gram that starts at a word of the window, which is the first one or after it."""
+    here, gram_stop = places[0, number], places[1, number + n - 1]
     while True:
         held = types.int64(table[slot])
         if held == 0:
-            table[slot] = types.uint32(places[0, number] - start + 1)
-            return slot, True
-        if _is_same_gram(data, start + held - 1, stop, classes, places, number, n, n <= _TOP_LAST):
-            return slot, False
+            return slot
+        place = start + held - 1
+        if data[place] == data[here]:
+            at, end = here, place + gram_stop - here
+            if end <= stop:
+                while at < gram_stop and data[place] == data[at]:
+                    place += 1
+                    at += 1
+            if at == gram_stop and (end == stop or _is_space(data, end, stop, classes)):
+                return slot
+            if _is_same_gram(data, start + held - 1, stop, classes, places, number, n, n <= _TOP_LAST):
+                return slot
         slot += 1
         if slot == slots:
             slot = 0
@@ -150,8 +159,14 @@ def _top_gram(
                 mixed = _gram_hash(hashes, number, n)
                 if parts == 2 and types.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(1)) != part:
                     continue
-                slot, is_new = _find_or_add(data, start, stop, classes, table, slots, places, number, n, mixed)
-                tallies[slot] = 1 if is_new else tallies[slot] + 1
+                slot = types.int64((mixed >> _HALF) * np.uint64(slots) >> _HALF)
+                if table[slot]:
+                    slot = _find_slot(data, start, stop, classes, table, slot, slots, places, number, n)
+                if table[slot]:
+                    tallies[slot] += 1
+                else:
+                    table[slot] = types.uint32(places[0, number] - start + 1)
+                    tallies[slot] = 1
                 count, place = types.int64(tallies[slot]), types.int64(table[slot])
                 if count > best or (count == best and place < best_place):
                     best, best_place = count, place
@@ -178,8 +193,11 @@ def _repeated_grams(
             reading, held = fill_window(data, stop, classes, reading, hashes, places, held if reading[0] > start else 0)
         while number + n <= held:
             mixed = _gram_hash(hashes, number, n)
-            _, is_new = _find_or_add(data, start, stop, classes, table, slots, places, number, n, mixed)
-            if is_new:
+            slot = types.int64((mixed >> _HALF) * np.uint64(slots) >> _HALF)
+            if table[slot]:
+                slot = _find_slot(data, start, stop, classes, table, slot, slots, places, number, n)
+            if not table[slot]:
+                table[slot] = types.uint32(places[0, number] - start + 1)
                 number += 1
             else:
                 repeated += places[2, number + n] - places[2, number]
@@ -191,16 +209,36 @@ def _repeated_grams(
 
 
 @njit(nogil=True)
+def _count_short(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> None:
+    words = read_words(data, start, stop, classes, text)
+    is_first = True
+    for n in range(_FIRST, _TOP_LAST + 1):
+        if features & (COUNT_FIRST_GRAM << (n - _FIRST)):
+            row[n - _FIRST] = top_gram(text, words, n, is_first)
+            is_first = False
+    if features & _ALL_GRAMS >= COUNT_FIRST_GRAM << (_TOP_LAST + 1 - _FIRST):
+        has_repeated = mark_repeated(text, words)
+        for n in range(_TOP_LAST + 1, _LAST + 1):
+            if features & (COUNT_FIRST_GRAM << (n - _FIRST)):
+                row[n - _FIRST] = repeated_grams(text, words, n) if has_repeated else 0
+
+
+@njit(nogil=True)
 def count_grams(
-    data: Any, start: int, stop: int, classes: Any, features: int, window: Any, tables: Any, row: Any
+    data: Any, start: int, stop: int, classes: Any, features: int, room: Any, tables: Any, row: Any
 ) -> Any:
     """Count the n-grams of a text into ``row``, whose columns are ``TOP_GRAM_COUNTS`` and ``REPEATED_GRAM_COUNTS``.
 
-    Returns the two tables, which are larger than those given where the text is longer than any before.
+    ``room`` is a `ShortText` and a window. Returns the two tables, which are larger than those given where the text is
+    longer than any before.
     """
     if not features & _ALL_GRAMS:
         return tables
+    if stop - start <= SHORT_TEXT_BYTES:
+        _count_short(data, start, stop, classes, features, room[0], row)
+        return tables
     table, tallies = tables
+    window = room[1]
     words = word_total(data, start, stop, classes, window[0], window[1])
     slots = 4 * words if words <= WINDOW else 2 * words + 16
     if len(table) < slots:

@@ -28,6 +28,7 @@ from curator_df.kernels.counts import (
 )
 from curator_df.kernels.gram_counts import count_grams
 from curator_df.kernels.line_counts import count_lines
+from curator_df.kernels.short_grams import new_short_text
 from curator_df.kernels.word_counts import count_words
 from curator_df.kernels.word_windows import new_window
 
@@ -55,7 +56,7 @@ def count_texts(
     Columns of groups that ``features`` does not ask for are left as they are.
     """
     classes = (byte_classes, page_of, pages)
-    window = new_window()
+    room = (new_short_text(), new_window())
     tables = (np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.uint32))
     scratch = np.empty(0, dtype=np.uint8)
     for number in range(len(counts)):
@@ -63,7 +64,7 @@ def count_texts(
         if features & COUNT_WORDS:
             count_words(data, start, stop, byte_classes, page_of, pages, features, row)
         table = count_lines(data, start, stop, classes, features, tables[0], row[_LENGTHS:])
-        tables = count_grams(data, start, stop, classes, features, window, (table, tables[1]), row[_GRAMS:])
+        tables = count_grams(data, start, stop, classes, features, room, (table, tables[1]), row[_GRAMS:])
         if features & COUNT_C4:
             scratch = count_c4(data, start, stop, classes, True, scratch, row[_C4:])
         if features & COUNT_C4_UNPUNCTUATED:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from curator_df.kernels.code_points import MARK, SPACE
+from curator_df.kernels.code_points import SPACE
 from curator_df.kernels.word_counts import code_point
 
 WINDOW = 4096
@@ -24,7 +24,6 @@ WINDOW = 4096
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 _INVERSE = np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
-_ATTENTION = SPACE | MARK
 
 
 @njit(nogil=True)
@@ -42,35 +41,6 @@ def new_window() -> tuple[Any, Any]:
 def new_reading(at: int) -> tuple[int, int, int, int, int]:
     """Return the state of a reader at the start of a text: place, sum, power, inverse, code points of words."""
     return at, _ZERO, _ONE, _ONE, 0
-
-
-@njit(nogil=True)
-def _read_word(
-    data: Any, at: int, stop: int, classes: Any, total: int, power: int, inverse: int, letters: int
-) -> tuple[int, int, int, int, int]:
-    """Read to the end of a word; return the state there."""
-    byte_classes, page_of, pages = classes
-    here, end = np.uint64(at), np.uint64(stop)
-    count = np.uint64(0)
-    while here < end:
-        byte = data[here]
-        width = _ONE
-        if byte_classes[byte] & _ATTENTION:
-            if byte >= 0x80:
-                code, bytes_of_code = code_point(data, types.int64(here), stop)
-                if pages[page_of[code >> 8], code & 255] & SPACE:
-                    break
-                width = np.uint64(bytes_of_code)
-            elif byte_classes[byte] & SPACE:
-                break
-        count += _ONE
-        last = here + width
-        while here < last:
-            total += np.uint64(data[here]) * power
-            power *= _BASE
-            inverse *= _INVERSE
-            here += _ONE
-    return types.int64(here), total, power, inverse, letters + types.int64(count)
 
 
 @njit(nogil=True)
@@ -96,17 +66,46 @@ def fill_window(
     data: Any, stop: int, classes: Any, reading: Any, hashes: Any, places: Any, held: int
 ) -> tuple[Any, int]:
     """Read words after the ``held`` ones until the window is full or the text ends; return the state and how many."""
+    byte_classes, page_of, pages = classes
     at, total, power, inverse, letters = reading
-    at = next_word(data, at, stop, classes)
-    while held < WINDOW and at < stop:
-        hashes[0, held], hashes[1, held] = total, inverse
-        places[0, held], places[2, held] = at, letters
-        at, total, power, inverse, letters = _read_word(data, at, stop, classes, total, power, inverse, letters)
-        places[1, held] = at
+    # Unsigned, so that numba leaves out its test for negative indices. No function is called for a word or a byte: with
+    # the arrays among its arguments a call takes longer than reading a word.
+    here, end = np.uint64(at), np.uint64(stop)
+    is_inside = False
+    while here < end:
+        byte = data[here]
+        flags, width = byte_classes[byte], 1
+        if byte >= 0x80:
+            code, width = code_point(data, types.int64(here), stop)
+            flags = pages[page_of[code >> 8], code & 255]
+        if flags & SPACE:
+            if is_inside:
+                places[1, held] = types.int64(here)
+                held += 1
+                is_inside = False
+            here += np.uint64(width)
+            continue
+        if not is_inside:
+            if held == WINDOW:
+                break
+            hashes[0, held], hashes[1, held] = total, inverse
+            places[0, held], places[2, held] = types.int64(here), letters
+            is_inside = True
+        letters += 1
+        total += np.uint64(byte) * power
+        power *= _BASE
+        inverse *= _INVERSE
+        here += _ONE
+        for _ in range(width - 1):
+            total += np.uint64(data[here]) * power
+            power *= _BASE
+            inverse *= _INVERSE
+            here += _ONE
+    if is_inside:
+        places[1, held] = stop
         held += 1
-        at = next_word(data, at, stop, classes)
     hashes[0, held], places[2, held] = total, letters
-    return (at, total, power, inverse, letters), held
+    return (types.int64(here), total, power, inverse, letters), held
 
 
 @njit(nogil=True)
