@@ -139,7 +139,7 @@ def _gram_code_points(data: Any, at: int, stop: int, classes: Any, n: int) -> in
 
 @njit(nogil=True)
 def _top_gram(
-    data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, tallies: Any, words: int, n: int
+    data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, words: int, n: int
 ) -> int:
     """Return length x count of the most frequent n-gram; of several the first in the text. 0 without n words."""
     if words < n:
@@ -147,7 +147,8 @@ def _top_gram(
     hashes, places = window
     # Long texts are counted in two halves of the hashes, so that the two tables take no more than one for all.
     parts = 1 if words <= WINDOW else 2
-    slots = 4 * words if words <= WINDOW else words + 16
+    slots = len(table) // 2
+    tallies = table[slots:]
     best, best_place = 0, 0
     for part in range(parts):
         table[:slots] = 0
@@ -184,8 +185,8 @@ def _repeated_grams(
     if words < n:
         return 0
     hashes, places = window
-    slots = 4 * words if words <= WINDOW else 2 * words
-    table[:slots] = 0
+    slots = len(table)
+    table[:] = 0
     repeated = number = 0
     reading, held = new_reading(start), min(words, WINDOW)
     while True:
@@ -225,32 +226,28 @@ def _count_short(data: Any, start: int, stop: int, classes: Any, features: int, 
 
 @njit(nogil=True)
 def count_grams(
-    data: Any, start: int, stop: int, classes: Any, features: int, room: Any, tables: Any, row: Any
+    data: Any, start: int, stop: int, classes: Any, features: int, room: Any, table: Any, row: Any
 ) -> Any:
     """Count the n-grams of a text into ``row``, whose columns are ``TOP_GRAM_COUNTS`` and ``REPEATED_GRAM_COUNTS``.
 
-    ``room`` is a `ShortText` and a window. Returns the two tables, which are larger than those given where the text is
-    longer than any before.
+    ``room`` is a `ShortText` and a window. Returns the table, which is larger than the one given where the text is longer
+    than any before.
     """
     if not features & _ALL_GRAMS:
-        return tables
+        return table
     if stop - start <= SHORT_TEXT_BYTES:
         _count_short(data, start, stop, classes, features, room[0], row)
-        return tables
-    table, tallies = tables
+        return table
     window = room[1]
     words = word_total(data, start, stop, classes, window[0], window[1])
-    slots = 4 * words if words <= WINDOW else 2 * words + 16
+    slots = 8 * words if words <= WINDOW else 2 * words + 16
     if len(table) < slots:
         table = np.empty(slots, dtype=np.uint32)
-    slots = 4 * words if words <= WINDOW else words + 16
-    if len(tallies) < slots:
-        tallies = np.empty(slots, dtype=np.uint32)
     for n in range(_FIRST, _LAST + 1):
         if not features & (COUNT_FIRST_GRAM << (n - _FIRST)):
             continue
         if n <= _TOP_LAST:
-            row[n - _FIRST] = _top_gram(data, start, stop, classes, window, table, tallies, words, n)
+            row[n - _FIRST] = _top_gram(data, start, stop, classes, window, table[:slots], words, n)
         else:
-            row[n - _FIRST] = _repeated_grams(data, start, stop, classes, window, table, words, n)
-    return table, tallies
+            row[n - _FIRST] = _repeated_grams(data, start, stop, classes, window, table[:slots], words, n)
+    return table

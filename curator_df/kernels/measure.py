@@ -21,8 +21,8 @@ from curator_df.kernels.code_points import word_byte_classes, word_classes
 from curator_df.kernels.counts import COUNT_MARKS, COUNTS
 from curator_df.kernels.metrics import Words, features_of, metric_values, require_metrics
 
-MEASURED_ROWS = 1024
-"""Rows of a span: their counts take 320 KB, whatever the column."""
+MEASURED_ROWS = 512
+"""Rows of a span: their counts take 160 KB, whatever the column."""
 LONGEST_TEXT_BYTES = (1 << 32) - 2
 """Places in a text are held in 32 bits."""
 
@@ -60,7 +60,7 @@ def measure(texts: pd.Series, metrics: Sequence[str], *, words: Words = "whitesp
 
     Notes
     -----
-    Memory: about 1 MB, and for repeated lines and n-grams at most 4 x the longest text (1.4 x if it is prose).
+    Memory: about 1 MB, and what `metrics.work_factor` says of the longest text.
 
     Examples
     --------

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.errors import ParameterError
-from curator_df.kernels.counts import COUNTS, features_of_counts
+from curator_df.kernels.counts import COUNT_C4, COUNT_C4_UNPUNCTUATED, COUNT_LINES, COUNTS, features_of_counts
 from curator_df.kernels.line_metrics import LINE_METRICS
 from curator_df.kernels.metric import Metric
 from curator_df.kernels.repetition_metrics import REPETITION_METRICS
@@ -48,6 +48,23 @@ def features_of(names: Iterable[str]) -> int:
     return features_of_counts(
         count for metric in metrics for count in (metric.numerator, metric.denominator) if count is not None
     )
+
+
+def work_factor(names: Iterable[str]) -> float:
+    """Return what the pass holds for these metrics as a multiple of the longest text, in the worst case.
+
+    Repeated lines and n-grams: a table of 8 bytes for each word or line, and the shortest of those take 2 bytes (prose:
+    1.4). C4: a copy of a line with brackets.
+
+    Examples
+    --------
+    >>> work_factor(["word_count"]), work_factor(["c4_sentence_count"]), work_factor(["duplicate_line_ratio"])
+    (0.0, 1.0, 4.0)
+    """
+    features = features_of(names)
+    if features & ~(COUNT_C4 | COUNT_C4_UNPUNCTUATED) >= COUNT_LINES:
+        return 4.0
+    return 1.0 if features & (COUNT_C4 | COUNT_C4_UNPUNCTUATED) else 0.0
 
 
 def metric_values(name: str, counts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

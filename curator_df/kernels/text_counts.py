@@ -32,6 +32,9 @@ from curator_df.kernels.short_grams import new_short_text
 from curator_df.kernels.word_counts import count_words
 from curator_df.kernels.word_windows import new_window
 
+KEPT_SLOTS = 1 << 16
+"""Room for longer texts is given back after each: what C4 needs never stands beside what n-grams need."""
+
 _LENGTHS, _GRAMS = COUNTS.index(LENGTH_COUNTS[0]), COUNTS.index(TOP_GRAM_COUNTS[0])
 _C4, _C4_UNPUNCTUATED = COUNTS.index(C4_COUNTS[0]), COUNTS.index(C4_UNPUNCTUATED_COUNTS[0])
 
@@ -57,15 +60,18 @@ def count_texts(
     """
     classes = (byte_classes, page_of, pages)
     room = (new_short_text(), new_window())
-    tables = (np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.uint32))
-    scratch = np.empty(0, dtype=np.uint8)
+    table, scratch = np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.uint8)
     for number in range(len(counts)):
         start, stop, row = offsets[number], offsets[number + 1], counts[number]
         if features & COUNT_WORDS:
             count_words(data, start, stop, byte_classes, page_of, pages, features, row)
-        table = count_lines(data, start, stop, classes, features, tables[0], row[_LENGTHS:])
-        tables = count_grams(data, start, stop, classes, features, room, (table, tables[1]), row[_GRAMS:])
+        table = count_lines(data, start, stop, classes, features, table, row[_LENGTHS:])
+        table = count_grams(data, start, stop, classes, features, room, table, row[_GRAMS:])
+        if len(table) > KEPT_SLOTS:
+            table = np.empty(0, dtype=np.uint32)
         if features & COUNT_C4:
             scratch = count_c4(data, start, stop, classes, True, scratch, row[_C4:])
         if features & COUNT_C4_UNPUNCTUATED:
             scratch = count_c4(data, start, stop, classes, False, scratch, row[_C4_UNPUNCTUATED:])
+        if len(scratch) > KEPT_SLOTS:
+            scratch = np.empty(0, dtype=np.uint8)
