@@ -14,6 +14,7 @@ from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.ops.accessor import register_operators as _register_operators
 from curator_df.ops.duplicates import best, drop_exact_duplicates
 from curator_df.ops.explain import explain
+from curator_df.ops.lines import remove_c4_lines
 from curator_df.ops.profile import add_profile, keep_profile
 from curator_df.ops.unicode import normalize_unicode
 from curator_df.ops.where import keep_where
@@ -33,6 +34,7 @@ __all__ = [
     "profiles",
     "read_jsonl",
     "read_parquet",
+    "remove_c4_lines",
     "start_cluster",
     "write_jsonl",
     "write_parquet",
@@ -46,6 +48,7 @@ _register_operators(
         keep_profile,
         keep_where,
         normalize_unicode,
+        remove_c4_lines,
         write_jsonl,
         write_parquet,
     )

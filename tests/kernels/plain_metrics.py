@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from curator_df.kernels.code_points import SYMBOLS, TERMINALS
 from curator_df.kernels.counts import REPEATED_GRAMS, STOP_WORDS, TOP_GRAMS
 from curator_df.kernels.sentences import ABBREVIATIONS, CLOSERS
+from tests.kernels.plain_sentences import Marks, sentences
 
 CITATION = re.compile(r"\[(\d*|edit|citation needed)\]")
+MARKS = Marks(SYMBOLS, TERMINALS, CLOSERS, ABBREVIATIONS)
 POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 
 
@@ -88,27 +90,6 @@ def fineweb_metrics(text: str) -> dict[str, float]:
     }
 
 
-def ends_sentence(word: str) -> bool:
-    bare = word.rstrip(CLOSERS)
-    if not bare or bare[-1] not in TERMINALS:
-        return False
-    if bare[-1] != "." or bare == ".":
-        return True
-    is_initial = len(bare) == 2 and bare[0].isalpha()
-    is_lone_capital = bare[-2].isupper() and not bare[-3:-2].isupper()
-    return not (bare.endswith("..") or is_initial or is_lone_capital or bare in ABBREVIATIONS)
-
-
-def sentences(line: str) -> int:
-    count, has_ended = 1, False
-    for word in line.split():
-        if has_ended and any(character not in SYMBOLS for character in word):
-            count, has_ended = count + 1, False
-        count += len(re.findall(r"(?<=[a-z])\.(?=[A-Z])", word))
-        has_ended = has_ended or ends_sentence(word)
-    return count
-
-
 def c4_lines(text: str, *, is_punctuated: bool) -> tuple[list[str], str]:
     """Return the lines that stay, up to one that fails the text, and why that one does."""
     kept: list[str] = []
@@ -135,7 +116,7 @@ def c4_metrics(text: str, prefix: str, *, is_punctuated: bool) -> dict[str, floa
     return {
         f"{prefix}_lorem_ipsum": int(failure == "lorem_ipsum"),
         f"{prefix}_curly_bracket": int(failure == "curly_bracket"),
-        f"{prefix}_sentence_count": sum(map(sentences, kept)),
+        f"{prefix}_sentence_count": sum(sentences(line, MARKS) for line in kept),
     }
 
 
