@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
-# mypy: disable-error-code="untyped-decorator"
+# mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled copy of the lines of texts that C4's tests keep (`c4_lines`), citations taken out.
 
 Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `c4_texts` for the
@@ -81,12 +81,10 @@ def _strip(copied: Any, begin: int, end: int, classes: Any) -> int:
 
 @njit(nogil=True)
 def _is_other(data: Any, start: int, stop: int, copied: Any, begin: int, end: int) -> bool:
-    if stop - start != end - begin:
-        return True
-    for place in range(stop - start):
-        if data[start + place] != copied[begin + place]:
-            return True
-    return False
+    same = 0
+    while start + same < stop and begin + same < end and data[start + same] == copied[begin + same]:
+        same += 1
+    return start + same < stop or begin + same < end
 
 
 @njit(_SIGNATURE, nogil=True, cache=True)

@@ -15,7 +15,6 @@ import numpy as np
 from numba import njit, types
 
 from curator_df.kernels.code_points import DECIMAL, LINE_END, SPACE
-from curator_df.kernels.line_counts import last_flags
 from curator_df.kernels.sentences import sentence_count
 from curator_df.kernels.word_counts import code_point
 
@@ -89,22 +88,22 @@ def _cookie_policy(data: Any, at: int, start: int, stop: int, width: int) -> int
 @njit(nogil=True)
 def _found_at(data: Any, at: int, start: int, stop: int) -> int:
     """Return what the marked byte here is part of."""
-    byte = data[at] | 0x20
+    byte, found = data[at] | 0x20, 0
     if byte == 0x70:
-        if at + 1 < stop and data[at + 1] | 0x20 == 0x73 and _is_phrase(data, at - 7, start, stop, _LOREM_TEXT):
-            return _LOREM
+        is_next = at + 1 < stop and data[at + 1] | 0x20 == 0x73
+        found = _LOREM if is_next and _is_phrase(data, at - 7, start, stop, _LOREM_TEXT) else 0
     elif byte == 0x66:
-        return _POLICY if _is_phrase(data, at - 7, start, stop, _TERMS_TEXT) else 0
+        found = _POLICY if _is_phrase(data, at - 7, start, stop, _TERMS_TEXT) else 0
     elif byte == 0x76:
-        return _POLICY if _is_phrase(data, at - 3, start, stop, _PRIVACY_TEXT) else 0
+        found = _POLICY if _is_phrase(data, at - 3, start, stop, _PRIVACY_TEXT) else 0
     elif byte == 0x6B:
-        return _cookie_policy(data, at, start, stop, 1)
+        found = _cookie_policy(data, at, start, stop, 1)
     elif byte == 0x6A:
-        return _JAVASCRIPT if _is_phrase(data, at, start, stop, _JAVASCRIPT_TEXT) else 0
+        found = _JAVASCRIPT if _is_phrase(data, at, start, stop, _JAVASCRIPT_TEXT) else 0
     elif byte == 0x7B:
         # "[" in lower case, as it were.
-        return _CURLY if data[at] == 0x7B else _BRACKET
-    return 0
+        found = _CURLY if data[at] == 0x7B else _BRACKET
+    return found
 
 
 @njit(nogil=True, inline="always")
@@ -231,9 +230,7 @@ def found_again(found: int, found_in_rest: int) -> int:
 
 
 @njit(nogil=True)
-def count_c4(
-    data: Any, start: int, stop: int, classes: Any, is_punctuated: bool, scratch: Any, row: Any
-) -> Any:
+def count_c4(data: Any, start: int, stop: int, classes: Any, is_punctuated: bool, scratch: Any, row: Any) -> Any:
     """Count what ``C4_COUNTS`` names; return the scratch for lines with brackets, which may have grown."""
     lorem_ipsum = curly_bracket = sentences = 0
     at = start

@@ -12,13 +12,13 @@ from curator_df.kernels.code_points import word_byte_classes, word_classes
 
 
 def keep_c4_lines(texts: pd.Series, *, require_punctuation: bool = True) -> tuple[pd.Series, int]:
-    """Take the other lines out of a text column; return it (the same object if nothing changes) and the rows changed.
+    r"""Take the other lines out of a text column; return it (the same object if nothing changes) and the rows changed.
 
     Memory: the column once more, at most.
 
     Examples
     --------
-    >>> kept, rows_changed = keep_c4_lines(pd.Series(["Home | About\\nA line of prose.[1]"], dtype="string"))
+    >>> kept, rows_changed = keep_c4_lines(pd.Series(["Home | About\nA line of prose.[1]"], dtype="string"))
     >>> kept.tolist(), rows_changed
     (['A line of prose.'], 1)
     """

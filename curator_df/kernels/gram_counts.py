@@ -138,49 +138,55 @@ def _gram_code_points(data: Any, at: int, stop: int, classes: Any, n: int) -> in
 
 
 @njit(nogil=True)
-def _top_gram(
-    data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, words: int, n: int
-) -> int:
+def _tally(
+    data: Any, start: int, stop: int, classes: Any, room: Any, held: int, n: int, half: int, best: int, best_place: int
+) -> tuple[int, int]:
+    """Count the n-grams of a window of which the hash is of this half (of any for -1); return the top one so far."""
+    hashes, places, table, tallies = room
+    slots = len(table)
+    for number in range(held - n + 1):
+        mixed = _gram_hash(hashes, number, n)
+        if half >= 0 and types.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(1)) != half:
+            continue
+        slot = types.int64((mixed >> _HALF) * np.uint64(slots) >> _HALF)
+        if table[slot]:
+            slot = _find_slot(data, start, stop, classes, table, slot, slots, places, number, n)
+        if not table[slot]:
+            table[slot] = types.uint32(places[0, number] - start + 1)
+            tallies[slot] = 0
+        tallies[slot] += 1
+        count, place = types.int64(tallies[slot]), types.int64(table[slot])
+        if count > best or (count == best and place < best_place):
+            best, best_place = count, place
+    return best, best_place
+
+
+@njit(nogil=True)
+def _top_gram(data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, words: int, n: int) -> int:
     """Return length x count of the most frequent n-gram; of several the first in the text. 0 without n words."""
     if words < n:
         return 0
-    hashes, places = window
-    # Long texts are counted in two halves of the hashes, so that the two tables take no more than one for all.
-    parts = 1 if words <= WINDOW else 2
-    slots = len(table) // 2
-    tallies = table[slots:]
-    best, best_place = 0, 0
-    for part in range(parts):
+    slots, best, best_place = len(table) // 2, 0, 0
+    room = (window[0], window[1], table[:slots], table[slots:])
+    if words <= WINDOW:
         table[:slots] = 0
-        reading, held = new_reading(start), min(words, WINDOW)
+        best, best_place = _tally(data, start, stop, classes, room, words, n, -1, best, best_place)
+        return best * _gram_code_points(data, start + best_place - 1, stop, classes, n)
+    # Long texts are counted in two halves of the hashes, so that the two tables take no more than one for all.
+    for half in range(2):
+        table[:slots] = 0
+        reading, held = fill_window(data, stop, classes, new_reading(start), window[0], window[1], 0)
         while True:
-            if words > WINDOW:
-                reading, held = fill_window(data, stop, classes, reading, hashes, places, held if reading[0] > start else 0)
-            for number in range(held - n + 1):
-                mixed = _gram_hash(hashes, number, n)
-                if parts == 2 and types.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(1)) != part:
-                    continue
-                slot = types.int64((mixed >> _HALF) * np.uint64(slots) >> _HALF)
-                if table[slot]:
-                    slot = _find_slot(data, start, stop, classes, table, slot, slots, places, number, n)
-                if table[slot]:
-                    tallies[slot] += 1
-                else:
-                    table[slot] = types.uint32(places[0, number] - start + 1)
-                    tallies[slot] = 1
-                count, place = types.int64(tallies[slot]), types.int64(table[slot])
-                if count > best or (count == best and place < best_place):
-                    best, best_place = count, place
-            if words <= WINDOW or reading[0] >= stop:
+            best, best_place = _tally(data, start, stop, classes, room, held, n, half, best, best_place)
+            if reading[0] >= stop:
                 break
-            held = keep_last(hashes, places, held, held - n + 1)
+            held = keep_last(window[0], window[1], held, held - n + 1)
+            reading, held = fill_window(data, stop, classes, reading, window[0], window[1], held)
     return best * _gram_code_points(data, start + best_place - 1, stop, classes, n)
 
 
 @njit(nogil=True)
-def _repeated_grams(
-    data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, words: int, n: int
-) -> int:
+def _repeated_grams(data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, words: int, n: int) -> int:
     """Return the code points of repeated n-grams: from left to right, and past each one that was there before."""
     if words < n:
         return 0
@@ -225,9 +231,7 @@ def _count_short(data: Any, start: int, stop: int, classes: Any, features: int, 
 
 
 @njit(nogil=True)
-def count_grams(
-    data: Any, start: int, stop: int, classes: Any, features: int, room: Any, table: Any, row: Any
-) -> Any:
+def count_grams(data: Any, start: int, stop: int, classes: Any, features: int, room: Any, table: Any, row: Any) -> Any:
     """Count the n-grams of a text into ``row``, whose columns are ``TOP_GRAM_COUNTS`` and ``REPEATED_GRAM_COUNTS``.
 
     ``room`` is a `ShortText` and a window. Returns the table, which is larger than the one given where the text is longer

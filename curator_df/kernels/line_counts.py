@@ -150,7 +150,13 @@ def _count_lines(data: Any, start: int, stop: int, classes: Any, table: Any, slo
     ends_empty = start < stop and data[stop - 1] == 0x0A
     row[0] = lines + starts_empty + ends_empty
     row[1] = duplicates + (1 if starts_empty and ends_empty else 0)
-    row[2], row[3], row[4], row[5], row[6] = duplicate_code_points, filled, terminal, short, duplicate_filled_code_points
+    row[2], row[3], row[4], row[5], row[6] = (
+        duplicate_code_points,
+        filled,
+        terminal,
+        short,
+        duplicate_filled_code_points,
+    )
 
 
 @njit(nogil=True)

@@ -25,9 +25,10 @@ from curator_df.kernels.word_counts import code_point
 from curator_df.kernels.word_windows import next_word
 
 ABBREVIATIONS = (
-    "Mr. Mrs. Ms. Dr. Prof. Gen. Gov. Rep. Sen. Rev. Col. Lt. Capt. St. Mt. Jr. Sr. Inc. Ltd. Co. Corp. Bros. vs. "
-    "e.g. i.e. E.g. I.e. a.m. p.m. Jan. Feb. Mar. Apr. Jun. Jul. Aug. Sep. Sept. Oct. Nov. Dec."
-).split()
+    "Mr.", "Mrs.", "Ms.", "Dr.", "Prof.", "Gen.", "Gov.", "Rep.", "Sen.", "Rev.", "Col.", "Lt.", "Capt.", "St.", "Mt.",
+    "Jr.", "Sr.", "Inc.", "Ltd.", "Co.", "Corp.", "Bros.", "vs.", "e.g.", "i.e.", "E.g.", "I.e.", "a.m.", "p.m.",
+    "Jan.", "Feb.", "Mar.", "Apr.", "Jun.", "Jul.", "Aug.", "Sep.", "Sept.", "Oct.", "Nov.", "Dec.",
+)  # fmt: skip
 """Words whose full stop ends no sentence: titles, companies, months and Latin."""
 CLOSERS = "\"')]}\u201d\u2019\xbb"
 """What may stand between a terminal mark and the end of its word."""
@@ -60,7 +61,7 @@ def _is_abbreviation(data: Any, start: int, stop: int) -> bool:
     key = np.uint64(0)
     for place in range(stop - start):
         key |= np.uint64(data[start + place]) << np.uint64(8 * place)
-    return bool(np.any(_KEYS == key))
+    return bool(np.any(key == _KEYS))
 
 
 @njit(nogil=True)

@@ -65,8 +65,9 @@ def count_texts(
         start, stop, row = offsets[number], offsets[number + 1], counts[number]
         if features & COUNT_WORDS:
             count_words(data, start, stop, byte_classes, page_of, pages, features, row)
-        table = count_lines(data, start, stop, classes, features, table, row[_LENGTHS:])
         table = count_grams(data, start, stop, classes, features, room, table, row[_GRAMS:])
+        # A text has more words than lines: the table is large enough, and is not made anew beside the old one.
+        table = count_lines(data, start, stop, classes, features, table, row[_LENGTHS:])
         if len(table) > KEPT_SLOTS:
             table = np.empty(0, dtype=np.uint32)
         if features & COUNT_C4:

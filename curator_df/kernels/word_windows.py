@@ -38,7 +38,7 @@ def new_window() -> tuple[Any, Any]:
 
 
 @njit(nogil=True)
-def new_reading(at: int) -> tuple[int, int, int, int, int]:
+def new_reading(at: int) -> Any:
     """Return the state of a reader at the start of a text: place, sum, power, inverse, code points of words."""
     return at, _ZERO, _ONE, _ONE, 0
 

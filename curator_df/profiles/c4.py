@@ -30,9 +30,7 @@ def _rules(prefix: str) -> tuple[Rule, ...]:
     )
 
 
-DATATROVE_C4 = Profile(
-    name="datatrove_c4", version="0.10.0", source=f"{_CODE}; {_PAPER}", rules=_rules("c4")
-)
+DATATROVE_C4 = Profile(name="datatrove_c4", version="0.10.0", source=f"{_CODE}; {_PAPER}", rules=_rules("c4"))
 
 FINEWEB_C4 = Profile(
     name="fineweb_c4", version="0.10.0", source=f"{_FINEWEB}; {_CODE}", rules=_rules("c4_unpunctuated")

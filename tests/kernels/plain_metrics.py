@@ -83,9 +83,7 @@ def fineweb_metrics(text: str) -> dict[str, float]:
         "filled_line_count": len(filled),
         "terminal_line_ratio": share(sum(line[-1] in TERMINALS for line in filled), len(filled)),
         "short_line_ratio": share(sum(len(line) <= 30 for line in filled), len(filled)),
-        "duplicate_filled_line_character_ratio": share(
-            len("".join(duplicates(filled))), len(text.replace("\n", ""))
-        ),
+        "duplicate_filled_line_character_ratio": share(len("".join(duplicates(filled))), len(text.replace("\n", ""))),
         "line_feed_word_ratio": share(text.count("\n"), len(text.split())),
     }
 
