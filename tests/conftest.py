@@ -17,6 +17,9 @@ from hypothesis import HealthCheck, settings
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
+collect_ignore = ["profiles/datatrove_verdicts.py"]
+"""A script for another Python, which imports what is not installed here."""
+
 # What an example takes says more of the machine than of the code: how fast it is stands in benchmarks/.
 settings.register_profile("curator_df", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("curator_df")

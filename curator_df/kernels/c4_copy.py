@@ -35,12 +35,15 @@ _SIGNATURE = types.int64(
     types.Array(types.uint8, 2, "C", readonly=True),
     types.boolean,
     types.uint8[::1],
+    _BYTES,
     types.int64[::1],
 )
 
 
 @njit(nogil=True)
-def _copy_text(data: Any, start: int, stop: int, classes: Any, is_punctuated: bool, copied: Any, begin: int) -> int:
+def _copy_text(
+    data: Any, start: int, stop: int, classes: Any, is_punctuated: bool, copied: Any, view: Any, begin: int
+) -> int:
     """Copy the lines that stay to ``copied``, from ``begin`` on; return the end, or -1 if a line fails the text."""
     at, end, lines = start, begin, 0
     while at < stop:
@@ -51,11 +54,11 @@ def _copy_text(data: Any, start: int, stop: int, classes: Any, is_punctuated: bo
             line += 1
         if has_citation_bracket(found):
             line_stop = copy_without_citations(data, first, last, classes, copied, line)
-            found = found_again(found, scan_line(copied, line, line_stop, classes)[4])
+            found = found_again(found, scan_line(view, line, line_stop, classes)[4])
         else:
             line_stop = line + last - first
             copied[line:line_stop] = data[first:last]
-        verdict = judge_line(copied, line, line_stop, words, found, is_punctuated)
+        verdict = judge_line(view, line, line_stop, words, found, is_punctuated)
         if verdict == KEPT:
             end = line_stop
             lines += 1
@@ -65,11 +68,11 @@ def _copy_text(data: Any, start: int, stop: int, classes: Any, is_punctuated: bo
 
 
 @njit(nogil=True)
-def _strip(copied: Any, begin: int, end: int, classes: Any) -> int:
+def _strip(copied: Any, view: Any, begin: int, end: int, classes: Any) -> int:
     """Take white space off both ends of what was copied; return its new end."""
-    first = next_word(copied, begin, end, classes)
+    first = next_word(view, begin, end, classes)
     while end > first:
-        flags, before = last_flags(copied, first, end, classes)
+        flags, before = last_flags(view, first, end, classes)
         if not flags & SPACE:
             break
         end = before
@@ -96,23 +99,25 @@ def copy_c4_lines(
     pages: Any,
     is_punctuated: bool,
     copied: Any,
+    copied_view: Any,
     copied_offsets: Any,
 ) -> int:
     """Append each text of a span to ``copied``; return how many changed. A text that a line fails is copied as it is.
 
     ``copied_offsets`` has one more entry than there are texts; its first says where in ``copied`` to begin. ``copied`` has
     room for the texts as they are: lines that stay are no longer than they were, nor is a line feed than a line end.
+    ``copied_view`` is a read-only view of it.
     """
     classes = (byte_classes, page_of, pages)
     changed = 0
     for row in range(len(offsets) - 1):
         start, stop, begin = offsets[row], offsets[row + 1], copied_offsets[row]
-        end = _copy_text(data, start, stop, classes, is_punctuated, copied, begin)
+        end = _copy_text(data, start, stop, classes, is_punctuated, copied, copied_view, begin)
         if end < 0:
             end = begin + stop - start
             copied[begin:end] = data[start:stop]
         else:
-            end = _strip(copied, begin, end, classes)
-            changed += _is_other(data, start, stop, copied, begin, end)
+            end = _strip(copied, copied_view, begin, end, classes)
+            changed += _is_other(data, start, stop, copied_view, begin, end)
         copied_offsets[row + 1] = end
     return changed

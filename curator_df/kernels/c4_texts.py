@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.kernels.buffers import array_spans, large_strings, text_chunks, text_series
+from curator_df.kernels.buffers import array_spans, large_strings, read_only, text_chunks, text_series
 from curator_df.kernels.code_points import word_byte_classes, word_classes
 
 
@@ -48,6 +48,7 @@ def _keep_of_chunk(chunk: pa.Array, require_punctuation: bool) -> tuple[pa.Array
             table.pages,
             require_punctuation,
             copied,
+            read_only(copied),
             offsets[span.first_row : span.first_row + len(span) + 1],
         )
     if not changed:

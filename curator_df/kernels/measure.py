@@ -16,9 +16,9 @@ import pandas as pd
 
 from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
-from curator_df.kernels.buffers import TextSpan, text_spans
+from curator_df.kernels.buffers import TextSpan, read_only, text_spans
 from curator_df.kernels.code_points import word_byte_classes, word_classes
-from curator_df.kernels.counts import COUNT_MARKS, COUNTS
+from curator_df.kernels.counts import COUNT_C4, COUNT_C4_UNPUNCTUATED, COUNT_MARKS, COUNTS
 from curator_df.kernels.metrics import Words, features_of, metric_values, require_metrics
 
 MEASURED_ROWS = 512
@@ -84,6 +84,9 @@ def _count(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None
     longest = int(np.diff(span.offsets).max(initial=0))
     if longest > LONGEST_TEXT_BYTES:
         raise ParameterError(f"measure: a text of {longest:,} bytes is too long to be measured; the limit is 4 GiB")
+    # Pages that no line is copied to take no memory.
+    scratch = np.empty(longest if features & (COUNT_C4 | COUNT_C4_UNPUNCTUATED) else 0, dtype=np.uint8)
     table = word_classes()
     byte_classes = word_byte_classes("#." if features & COUNT_MARKS else "")
-    count_texts(span.data, span.offsets, byte_classes, table.page_of, table.pages, features, counts)
+    tables = (byte_classes, table.page_of, table.pages)
+    count_texts(span.data, span.offsets, *tables, features, scratch, read_only(scratch), counts)

@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from curator_df.kernels.code_points import ALPHA, MARK, SPACE, SYMBOL, TERMINAL, UPPER
+from curator_df.kernels.code_points import ALPHA, SPACE, SYMBOL, TERMINAL, UPPER
 from curator_df.kernels.line_counts import last_flags
 from curator_df.kernels.word_counts import code_point
-from curator_df.kernels.word_windows import next_word
 
 ABBREVIATIONS = (
     "Mr.", "Mrs.", "Ms.", "Dr.", "Prof.", "Gen.", "Gov.", "Rep.", "Sen.", "Rev.", "Col.", "Lt.", "Capt.", "St.", "Mt.",
@@ -35,7 +34,27 @@ CLOSERS = "\"')]}\u201d\u2019\xbb"
 
 _KEYS = np.array([int.from_bytes(word.encode(), "little") for word in ABBREVIATIONS], dtype=np.uint64)
 _LONGEST = max(map(len, ABBREVIATIONS))
-_ATTENTION = SPACE | MARK
+_ONE = np.uint64(1)
+_PLAIN, _BLANK, _HIGH, _STOP = range(4)
+
+
+def _byte_kinds() -> Any:
+    kinds = np.full(256, _PLAIN, dtype=np.uint8)
+    kinds[[code for code in range(128) if chr(code).isspace()]] = _BLANK
+    kinds[128:] = _HIGH
+    kinds[0x2E] = _STOP
+    return kinds
+
+
+def _may_end() -> Any:
+    """Return which bytes can be the last of a word that ends a sentence."""
+    last = np.zeros(256, dtype=np.bool_)
+    last[[ord(mark) for mark in ".!?" + CLOSERS if ord(mark) < 128]] = True
+    last[128:] = True
+    return last
+
+
+_KINDS, _MAY_END = _byte_kinds(), _may_end()
 
 
 @njit(nogil=True)
@@ -97,39 +116,36 @@ def _has_more_than_symbols(data: Any, at: int, stop: int, classes: Any) -> bool:
 
 
 @njit(nogil=True)
-def _read_word(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
-    """Return where the word that starts here ends, and how many sentences begin within it."""
-    byte_classes, page_of, pages = classes
-    start, begun = at, 0
-    while at < stop:
-        byte = data[at]
-        if byte == 0x2E:
-            is_inside = at > start and at + 1 < stop
-            begun += is_inside and 0x61 <= data[at - 1] <= 0x7A and 0x41 <= data[at + 1] <= 0x5A
-        elif byte >= 0x80:
-            code, width = code_point(data, at, stop)
-            if pages[page_of[code >> 8], code & 255] & SPACE:
-                break
-            at += width
-            continue
-        elif byte_classes[byte] & SPACE:
-            break
-        at += 1
-    return at, begun
-
-
-@njit(nogil=True)
 def sentence_count(data: Any, start: int, stop: int, classes: Any) -> int:
     """Return the number of sentences of the line ``data[start:stop]``, at least 1."""
+    _, page_of, pages = classes
     sentences, has_ended = 1, False
-    at = next_word(data, start, stop, classes)
-    while at < stop:
+    # Unsigned, so that numba leaves out its test for negative indices.
+    at, end = np.uint64(start), np.uint64(stop)
+    word = at
+    while at <= end:
+        width = 1
+        if at < end:
+            kind = _KINDS[data[at]]
+            if kind == _PLAIN:
+                at += _ONE
+                continue
+            is_space = kind == _BLANK
+            if kind == _HIGH:
+                code, width = code_point(data, types.int64(at), stop)
+                is_space = pages[page_of[code >> 8], code & 255] & SPACE != 0
+            elif kind == _STOP and at > word and at + _ONE < end:
+                sentences += 0x61 <= data[at - _ONE] <= 0x7A and 0x41 <= data[at + _ONE] <= 0x5A
+            if not is_space:
+                at += np.uint64(width)
+                continue
+        if at > word:
+            first, last = types.int64(word), types.int64(at)
+            if has_ended and _has_more_than_symbols(data, first, last, classes):
+                sentences += 1
+                has_ended = False
+            if not has_ended and _MAY_END[data[at - _ONE]]:
+                has_ended = _ends_sentence(data, first, last, classes)
+        at += np.uint64(width)
         word = at
-        at, begun = _read_word(data, word, stop, classes)
-        if has_ended and _has_more_than_symbols(data, word, at, classes):
-            sentences += 1
-            has_ended = False
-        sentences += begun
-        has_ended = has_ended or _ends_sentence(data, word, at, classes)
-        at = next_word(data, at, stop, classes)
     return sentences

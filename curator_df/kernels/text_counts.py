@@ -33,7 +33,7 @@ from curator_df.kernels.word_counts import count_words
 from curator_df.kernels.word_windows import new_window
 
 KEPT_SLOTS = 1 << 16
-"""Room for longer texts is given back after each: what C4 needs never stands beside what n-grams need."""
+"""Room for longer texts is given back after each."""
 
 _LENGTHS, _GRAMS = COUNTS.index(LENGTH_COUNTS[0]), COUNTS.index(TOP_GRAM_COUNTS[0])
 _C4, _C4_UNPUNCTUATED = COUNTS.index(C4_COUNTS[0]), COUNTS.index(C4_UNPUNCTUATED_COUNTS[0])
@@ -46,21 +46,32 @@ _SIGNATURE = types.void(
     types.Array(types.uint16, 1, "C", readonly=True),
     types.Array(types.uint8, 2, "C", readonly=True),
     types.int64,
+    types.uint8[::1],
+    _BYTES,
     types.int64[:, ::1],
 )
 
 
 @njit(_SIGNATURE, nogil=True, cache=True)
 def count_texts(
-    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    features: int,
+    scratch: Any,
+    scratch_view: Any,
+    counts: Any,
 ) -> None:
     """Count each text of a span into its row of ``counts``, shape (rows, len(COUNTS)).
 
-    Columns of groups that ``features`` does not ask for are left as they are.
+    Columns of groups that ``features`` does not ask for are left as they are. ``scratch`` has room for the longest text if
+    C4's counts are asked for, and ``scratch_view`` is a read-only view of it.
     """
     classes = (byte_classes, page_of, pages)
     room = (new_short_text(), new_window())
-    table, scratch = np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.uint8)
+    table = np.empty(0, dtype=np.uint32)
     for number in range(len(counts)):
         start, stop, row = offsets[number], offsets[number + 1], counts[number]
         if features & COUNT_WORDS:
@@ -70,9 +81,7 @@ def count_texts(
         table = count_lines(data, start, stop, classes, features, table, row[_LENGTHS:])
         if len(table) > KEPT_SLOTS:
             table = np.empty(0, dtype=np.uint32)
-        if features & COUNT_C4:
-            scratch = count_c4(data, start, stop, classes, True, scratch, row[_C4:])
-        if features & COUNT_C4_UNPUNCTUATED:
-            scratch = count_c4(data, start, stop, classes, False, scratch, row[_C4_UNPUNCTUATED:])
-        if len(scratch) > KEPT_SLOTS:
-            scratch = np.empty(0, dtype=np.uint8)
+        for is_punctuated in range(2):
+            if features & (COUNT_C4 if is_punctuated else COUNT_C4_UNPUNCTUATED):
+                columns = row[_C4:] if is_punctuated else row[_C4_UNPUNCTUATED:]
+                count_c4(data, start, stop, classes, is_punctuated == 1, scratch, scratch_view, columns)
