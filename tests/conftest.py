@@ -25,6 +25,15 @@ settings.register_profile("curator_df", deadline=None, suppress_health_check=[He
 settings.load_profile("curator_df")
 
 
+def pytest_configure() -> None:
+    """Forget compiled kernels that are older than their sources: numba itself looks only at the file of the outermost one."""
+    kernels = CHECKOUT / "curator_df" / "kernels"
+    changed = max(path.stat().st_mtime for path in kernels.glob("*.py"))
+    for compiled in kernels.glob("__pycache__/*.nb[ic]"):
+        if compiled.stat().st_mtime < changed:
+            compiled.unlink(missing_ok=True)
+
+
 @pytest.fixture(params=["pandas", pytest.param("cudf", marks=pytest.mark.gpu)])
 def backend(request: pytest.FixtureRequest) -> str:
     """Each backend; cuDF is skipped where it cannot run: ``df.to_backend(backend)`` makes the blocks."""

@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled test of each line of a text as C4 makes it: lines that stay, lines that go, and what fails a whole text.
 
-Part of the pass of `text_counts`, and what `c4_texts` copies lines with. The order of the tests is that of datatrove
+Part of `c4_pass`, and what `c4_texts` copies lines with. The order of the tests is that of datatrove
 0.10.0, C4QualityFilter (after Raffel et al. 2020): a line that is gone already cannot fail the text.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The counts that one compiled pass over a text makes, by name, and the feature bits that ask for them.
+"""The counts that the compiled pass over a text makes, by name, and the feature bits that ask for them.
 
 The metrics of the catalogue (`metrics`) are these counts or quotients of them. A group of counts is made together, by
 one compiled function, if any of them is asked for.
@@ -93,6 +93,12 @@ _FEATURE_OF_COUNT = {
     "hashes": COUNT_WORDS | COUNT_MARKS,
     "ellipses": COUNT_WORDS | COUNT_MARKS,
 }
+
+
+WORD_FEATURES = COUNT_WORDS | COUNT_STOP_WORDS | COUNT_MARKS
+LINE_FEATURES = COUNT_LENGTH | COUNT_LINES | COUNT_PARAGRAPHS
+C4_FEATURES = COUNT_C4 | COUNT_C4_UNPUNCTUATED
+GRAM_FEATURES = COUNT_FIRST_GRAM * ((1 << len(TOP_GRAMS + REPEATED_GRAMS)) - 1)
 
 
 def features_of_counts(names: Iterable[str]) -> int:

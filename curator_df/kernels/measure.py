@@ -18,7 +18,7 @@ from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import TextSpan, read_only, text_spans
 from curator_df.kernels.code_points import word_byte_classes, word_classes
-from curator_df.kernels.counts import COUNT_C4, COUNT_C4_UNPUNCTUATED, COUNT_MARKS, COUNTS
+from curator_df.kernels.counts import C4_FEATURES, COUNT_MARKS, COUNTS, GRAM_FEATURES, LINE_FEATURES, WORD_FEATURES
 from curator_df.kernels.metrics import Words, features_of, metric_values, require_metrics
 
 MEASURED_ROWS = 512
@@ -79,14 +79,29 @@ def measure(texts: pd.Series, metrics: Sequence[str], *, words: Words = "whitesp
 
 
 def _count(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None:
-    from curator_df.kernels.text_counts import count_texts
-
+    """Make the counts that are asked for. A span is small enough to stay in the cache for all groups of them."""
     longest = int(np.diff(span.offsets).max(initial=0))
     if longest > LONGEST_TEXT_BYTES:
         raise ParameterError(f"measure: a text of {longest:,} bytes is too long to be measured; the limit is 4 GiB")
-    # Pages that no line is copied to take no memory.
-    scratch = np.empty(longest if features & (COUNT_C4 | COUNT_C4_UNPUNCTUATED) else 0, dtype=np.uint8)
     table = word_classes()
     byte_classes = word_byte_classes("#." if features & COUNT_MARKS else "")
-    tables = (byte_classes, table.page_of, table.pages)
-    count_texts(span.data, span.offsets, *tables, features, scratch, read_only(scratch), counts)
+    texts = (span.data, span.offsets, byte_classes, table.page_of, table.pages)
+    # Each group is loaded where it is first asked for: a worker holds the compiled code of its own profile only.
+    if features & WORD_FEATURES:
+        from curator_df.kernels.word_pass import count_words_of_span
+
+        count_words_of_span(*texts, features, counts)
+    if features & LINE_FEATURES:
+        from curator_df.kernels.line_pass import count_lines_of_span
+
+        count_lines_of_span(*texts, features, counts)
+    if features & GRAM_FEATURES:
+        from curator_df.kernels.gram_pass import count_grams_of_span
+
+        count_grams_of_span(*texts, features, counts)
+    if features & C4_FEATURES:
+        from curator_df.kernels.c4_pass import count_c4_of_span
+
+        # Pages that no line is copied to take no memory.
+        scratch = np.empty(longest, dtype=np.uint8)
+        count_c4_of_span(*texts, features, scratch, read_only(scratch), counts)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The catalogue of text metrics, as data: each a count, or a quotient of two counts that one pass over a text makes.
 
-Nothing here computes or imports numba; `measure` does, with the compiled pass of `text_counts`. A new metric that
+Nothing here computes or imports numba; `measure` does, with the compiled passes. A new metric that
 divides counts that exist is one entry; a new count is a name in `counts` and a column in the pass.
 """
 
@@ -15,7 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.errors import ParameterError
-from curator_df.kernels.counts import COUNT_C4, COUNT_C4_UNPUNCTUATED, COUNT_LINES, COUNTS, features_of_counts
+from curator_df.kernels.counts import (
+    C4_FEATURES,
+    COUNT_LINES,
+    COUNT_PARAGRAPHS,
+    COUNTS,
+    GRAM_FEATURES,
+    features_of_counts,
+)
 from curator_df.kernels.line_metrics import LINE_METRICS
 from curator_df.kernels.metric import Metric
 from curator_df.kernels.repetition_metrics import REPETITION_METRICS
@@ -62,9 +69,9 @@ def work_factor(names: Iterable[str]) -> float:
     (0.0, 1.0, 4.0)
     """
     features = features_of(names)
-    if features & ~(COUNT_C4 | COUNT_C4_UNPUNCTUATED) >= COUNT_LINES:
+    if features & (COUNT_LINES | COUNT_PARAGRAPHS | GRAM_FEATURES):
         return 4.0
-    return 1.0 if features & (COUNT_C4 | COUNT_C4_UNPUNCTUATED) else 0.0
+    return 1.0 if features & C4_FEATURES else 0.0
 
 
 def metric_values(name: str, counts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

@@ -13,15 +13,18 @@ from importlib import import_module
 COMPILED_MODULES = (
     "curator_df.kernels.c4_copy",
     "curator_df.kernels.c4_lines",
+    "curator_df.kernels.c4_pass",
     "curator_df.kernels.gram_counts",
+    "curator_df.kernels.gram_pass",
     "curator_df.kernels.line_counts",
+    "curator_df.kernels.line_pass",
     "curator_df.kernels.murmur_hash",
     "curator_df.kernels.row_copy",
     "curator_df.kernels.sentences",
     "curator_df.kernels.short_grams",
-    "curator_df.kernels.text_counts",
     "curator_df.kernels.unicode_scan",
     "curator_df.kernels.word_counts",
+    "curator_df.kernels.word_pass",
     "curator_df.kernels.word_windows",
 )
 """Modules with compiled functions. Each has explicit signatures, so that importing it compiles or loads them."""

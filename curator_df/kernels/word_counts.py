@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled counter over white-space separated words: one scan of a text, of any length, in constant memory.
 
-Part of the pass of `text_counts`. Also here: how every compiled kernel reads a code point out of UTF-8.
+Part of `word_pass`. Also here: how every compiled kernel reads a code point out of UTF-8.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _scan_word(
 def count_words(
     data: Any, at: int, stop: int, byte_classes: Any, page_of: Any, pages: Any, features: int, row: Any
 ) -> None:
-    """Count the words of the text ``data[at:stop]`` into the first columns of ``row``: `WORD_COUNTS`."""
+    """Count the words of the text ``data[at:stop]`` into the columns of ``row``: `WORD_COUNTS`."""
     line_start, word_start, word_stop = at, -1, -1  # The last word of the line; -1 as long as it has none.
     words = spoken = code_points = alpha = hashes = ellipses = lines = bullets = ellipsis_lines = found = 0
     wanted = _ALL_STOP_WORDS if features & COUNT_STOP_WORDS else 0
@@ -201,3 +201,17 @@ def _bits(found: int) -> int:
         bits += found & 1
         found >>= 1
     return bits
+
+
+BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+"""Type of the bytes of texts, and of the classes of bytes."""
+SPAN = (
+    BYTES,
+    types.Array(types.int64, 1, "C", readonly=True),
+    BYTES,
+    types.Array(types.uint16, 1, "C", readonly=True),
+    types.Array(types.uint8, 2, "C", readonly=True),
+)
+"""Types of what a pass reads: data, offsets, and the classes of bytes and code points."""
+COUNTS_TYPE = types.int64[:, ::1]
+"""Type of counts, shape (rows, `counts.COUNTS`)."""

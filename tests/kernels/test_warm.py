@@ -21,9 +21,9 @@ def test_cached_kernels_are_loaded_by_the_next_process(tmp_path):
     script = (
         "from curator_df.kernels.warm import compile_all; compile_all()\n"
         "from curator_df.kernels.row_copy import copy_rows\n"
-        "from curator_df.kernels.text_counts import count_texts\n"
+        "from curator_df.kernels.word_pass import count_words_of_span\n"
         "from curator_df.kernels.unicode_scan import next_suspect\n"
-        "print(sum(sum(f.stats.cache_hits.values()) for f in (copy_rows, count_texts, next_suspect)))\n"
+        "print(sum(sum(f.stats.cache_hits.values()) for f in (copy_rows, count_words_of_span, next_suspect)))\n"
     )
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(PACKAGE.parents[1])}
     hits = [subprocess.check_output([sys.executable, "-c", script], env=environment, text=True) for _ in range(2)]
