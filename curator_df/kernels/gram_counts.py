@@ -5,7 +5,7 @@
 
 Part of `gram_pass`. Distinct n-grams are held in a table of positions in the text, 4 bytes each, and
 compared with the text itself. A table is at most half full; with the counts beside it, it takes at most 8 bytes a word:
-4 x the text if every word is one letter, 1.4 x prose. Only the table of one n is held at a time.
+4 x the text if every word is one letter, 1.9 x prose. Only the table of one n is held at a time.
 """
 
 from __future__ import annotations

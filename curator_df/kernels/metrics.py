@@ -61,7 +61,7 @@ def work_factor(names: Iterable[str]) -> float:
     """Return what the pass holds for these metrics as a multiple of the longest text, in the worst case.
 
     Repeated lines and n-grams: a table of 8 bytes for each word or line, and the shortest of those take 2 bytes (prose:
-    1.4). C4: a copy of a line with brackets.
+    1.9). C4: a copy of a line with brackets.
 
     Examples
     --------
