@@ -22,10 +22,11 @@ import pandas as pd
 
 from curator_df.core.limits import status_bytes
 from curator_df.kernels.unicode_repair import RepairSettings
+from curator_df.ops.lines import remove_c4_lines_block
 from curator_df.ops.profile import add_profile_block, keep_profile_block
 from curator_df.ops.unicode import normalize_unicode_block
 from curator_df.ops.where import keep_where_block
-from curator_df.profiles import DATATROVE_GOPHER_QUALITY
+from curator_df.profiles import DATATROVE_C4, DATATROVE_FINEWEB, DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION
 
 BLOCK_BYTES = 32_000_000
 PROSE = "It was the best of times, and it was the worst of times; that we have to be with all of it.\n"
@@ -38,12 +39,15 @@ LOOSE = DATATROVE_GOPHER_QUALITY.replace(
     gopher_below_alpha_threshold=0,
     gopher_enough_stop_words=0,
 )
+EVERYTHING = DATATROVE_GOPHER_REPETITION + LOOSE + DATATROVE_FINEWEB + DATATROVE_C4
+EVERYTHING = EVERYTHING.replace(**{rule.reason: {"<": 1e9, "<=": 1e9, ">=": 0}[rule.keep] for rule in EVERYTHING.rules})
 
 SHAPES: dict[str, tuple[str, int]] = {
     "prose": (PROSE * 20, BLOCK_BYTES),
     "one-letter words": ("a b c d e f g h i\n" * 100, BLOCK_BYTES),
     "CJK": ("我们认为这些真理是不言而喻的。\n" * 40, BLOCK_BYTES),
     "one huge row": (PROSE * (BLOCK_BYTES // len(PROSE)), 1),
+    "one-letter words, one row": ("a b c d e f g h i\n" * (BLOCK_BYTES // 18), 1),
     "rows of 100 bytes": (PROSE + "short.\n", BLOCK_BYTES),
     "prose with CRLF": (PROSE.replace("\n", "\r\n") * 20, BLOCK_BYTES),
     "mojibake": ("cafÃ© noir, s'il vous plaît\n" * 60, BLOCK_BYTES),
@@ -57,6 +61,10 @@ KERNELS: dict[str, Kernel] = {
     "add_profile": lambda block: add_profile_block(
         block, profile=LOOSE, text="text", reason="reason", add_metrics=True
     ),
+    "keep_profile, repetition": lambda block: keep_profile_block(
+        block, profile=EVERYTHING, text="text", add_metrics=False
+    ),
+    "remove_c4_lines": lambda block: remove_c4_lines_block(block, text="text", require_punctuation=False),
     "keep_where, nearly all": lambda block: keep_where_block(block, predicate="number > 0", reason="x"),
     "normalize_unicode": lambda block: normalize_unicode_block(block, text="text", settings=RepairSettings()),
 }
@@ -91,13 +99,13 @@ def main() -> None:
         print(measure_one(*sys.argv[1:]))
         return
     environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
-    print(f"{'kernel':28}" + "".join(f"{shape:>22}" for shape in SHAPES))
+    print(f"{'kernel':28}" + "".join(f"{shape:>26}" for shape in SHAPES))
     for kernel in KERNELS:
         cells = [
             float(subprocess.check_output([sys.executable, __file__, kernel, shape], env=environment, text=True))
             for shape in SHAPES
         ]
-        print(f"{kernel:28}" + "".join(f"{cell:22.2f}" for cell in cells), flush=True)
+        print(f"{kernel:28}" + "".join(f"{cell:26.2f}" for cell in cells), flush=True)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from curator_df.ops.accessor import register_operators as _register_operators
 from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
 from curator_df.ops.explain import explain
 from curator_df.ops.ids import add_ids
+from curator_df.ops.lines import remove_c4_lines
 from curator_df.ops.profile import add_profile, keep_profile
 from curator_df.ops.unicode import normalize_unicode
 from curator_df.ops.where import keep_where
@@ -41,6 +42,7 @@ __all__ = [
     "read_jsonl",
     "read_parquet",
     "read_receipt",
+    "remove_c4_lines",
     "split_by",
     "start_cluster",
     "write_jsonl",
@@ -59,6 +61,7 @@ _register_operators(
         keep_profile,
         keep_where,
         normalize_unicode,
+        remove_c4_lines,
         split_by,
         write_jsonl,
         write_parquet,

@@ -17,9 +17,21 @@ from hypothesis import HealthCheck, settings
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
+collect_ignore = ["profiles/datatrove_verdicts.py"]
+"""A script for another Python, which imports what is not installed here."""
+
 # What an example takes says more of the machine than of the code: how fast it is stands in benchmarks/.
 settings.register_profile("curator_df", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("curator_df")
+
+
+def pytest_configure() -> None:
+    """Forget compiled kernels that are older than their sources: numba itself looks only at the file of the outermost one."""
+    kernels = CHECKOUT / "curator_df" / "kernels"
+    changed = max(path.stat().st_mtime for path in kernels.glob("*.py"))
+    for compiled in kernels.glob("__pycache__/*.nb[ic]"):
+        if compiled.stat().st_mtime < changed:
+            compiled.unlink(missing_ok=True)
 
 
 @pytest.fixture(params=["pandas", pytest.param("cudf", marks=pytest.mark.gpu)])

@@ -24,6 +24,7 @@ from curator_df.core.sizes import read_size
 from curator_df.io import jsonl, parquet
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, JsonlFormat, ParquetFormat
+from curator_df.kernels.metrics import METRICS
 from tests.contracts.operator_cases import CASES, OPERATORS, kernels_of, table
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -202,6 +203,42 @@ def test_the_profiles_of_the_operators_page_work():
     exec(compile(source, "operators.md", "exec"), namespace)
     assert namespace["short"].reasons == ("too_short",)
     assert namespace["stricter"].rules[0].threshold == 100
+
+
+def test_the_profiles_page_is_what_the_profiles_say():
+    names = cdf.profiles.__all__
+    text = page("docs/profiles.md")
+    (head,) = [line for line in text.splitlines() if line.startswith("| metric | `")]
+    assert re.findall(r"`(\w+)`", head) == names
+    documented = {row[0].strip(" `"): [cell.strip() for cell in row[1:]] for row in side_by_side(text)}
+    for number, name in enumerate(names):
+        said: dict[str, str] = {}
+        for rule in getattr(cdf.profiles, name).rules:
+            sign = f"{rule.keep} {rule.threshold:g}"
+            said[rule.metric] = f"{said[rule.metric]}, {sign}" if rule.metric in said else sign
+        assert {metric: cells[number] for metric, cells in documented.items() if cells[number]} == said
+
+
+def side_by_side(text: str) -> list[list[str]]:
+    start = text.index("| metric | `")
+    lines = text[start : text.index("\n\n", start)].splitlines()[2:]
+    return [line.strip()[1:-1].split("|") for line in lines]
+
+
+def test_the_catalogue_on_the_profiles_page_is_the_one_in_the_code():
+    listed = {
+        name.strip("`"): (dtype, text) for name, dtype, text in rows_of(page("docs/profiles.md"), "metric", "dtype")
+    }
+    assert listed == {metric.name: (metric.dtype, metric.definition) for metric in METRICS.values()}
+
+
+def test_the_examples_of_the_profiles_page_work():
+    namespace: dict[str, Any] = {"cdf": cdf}
+    for source in code_blocks(page("docs/profiles.md"), "python"):
+        exec(compile(source, "profiles.md", "exec"), namespace)
+    assert "top_2_gram" not in namespace["looser"].reasons
+    steps = [kernel.name for kernel in kernels_of(namespace["filter_as_fineweb"](table()))]
+    assert steps == ["keep_profile", "remove_c4_lines", "keep_profile"]
 
 
 def write_corpus(folder: Path) -> None:

@@ -8,6 +8,7 @@ Dask's own thresholds lie just above it, so that an allocation fails, and the ra
 from __future__ import annotations
 
 import contextlib
+import functools
 import html
 import logging
 import multiprocessing
@@ -32,6 +33,7 @@ from curator_df.core.peak import tree_bytes
 from curator_df.core.session import PeakSampler, Session, close_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
+from curator_df.kernels.warm import BASIC, GROUPS
 
 START_SECONDS = 120
 """How long workers may take to start on a loaded machine."""
@@ -43,6 +45,8 @@ MAIN_GUARD = (
 )
 CLIENT_THREADS = 8
 """In process: threads whose stacks (address space, hardly touched) the limit leaves room for."""
+COMPILER_BYTES = 250_000_000
+"""What the compiler of kernels may hold, in a process of its own."""
 TERMINATE_FRACTION = 0.95
 SPILL_SHARE_OF_FREE_DISK = 0.5
 """Share of the free space of the spill directory that all workers together may fill."""
@@ -57,12 +61,18 @@ class Cluster:
         self.layout = layout
         self._spill_directory, self._spill_bytes = spill_directory, spill_bytes
         self._own_limit: tuple[int, int] | None = None
-        compiler = _compile_kernels()
+        has_room = layout.allowed_bytes >= layout.reserved_bytes + COMPILER_BYTES
+        if not has_room:
+            for group in GROUPS:  # now, before there are workers: later there would be no room for the compiler
+                _compile(group)
+        compiler = _start_compiler(BASIC)  # the workers start meanwhile
         if layout.in_process:
-            _wait_for(compiler)  # so small a budget has no room for both; else the workers start meanwhile
+            _wait_for(compiler)
         self._local = _start_in_process(layout, dashboard) if layout.in_process else self._start_workers(dashboard)
         self.client = Client(self._local, set_as_default=True)
-        self._session = Session(self.client, layout, limits_data=True, workdir=workdir, revive=self._revive)
+        self._session = Session(
+            self.client, layout, limits_data=True, workdir=workdir, revive=self._revive, compile=_compile
+        )
         try:
             if not layout.in_process:
                 _wait_for(compiler)
@@ -256,10 +266,18 @@ def _close_or_kill(cluster: LocalCluster) -> None:
             cluster.close(timeout=CLOSE_SECONDS)
 
 
-def _compile_kernels() -> subprocess.Popen[str]:
+@functools.cache
+def _compile(group: str) -> None:
+    """Make sure, once, that a group of kernels is in numba's cache on disk."""
+    _wait_for(_start_compiler(group))
+
+
+def _start_compiler(group: str) -> subprocess.Popen[str]:
     """Fill numba's cache on disk, in a process of its own: the compiler would stay in memory (about 100 MB)."""
     # With this process's own path: "-m" would take a curator_df that lies in the working directory.
-    program = f"import sys; sys.path[:] = {sys.path!r}; from curator_df.kernels.warm import compile_all; compile_all()"
+    program = (
+        f"import sys; sys.path[:] = {sys.path!r}; from curator_df.kernels import warm; warm.compile_group({group!r})"
+    )
     command = [sys.executable, "-c", program]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 

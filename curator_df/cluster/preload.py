@@ -11,7 +11,7 @@ import os
 from typing import Any
 
 from curator_df.core.limits import give_back_large_buffers, limit_data, release_free_memory
-from curator_df.kernels.warm import compile_all
+from curator_df.kernels.warm import BASIC, compile_group
 
 WORK_BYTES_VARIABLE = "CURATOR_DF_WORK_BYTES"
 
@@ -43,6 +43,6 @@ def prepare_process() -> None:
 
 def tighten_limit(work_bytes: int, threads: int = 0) -> int:
     """Set the data limit anew once all threads run and the kernels are loaded: from then on all of it is for work."""
-    compile_all()
+    compile_group(BASIC)
     release_free_memory()
     return limit_data(work_bytes, threads=threads)

@@ -49,6 +49,8 @@ class BlockKernel:
     is_users: bool = False
     """True when the function came from the user: its exceptions may be quarantined (``on_error``)."""
 
+    compiled: tuple[str, ...] = ()
+    """Groups of compiled functions that must be in the on-disk cache before a task runs, beyond those of all workers."""
     barrier: Any = None
     """A `core.barrier.Barrier` for a drop that needs the keys of all rows first; ``func`` then refuses to run."""
 

@@ -30,7 +30,7 @@ from curator_df.core.plan import Plan, plan_fork
 from curator_df.core.program import lower
 from curator_df.core.progress import progress_bar
 from curator_df.core.receipt import Receipt, StepReceipt
-from curator_df.core.session import Session, current_session
+from curator_df.core.session import Session, current_session, prepare_kernels
 from curator_df.core.sink import Sink
 from curator_df.core.sizes import show_size
 from curator_df.core.source import Range, Ranges, Source
@@ -124,6 +124,7 @@ def run_branches(
     session = current_session()
     branches = [Branch(lower(df), sink, rejects) for df, sink, rejects in outputs]
     plan_fork(fork(branches), session.layout)
+    prepare_kernels(session, [step.action for branch in branches for step in branch.program.steps])
     with contextlib.ExitStack() as stack:
         pairs = [(stack.enter_context(Journal(branch.sink.folder)), branch) for branch in branches]
         if len(pairs) > 1:  # before the first of them is opened, which may delete what is in it

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,8 +78,18 @@ class Session:
     """Measures the tree, where all workers are on this node."""
     workdir: str | None = None
     """Where ``find_`` operators leave their results by default; all workers see it."""
+    compile: Callable[[str], object] | None = None
+    """Compiles a group of kernels, where workers are this machine's."""
     revive: Callable[[], object] | None = None
     """Starts workers in the place of those that are gone for good."""
+
+
+def prepare_kernels(session: Session, actions: Iterable[Any]) -> None:
+    """Compile what the kernels among these actions need, so that no worker has to."""
+    groups = {group for action in actions for group in getattr(action, "compiled", ())}
+    if session.compile is not None:
+        for group in sorted(groups):
+            session.compile(group)
 
 
 def open_session(session: Session) -> None:

@@ -106,5 +106,12 @@ def text_dtype(dtype: Any) -> Any:
     return pd.StringDtype("pyarrow") if pd.api.types.is_object_dtype(dtype) else dtype
 
 
+def read_only(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return a read-only view of bytes, which compiled kernels take where they take those of Arrow."""
+    view = data.view()
+    view.flags.writeable = False
+    return view
+
+
 def _no_bytes() -> npt.NDArray[np.uint8]:
     return np.frombuffer(b"\0", dtype=np.uint8)[:0]

@@ -25,6 +25,12 @@ SYMBOL = 8
 """In `SYMBOLS`."""
 MARK = 16
 """Bytes only: not ASCII, or a character that is counted (``#`` and ``.``), so not for the fast path."""
+TERMINAL = 32
+"""In `TERMINALS`."""
+DECIMAL = 64
+r"""``str.isdecimal``: what ``\d`` matches."""
+UPPER = 128
+"""``str.isupper``."""
 
 PAGE_SIZE = 256
 PAGE_COUNT = 0x2000
@@ -52,6 +58,14 @@ SYMBOLS = (
     "\U00016a6f\U00016af5\U00016b37\U00016b38\U00016b44\U00016e98\U0001bc9f\U0001da88"
 )
 
+# datatrove 0.10.0, utils/text.py, TERMINAL_PUNCTUATION: what ends a sentence in any script. All 159 are symbols too; of
+# those that are not ASCII or control characters, it has all but these thirty.
+_NOT_TERMINAL = (
+    "\xab\xb4\xbb\u2013\u2014\u2019\u201c\u201d\u201e\u2026\u2236\u2501\u25ba\u3001\u3008\u3009\u300a\u300b\u300c\u300d"
+    "\u3010\u3011\uff05\uff08\uff09\uff0c\uff11\uff1a\uff1b\uff5e"
+)
+TERMINALS = ".!?" + "".join(symbol for symbol in SYMBOLS if symbol > "\x9f" and symbol not in _NOT_TERMINAL)
+
 
 @dataclass(frozen=True)
 class CodePointTable:
@@ -78,7 +92,7 @@ def paged(values: npt.NDArray[Any], beyond: int = 0) -> CodePointTable:
 
 @lru_cache(maxsize=1)
 def word_classes() -> CodePointTable:
-    """Return the table of `SPACE`, `LINE_END`, `ALPHA` and `SYMBOL` bits (uint8) of every code point."""
+    """Return the table of the bits above but `MARK` (uint8) of every code point."""
     values = np.zeros(ASSIGNED_STOP, dtype=np.uint8)
     characters = [chr(code) for code in range(ASSIGNED_STOP)]
     values[[character.isalpha() for character in characters]] |= ALPHA
@@ -86,6 +100,9 @@ def word_classes() -> CodePointTable:
     values[spaces] |= SPACE
     values[[code for code in spaces if chr(code).splitlines() != [chr(code)]]] |= LINE_END
     values[[ord(character) for character in SYMBOLS]] |= SYMBOL
+    values[[ord(character) for character in TERMINALS]] |= TERMINAL
+    values[[character.isdecimal() for character in characters]] |= DECIMAL
+    values[[character.isupper() for character in characters]] |= UPPER
     return paged(values)
 
 

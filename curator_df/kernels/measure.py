@@ -15,9 +15,16 @@ import numpy.typing as npt
 import pandas as pd
 
 from curator_df.core.columns import choose
-from curator_df.kernels.buffers import SPAN_ROWS, TextSpan, text_spans
+from curator_df.errors import ParameterError
+from curator_df.kernels.buffers import TextSpan, read_only, text_spans
 from curator_df.kernels.code_points import word_byte_classes, word_classes
-from curator_df.kernels.metrics import COUNT_MARKS, COUNTS, Words, features_of, metric_values, require_metrics
+from curator_df.kernels.counts import C4_FEATURES, COUNT_MARKS, COUNTS, GRAM_FEATURES, LINE_FEATURES, WORD_FEATURES
+from curator_df.kernels.metrics import Words, features_of, metric_values, require_metrics
+
+MEASURED_ROWS = 512
+"""Rows of a span: their counts take 160 KB, whatever the column."""
+LONGEST_TEXT_BYTES = (1 << 32) - 2
+"""Places in a text are held in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ class Measured:
 
 
 def measure(texts: pd.Series, metrics: Sequence[str], *, words: Words = "whitespace") -> Iterator[Measured]:
-    """Measure a text column, `SPAN_ROWS` rows at a time.
+    """Measure a text column, `MEASURED_ROWS` rows at a time.
 
     Parameters
     ----------
@@ -53,7 +60,7 @@ def measure(texts: pd.Series, metrics: Sequence[str], *, words: Words = "whitesp
 
     Notes
     -----
-    Memory: about 0.7 MB, whatever the column.
+    Memory: about 1 MB, and what `metrics.work_factor` says of the longest text.
 
     Examples
     --------
@@ -64,16 +71,44 @@ def measure(texts: pd.Series, metrics: Sequence[str], *, words: Words = "whitesp
     choose("measure", "words", words, Words)
     require_metrics(metrics)
     features = features_of(metrics)
-    counts = np.zeros((SPAN_ROWS, len(COUNTS)), dtype=np.int64)
-    for span in text_spans(texts):
+    counts = np.zeros((MEASURED_ROWS, len(COUNTS)), dtype=np.int64)
+    for span in text_spans(texts, MEASURED_ROWS):
         _count(span, features, counts[: len(span)])
         values = {name: metric_values(name, counts[: len(span)]).copy() for name in metrics}
         yield Measured(span.first_row, values, span.valid, len(span))
 
 
-def _count(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None:
-    from curator_df.kernels.word_counts import count_words
+def compiled_groups(metrics: Sequence[str]) -> tuple[str, ...]:
+    """Return the groups of `warm.GROUPS` that metrics need beyond the basic one."""
+    features = features_of(metrics)
+    groups = {"lines": LINE_FEATURES, "grams": GRAM_FEATURES, "c4": C4_FEATURES}
+    return tuple(group for group, wanted in groups.items() if features & wanted)
 
+
+def _count(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None:
+    """Make the counts that are asked for. A span is small enough to stay in the cache for all groups of them."""
+    longest = int(np.diff(span.offsets).max(initial=0))
+    if longest > LONGEST_TEXT_BYTES:
+        raise ParameterError(f"measure: a text of {longest:,} bytes is too long to be measured; the limit is 4 GiB")
     table = word_classes()
     byte_classes = word_byte_classes("#." if features & COUNT_MARKS else "")
-    count_words(span.data, span.offsets, byte_classes, table.page_of, table.pages, features, counts)
+    texts = (span.data, span.offsets, byte_classes, table.page_of, table.pages)
+    # Each group is loaded where it is first asked for: a worker holds the compiled code of its own profile only.
+    if features & WORD_FEATURES:
+        from curator_df.kernels.word_pass import count_words_of_span
+
+        count_words_of_span(*texts, features, counts)
+    if features & LINE_FEATURES:
+        from curator_df.kernels.line_pass import count_lines_of_span
+
+        count_lines_of_span(*texts, features, counts)
+    if features & GRAM_FEATURES:
+        from curator_df.kernels.gram_pass import count_grams_of_span
+
+        count_grams_of_span(*texts, features, counts)
+    if features & C4_FEATURES:
+        from curator_df.kernels.c4_pass import count_c4_of_span
+
+        # Pages that no line is copied to take no memory.
+        scratch = np.empty(longest, dtype=np.uint8)
+        count_c4_of_span(*texts, features, scratch, read_only(scratch), counts)

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The catalogue of text metrics, as data: each a count, or a quotient of two counts that one pass over a text makes.
 
-Nothing here computes or imports numba; `measure` does, with the compiled counters. A new metric that divides counts
-that exist is one entry; a new count is one more column in `word_counts`.
+Nothing here computes or imports numba; `measure` does, with the compiled passes. A new metric that
+divides counts that exist is one entry; a new count is a name in `counts` and a column in the pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -16,148 +15,25 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.errors import ParameterError
+from curator_df.kernels.counts import (
+    C4_FEATURES,
+    COUNT_LINES,
+    COUNT_PARAGRAPHS,
+    COUNTS,
+    GRAM_FEATURES,
+    features_of_counts,
+)
+from curator_df.kernels.line_metrics import LINE_METRICS
+from curator_df.kernels.metric import Metric
+from curator_df.kernels.repetition_metrics import REPETITION_METRICS
+from curator_df.kernels.word_metrics import WORD_METRICS
 
 Words = Literal["whitespace"]
 """Ways of cutting a text into words. ``whitespace``: as ``str.split`` does."""
 
-STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
-"""The eight words of Rae et al. 2021 (Gopher), appendix A.1.1; case-sensitive, as in datatrove 0.10.0."""
-
-COUNTS = (
-    "words",
-    "non_symbol_words",
-    "non_symbol_code_points",
-    "alpha_words",
-    "stop_words",
-    "hashes",
-    "ellipses",
-    "lines",
-    "bullet_lines",
-    "ellipsis_lines",
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {metric.name: metric for metric in WORD_METRICS + REPETITION_METRICS + LINE_METRICS}
 )
-"""What the counter of words counts, in the order of its columns."""
-
-COUNT_STOP_WORDS = 1
-"""Feature bit: look each short word up among the stop words."""
-COUNT_MARKS = 2
-"""Feature bit: count ``#``, ``...`` and ``…``."""
-
-_FEATURE_OF_COUNT = {
-    "stop_words": COUNT_STOP_WORDS,
-    "hashes": COUNT_MARKS,
-    "ellipses": COUNT_MARKS,
-}
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A number about one text."""
-
-    name: str
-    """Name, and name of the column that `add_profile` adds."""
-    dtype: Literal["Int64", "Float64"]
-    """Nullable pandas dtype of the column; the metric of a null text is null."""
-    numerator: str
-    """One of `COUNTS`."""
-    denominator: str | None
-    """One of `COUNTS`, or None for a plain count. A quotient whose denominator is 0 is 0."""
-    definition: str
-    """What it is, exactly."""
-    source: str
-    """Where the definition comes from."""
-    edge_cases: str
-    """What empty and odd texts give."""
-
-
-_GOPHER = "Rae et al. 2021 (Gopher), appendix A.1.1, as computed by datatrove 0.10.0, GopherQualityFilter"
-_NO_WORDS = "0 for a text without words"
-_NO_LINES = "0 for an empty text; a line of white space alone counts as a line"
-
-_CATALOGUE = (
-    Metric(
-        name="word_count",
-        dtype="Int64",
-        numerator="words",
-        denominator=None,
-        definition="Number of words.",
-        source="Rae et al. 2021 (Gopher), appendix A.1.1",
-        edge_cases=_NO_WORDS,
-    ),
-    Metric(
-        name="non_symbol_word_count",
-        dtype="Int64",
-        numerator="non_symbol_words",
-        denominator=None,
-        definition="Number of words with at least one character outside datatrove's PUNCTUATION_SET.",
-        source=_GOPHER,
-        edge_cases=_NO_WORDS + "; '…', '--' and a lone control character are symbols, '€' and '•' are not",
-    ),
-    Metric(
-        name="non_symbol_word_mean_length",
-        dtype="Float64",
-        numerator="non_symbol_code_points",
-        denominator="non_symbol_words",
-        definition="Mean length in code points of the words that non_symbol_word_count counts.",
-        source=_GOPHER,
-        edge_cases="0 without such words; combining marks are code points of their own",
-    ),
-    Metric(
-        name="hash_ratio",
-        dtype="Float64",
-        numerator="hashes",
-        denominator="words",
-        definition="Occurrences of '#' divided by the number of words.",
-        source=_GOPHER,
-        edge_cases=_NO_WORDS + "; can exceed 1",
-    ),
-    Metric(
-        name="ellipsis_ratio",
-        dtype="Float64",
-        numerator="ellipses",
-        denominator="words",
-        definition="Occurrences of '...' (not overlapping) and of '…' divided by the number of words.",
-        source=_GOPHER,
-        edge_cases=_NO_WORDS + "; can exceed 1; '.....' is one",
-    ),
-    Metric(
-        name="bullet_line_ratio",
-        dtype="Float64",
-        numerator="bullet_lines",
-        denominator="lines",
-        definition="Share of lines (str.splitlines) whose first character after white space is '•' or '-'.",
-        source=_GOPHER,
-        edge_cases=_NO_LINES + "; '*' is not a bullet",
-    ),
-    Metric(
-        name="ellipsis_line_ratio",
-        dtype="Float64",
-        numerator="ellipsis_lines",
-        denominator="lines",
-        definition="Share of lines (str.splitlines) that end, before trailing white space, in '...' or '…'.",
-        source=_GOPHER,
-        edge_cases=_NO_LINES,
-    ),
-    Metric(
-        name="alpha_word_ratio",
-        dtype="Float64",
-        numerator="alpha_words",
-        denominator="words",
-        definition="Share of words with at least one alphabetic character (str.isalpha, so of any script).",
-        source=_GOPHER,
-        edge_cases=_NO_WORDS,
-    ),
-    Metric(
-        name="stop_word_count",
-        dtype="Int64",
-        numerator="stop_words",
-        denominator=None,
-        definition="How many of the, be, to, of, and, that, have, with occur at least once as a word, in this case.",
-        source=_GOPHER,
-        edge_cases="0 to 8; 'The' and 'the,' are not 'the'",
-    ),
-)
-
-METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _CATALOGUE})
 """Every metric by name."""
 
 
@@ -174,12 +50,28 @@ def require_metrics(names: Iterable[str]) -> None:
 
 
 def features_of(names: Iterable[str]) -> int:
-    """Return the feature bits that the counter needs for these metrics."""
-    features = 0
-    for name in names:
-        for count in (METRICS[name].numerator, METRICS[name].denominator):
-            features |= _FEATURE_OF_COUNT.get(count or "", 0)
-    return features
+    """Return the feature bits (`counts`) that the pass needs for these metrics."""
+    metrics = [METRICS[name] for name in names]
+    return features_of_counts(
+        count for metric in metrics for count in (metric.numerator, metric.denominator) if count is not None
+    )
+
+
+def work_factor(names: Iterable[str]) -> float:
+    """Return what the pass holds for these metrics as a multiple of the longest text, in the worst case.
+
+    Repeated lines and n-grams: a table of 8 bytes for each word or line, and the shortest of those take 2 bytes (prose:
+    1.9). C4: a copy of a line with brackets.
+
+    Examples
+    --------
+    >>> work_factor(["word_count"]), work_factor(["c4_sentence_count"]), work_factor(["duplicate_line_ratio"])
+    (0.0, 1.0, 4.0)
+    """
+    features = features_of(names)
+    if features & (COUNT_LINES | COUNT_PARAGRAPHS | GRAM_FEATURES):
+        return 4.0
+    return 1.0 if features & C4_FEATURES else 0.0
 
 
 def metric_values(name: str, counts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

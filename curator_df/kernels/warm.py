@@ -1,40 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make every compiled kernel exist in numba's on-disk cache: ``python -m curator_df.kernels.warm``.
+"""Make compiled kernels exist in numba's on-disk cache: ``python -m curator_df.kernels.warm``.
 
-To be run in a short-lived process before workers start, so that no worker compiles. Measured, beyond the import of
-numba (0.7 s, 67 MB): 7.5 s and 97 MB to compile, 0.65 s and 53 MB to load. The cache is beside the package's files or,
-where those cannot be written, in numba's own directory of the user.
+To be done in a short-lived process before a task needs them, so that no worker compiles. Measured, beyond the import of
+numba (0.7 s, 67 MB): the basic group takes 12 s to compile and 0.7 s to load; lines 7 s, n-grams 22 s, C4 19 s and
+near-duplicates 25 s, at most 190 MB each. The cache is beside the package's files or, where those cannot be written, in
+numba's own directory of the user.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 
-COMPILED_MODULES = (
-    "curator_df.kernels.murmur_hash",
-    "curator_df.kernels.part_bytes",
-    "curator_df.kernels.row_copy",
-    "curator_df.kernels.unicode_scan",
-    "curator_df.kernels.word_counts",
-)
-"""Modules with compiled functions. Each has explicit signatures, so that importing it compiles or loads them."""
-NEAR_DUPLICATE_MODULES = (
-    "curator_df.kernels.minhash_bands",
-    "curator_df.kernels.minhash_sketch",
-    "curator_df.kernels.murmur_windows",
-    "curator_df.kernels.shingle_hashes",
-    "curator_df.kernels.shingle_sets",
-    "curator_df.kernels.union_find",
-    "curator_df.kernels.word_windows",
-)
-"""The same for MinHash, similarities and components, which no operator calls yet: they would cost every worker 10 MB."""
+BASIC = "basic"
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    BASIC: ("murmur_hash", "part_bytes", "row_copy", "unicode_scan", "word_counts", "word_pass"),
+    "lines": ("line_counts", "line_pass"),
+    "grams": ("word_reading", "short_grams", "gram_counts", "gram_pass"),
+    "c4": ("sentences", "c4_lines", "c4_pass", "c4_copy"),
+    "near_duplicates": (
+        "minhash_bands",
+        "minhash_sketch",
+        "murmur_windows",
+        "shingle_hashes",
+        "shingle_sets",
+        "union_find",
+        "word_windows",
+    ),
+}
+"""Modules with compiled functions, by what needs them. Each has explicit signatures, so that importing it compiles or loads
+it. Every worker loads the basic ones; the others are for the runs whose kernels name them (`BlockKernel.compiled`)."""
 
 
-def compile_all() -> None:
-    """Compile, or load, every kernel."""
-    for module in COMPILED_MODULES:
-        import_module(module)
+def compile_group(group: str) -> None:
+    """Compile, or load, the kernels of a group."""
+    for module in GROUPS[group]:
+        import_module(f"curator_df.kernels.{module}")
 
 
 if __name__ == "__main__":
-    compile_all()
+    for name in GROUPS:
+        compile_group(name)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled counter over white-space separated words: one pass over each text, of any length, in constant memory.
+"""Compiled counter over white-space separated words: one scan of a text, of any length, in constant memory.
 
-Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `metrics` for what
-the columns of the result mean and `measure` for the function to call.
+Part of `word_pass`. Also here: how every compiled kernel reads a code point out of UTF-8.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 from numba import njit, types
 
 from curator_df.kernels.code_points import ALPHA, LINE_END, MARK, SPACE, SYMBOL
-from curator_df.kernels.metrics import COUNT_STOP_WORDS, COUNTS, STOP_WORDS
+from curator_df.kernels.counts import COUNT_STOP_WORDS, STOP_WORDS, WORD_COUNTS
 
 _ATTENTION = SPACE | MARK
 (
@@ -29,7 +28,7 @@ _ATTENTION = SPACE | MARK
     _LINES,
     _BULLET_LINES,
     _ELLIPSIS_LINES,
-) = range(len(COUNTS))
+) = range(len(WORD_COUNTS))
 
 _ALL_STOP_WORDS = (1 << len(STOP_WORDS)) - 1
 # The stop words as little-endian numbers; checked below, length by length, in the order of STOP_WORDS.
@@ -151,9 +150,10 @@ def _scan_word(
 
 
 @njit(nogil=True)
-def _count_document(
+def count_words(
     data: Any, at: int, stop: int, byte_classes: Any, page_of: Any, pages: Any, features: int, row: Any
 ) -> None:
+    """Count the words of the text ``data[at:stop]`` into the columns of ``row``: `WORD_COUNTS`."""
     line_start, word_start, word_stop = at, -1, -1  # The last word of the line; -1 as long as it has none.
     words = spoken = code_points = alpha = hashes = ellipses = lines = bullets = ellipsis_lines = found = 0
     wanted = _ALL_STOP_WORDS if features & COUNT_STOP_WORDS else 0
@@ -203,31 +203,15 @@ def _bits(found: int) -> int:
     return bits
 
 
-_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
-_SIGNATURE = types.void(
-    _BYTES,
+BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+"""Type of the bytes of texts, and of the classes of bytes."""
+SPAN = (
+    BYTES,
     types.Array(types.int64, 1, "C", readonly=True),
-    _BYTES,
+    BYTES,
     types.Array(types.uint16, 1, "C", readonly=True),
     types.Array(types.uint8, 2, "C", readonly=True),
-    types.int64,
-    types.int64[:, ::1],
 )
-
-
-@njit(_SIGNATURE, nogil=True, cache=True)
-def count_words(
-    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
-) -> None:
-    """Count each text of a span into its row of ``counts``, shape (rows, len(COUNTS))."""
-    for number in range(len(counts)):
-        _count_document(
-            data,
-            offsets[number],
-            offsets[number + 1],
-            byte_classes,
-            page_of,
-            pages,
-            features,
-            counts[number],
-        )
+"""Types of what a pass reads: data, offsets, and the classes of bytes and code points."""
+COUNTS_TYPE = types.int64[:, ::1]
+"""Type of counts, shape (rows, `counts.COUNTS`)."""

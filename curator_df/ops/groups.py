@@ -29,7 +29,7 @@ from curator_df.core.program import Program, lower
 from curator_df.core.progress import progress_bar
 from curator_df.core.receipt import Receipt, StepReceipt
 from curator_df.core.run import range_bytes
-from curator_df.core.session import Session, current_session
+from curator_df.core.session import Session, current_session, prepare_kernels
 from curator_df.core.source import OFFSET_BITS, Range
 from curator_df.core.stages import STAGES_FOLDER, StageRunner, stage_identity
 from curator_df.core.storage import JOURNAL_FOLDER, Folder
@@ -99,6 +99,7 @@ def find_groups(pending: Any, operator: str, parameters: Mapping[str, Any], work
             plan = plan_stream(program, sink, None, session.layout)
             temporary = Folder(f"{home.url}/{STAGES_FOLDER}", home.options)
             stages = StageRunner(session, plan.stages[0], temporary, ranges, "raise")
+            prepare_kernels(session, [step.action for step in program.steps])
             if session.sampler is not None:
                 session.sampler.take()
             with progress_bar("comparing", 1) as show:

@@ -1,6 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published sets of filter rules and thresholds, as data, each with its source beside it."""
 
-from curator_df.profiles.gopher import DATATROVE_GOPHER_QUALITY
+from curator_df.profiles.c4 import DATATROVE_C4, FINEWEB_C4
+from curator_df.profiles.fineweb import DATATROVE_FINEWEB, FINEWEB_PAPER
+from curator_df.profiles.gopher import DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION
 
-__all__ = ["DATATROVE_GOPHER_QUALITY"]
+__all__ = [
+    "DATATROVE_C4",
+    "DATATROVE_FINEWEB",
+    "DATATROVE_GOPHER_QUALITY",
+    "DATATROVE_GOPHER_REPETITION",
+    "FINEWEB_C4",
+    "FINEWEB_PAPER",
+]

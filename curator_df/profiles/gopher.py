@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quality rules of Gopher (Rae et al. 2021), as systems apply them. Each system differs, so each has its own profile.
+"""Quality and repetition rules of Gopher (Rae et al. 2021), as datatrove applies them.
 
-`DATATROVE_GOPHER_QUALITY` has the tests, thresholds, order and reasons of datatrove 0.10.0, on white-space separated
-words. datatrove itself uses spaCy tokens, where punctuation marks are tokens too: verdicts differ, most of all for
+The profiles have the tests, thresholds, order and reasons of datatrove 0.10.0, on white-space separated words. datatrove
+itself uses spaCy tokens, where punctuation marks are tokens too: verdicts differ, most of all for
 ``gopher_below_alpha_threshold``, which is stricter there, and for texts near the limits of length.
 """
 
@@ -11,7 +11,9 @@ from __future__ import annotations
 from curator_df.ops.rules import Keep, Profile, Rule
 
 _PAPER = "https://arxiv.org/abs/2112.11446, appendix A.1.1"
+_TABLE = "https://arxiv.org/abs/2112.11446, table A1"
 _CODE = "datatrove 0.10.0, pipeline/filters/gopher_quality_filter.py, GopherQualityFilter"
+_REPETITION = "datatrove 0.10.0, pipeline/filters/gopher_repetition_filter.py, GopherRepetitionFilter"
 
 
 def _rule(metric: str, keep: Keep, threshold: float, reason: str, argument: str) -> Rule:
@@ -40,5 +42,36 @@ DATATROVE_GOPHER_QUALITY = Profile(
         _rule("alpha_word_ratio", ">=", 0.8, "gopher_below_alpha_threshold", "max_non_alpha_words_ratio"),
         # Paper: "at least two of the following English words".
         _rule("stop_word_count", ">=", 2, "gopher_enough_stop_words", "min_stop_words"),
+    ),
+)
+
+
+def _at_most(metric: str, threshold: float, reason: str, argument: str) -> Rule:
+    return Rule(metric, "<=", threshold, reason, f"{_REPETITION}: {argument}; {_TABLE}")
+
+
+# Table A1, and the defaults of GopherRepetitionFilter.__init__, in the order in which it tests.
+DATATROVE_GOPHER_REPETITION = Profile(
+    name="datatrove_gopher_repetition",
+    version="0.10.0",
+    source=f"{_REPETITION}; {_TABLE}",
+    rules=(
+        _at_most("duplicate_paragraph_ratio", 0.3, "dup_para_frac", "dup_para_frac=0.3"),
+        _at_most("duplicate_paragraph_character_ratio", 0.2, "dup_para_char_frac", "dup_para_char_frac=0.2"),
+        _at_most("duplicate_line_ratio", 0.3, "dup_line_frac", "dup_line_frac=0.3"),
+        _at_most("duplicate_line_character_ratio", 0.2, "dup_line_char_frac", "dup_line_char_frac=0.2"),
+        *(
+            _at_most(f"top_{n}_gram_character_ratio", threshold, f"top_{n}_gram", f"top_n_grams: ({n}, {threshold})")
+            for n, threshold in ((2, 0.2), (3, 0.18), (4, 0.16))
+        ),
+        *(
+            _at_most(
+                f"repeated_{n}_gram_character_ratio",
+                threshold,
+                f"duplicated_{n}_n_grams",
+                f"dup_n_grams: ({n}, {threshold})",
+            )
+            for n, threshold in ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.1))
+        ),
     ),
 )

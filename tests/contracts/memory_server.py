@@ -52,6 +52,7 @@ SHAPES = {
     "mojibake": Shape(PROSE * 19 + "cafÃ© noir\n"),
     "one huge row": Shape(PROSE, one_row=True),
     "one huge line of mojibake": Shape("cafÃ© ", one_row=True, block_bytes=4_000_000),
+    "one huge row of one-letter words": Shape("a b c d e f g h i\n", one_row=True, block_bytes=4_000_000),
     "rows of 100 bytes": Shape(PROSE + "short.\n"),
 }
 

@@ -22,7 +22,12 @@ import curator_df as cdf
 from curator_df.core.blocks import BlockKernel
 from curator_df.core.program import Step
 from curator_df.ops.rules import Profile, Rule
-from curator_df.profiles import DATATROVE_GOPHER_QUALITY
+from curator_df.profiles import (
+    DATATROVE_C4,
+    DATATROVE_FINEWEB,
+    DATATROVE_GOPHER_QUALITY,
+    DATATROVE_GOPHER_REPETITION,
+)
 
 SAME_ROWS = ("add_", "normalize_", "redact_", "remove_")
 """Verbs that neither drop rows nor change their order."""
@@ -106,6 +111,19 @@ LOOSE = DATATROVE_GOPHER_QUALITY.replace(
     gopher_below_alpha_threshold=0,
     gopher_enough_stop_words=0,
 )
+REPEATED = Profile(
+    "repeated",
+    "1",
+    "example",
+    (
+        Rule("duplicate_line_ratio", "<=", 0.3, "repeated_lines"),
+        Rule("repeated_5_gram_character_ratio", "<=", 0.15, "repeated_words"),
+        Rule("c4_curly_bracket", "<", 1, "curly_bracket"),
+    ),
+)
+# Every count that there is, without a verdict.
+EVERYTHING = DATATROVE_GOPHER_REPETITION + LOOSE + DATATROVE_C4 + DATATROVE_FINEWEB
+EVERYTHING = EVERYTHING.replace(**{rule.reason: {"<": 1e9, "<=": 1e9, ">=": 0}[rule.keep] for rule in EVERYTHING.rules})
 
 
 def has_a_high_score(block: pd.DataFrame) -> pd.Series:
@@ -132,6 +150,13 @@ CASES = (
         costly={"profile": LOOSE},
     ),
     Case("add_profile", {"profile": OURS, "add_metrics": False}, "no metrics", adds=("reason",)),
+    Case(
+        "add_profile",
+        {"profile": REPEATED, "add_metrics": False},
+        "repetition",
+        adds=("reason",),
+        costly={"profile": EVERYTHING},
+    ),
     Case("keep_profile", {"profile": OURS}, costly={"profile": LOOSE}),
     Case(
         "keep_profile",
@@ -140,9 +165,11 @@ CASES = (
         adds=("word_count", "hash_ratio"),
         costly={"profile": LOOSE},
     ),
+    Case("keep_profile", {"profile": REPEATED}, "repetition", costly={"profile": EVERYTHING}),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}),
     Case("keep_where", {"predicate": has_a_high_score}, "function", costly={"predicate": is_not_the_first}),
     Case("normalize_unicode", rewrites=("text",)),
+    Case("remove_c4_lines", rewrites=("text",), costly={"require_punctuation": False}),
 )
 
 BLOCKWISE = tuple(case for case in CASES if not case.waits)
@@ -163,6 +190,7 @@ OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "fix_encoding": False,
         "fix_line_breaks": False,
     },
+    "remove_c4_lines": {"text": "title", "require_punctuation": False},
 }
 """For each parameter of each operator a value that the operator's first case does not have: another program."""
 

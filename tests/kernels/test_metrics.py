@@ -10,9 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from curator_df.errors import ParameterError
-from curator_df.kernels.code_points import SYMBOLS
-from curator_df.kernels.measure import measure
-from curator_df.kernels.metrics import COUNTS, METRICS, STOP_WORDS
+from curator_df.kernels.counts import COUNTS, STOP_WORDS
+from curator_df.kernels.measure import MEASURED_ROWS, measure
+from curator_df.kernels.metrics import METRICS
+from curator_df.kernels.word_metrics import WORD_METRICS
+from tests.kernels.plain_metrics import plain_metrics
 
 ODD = "\t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2003\u2028\u2029\u202f\u3000\u200b\ufeff"
 PIECES = st.one_of(
@@ -27,25 +29,6 @@ PIECES = st.one_of(
 TEXTS = st.lists(PIECES, max_size=30).map("".join)
 
 
-def reference(text: str) -> dict[str, float]:
-    words = text.split()
-    spoken = [word for word in words if any(character not in SYMBOLS for character in word)]
-    lines = text.splitlines()
-    per_word = max(len(words), 1)
-    per_line = max(len(lines), 1)
-    return {
-        "word_count": len(words),
-        "non_symbol_word_count": len(spoken),
-        "non_symbol_word_mean_length": sum(map(len, spoken)) / max(len(spoken), 1),
-        "hash_ratio": text.count("#") / per_word,
-        "ellipsis_ratio": (text.count("...") + text.count("…")) / per_word,
-        "bullet_line_ratio": sum(line.lstrip().startswith(("•", "-")) for line in lines) / per_line,
-        "ellipsis_line_ratio": sum(line.rstrip().endswith(("...", "…")) for line in lines) / per_line,
-        "alpha_word_ratio": sum(any(map(str.isalpha, word)) for word in words) / per_word,
-        "stop_word_count": len(set(STOP_WORDS) & set(words)),
-    }
-
-
 def measured(texts: list[str | None], names: list[str] | None = None, dtype: object = "string[pyarrow]") -> list[dict]:
     rows = []
     for span in measure(pd.Series(texts, dtype=dtype), names or list(METRICS)):
@@ -57,7 +40,7 @@ def measured(texts: list[str | None], names: list[str] | None = None, dtype: obj
 @given(st.lists(TEXTS, max_size=4))
 @example(["", " ", "\r\n", "\n\r", "a\r", "a\r\r\nb", "...\u2028", "x…\x85", "- a\n•b", "\x1f-", "a" * 70_000])
 def test_metrics_equal_plain_python_on_any_text(texts):
-    assert measured(texts) == [reference(text) for text in texts]
+    assert measured(texts) == [plain_metrics(text) for text in texts]
 
 
 @settings(max_examples=100)
@@ -72,8 +55,8 @@ def test_every_code_point_is_classed_as_python_does():
         for start in range(0, 0x110000, 64)
     ]
     spaced = [" ".join(text) for text in texts]
-    assert measured(texts) == [reference(text) for text in texts]
-    assert measured(spaced) == [reference(text) for text in spaced]
+    assert measured(texts) == [plain_metrics(text) for text in texts]
+    assert measured(spaced) == [plain_metrics(text) for text in spaced]
 
 
 @pytest.mark.parametrize(
@@ -94,8 +77,8 @@ def test_metric_of_a_text(text, metric, value):
 
 
 @pytest.mark.parametrize("text", ["", " \t\u3000", "\x1f"])
-def test_texts_without_words_have_zero_for_every_metric(text):
-    assert set(measured([text])[0].values()) == {0}
+def test_texts_without_words_have_zero_for_every_metric_of_words(text):
+    assert set(measured([text], [metric.name for metric in WORD_METRICS])[0].values()) == {0}
 
 
 @pytest.mark.parametrize(
@@ -103,13 +86,13 @@ def test_texts_without_words_have_zero_for_every_metric(text):
     ["str", "string[pyarrow]", "string[python]", pd.ArrowDtype(pa.string()), pd.ArrowDtype(pa.large_string()), object],
 )
 def test_every_text_dtype_gives_the_same(dtype):
-    assert measured(["the end…", "é"], dtype=dtype) == [reference("the end…"), reference("é")]
+    assert measured(["the end…", "é"], dtype=dtype) == [plain_metrics("the end…"), plain_metrics("é")]
 
 
 def test_null_rows_are_marked_and_many_rows_come_in_order():
     texts = pd.Series(["a b", None] * 5000, dtype="string[pyarrow]")
     spans = list(measure(texts, ["word_count"]))
-    assert [span.first_row for span in spans] == [0, 4096, 8192]
+    assert [span.first_row for span in spans] == list(range(0, 10_000, MEASURED_ROWS))
     assert sum(span.values["word_count"][span.valid].sum() for span in spans) == 10_000
     assert sum(int((~span.valid).sum()) for span in spans) == 5000
 

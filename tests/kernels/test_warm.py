@@ -7,23 +7,23 @@ import sys
 from pathlib import Path
 
 import curator_df.kernels
-from curator_df.kernels.warm import COMPILED_MODULES, NEAR_DUPLICATE_MODULES
+from curator_df.kernels.warm import GROUPS
 
 PACKAGE = Path(curator_df.kernels.__file__).parent
 
 
 def test_every_module_that_imports_numba_is_warmed():
     compiled = {f"curator_df.kernels.{path.stem}" for path in PACKAGE.glob("*.py") if "from numba" in path.read_text()}
-    assert compiled == set(COMPILED_MODULES) | set(NEAR_DUPLICATE_MODULES)
+    assert compiled == {f"curator_df.kernels.{module}" for modules in GROUPS.values() for module in modules}
 
 
 def test_cached_kernels_are_loaded_by_the_next_process(tmp_path):
     script = (
-        "from curator_df.kernels.warm import compile_all; compile_all()\n"
+        "from curator_df.kernels.warm import compile_group; compile_group('basic')\n"
         "from curator_df.kernels.row_copy import copy_rows\n"
-        "from curator_df.kernels.word_counts import count_words\n"
+        "from curator_df.kernels.word_pass import count_words_of_span\n"
         "from curator_df.kernels.unicode_scan import next_suspect\n"
-        "print(sum(sum(f.stats.cache_hits.values()) for f in (copy_rows, count_words, next_suspect)))\n"
+        "print(sum(sum(f.stats.cache_hits.values()) for f in (copy_rows, count_words_of_span, next_suspect)))\n"
     )
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(PACKAGE.parents[1])}
     hits = [subprocess.check_output([sys.executable, "-c", script], env=environment, text=True) for _ in range(2)]

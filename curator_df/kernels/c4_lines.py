@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+"""Compiled test of each line of a text as C4 makes it: lines that stay, lines that go, and what fails a whole text.
+
+Part of `c4_pass`, and what `c4_texts` copies lines with. The order of the tests is that of datatrove
+0.10.0, C4QualityFilter (after Raffel et al. 2020): a line that is gone already cannot fail the text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from curator_df.kernels.code_points import DECIMAL, LINE_END, SPACE
+from curator_df.kernels.sentences import sentence_count
+from curator_df.kernels.word_counts import code_point
+
+MAX_WORD_LENGTH = 1000
+"""datatrove 0.10.0, C4QualityFilter: max_word_length=1000 (code points; a line with a longer word goes)."""
+MIN_LINE_WORDS = 3
+"""datatrove 0.10.0, C4QualityFilter: min_words_per_line=3."""
+
+KEPT, GONE, LOREM_IPSUM_LINE, CURLY_BRACKET_LINE = range(4)
+"""What becomes of a line; the last two fail the text."""
+
+_LOREM, _JAVASCRIPT, _POLICY, _CURLY, _BRACKET, _LONG_WORD = 1, 2, 4, 8, 16, 32
+_PLAIN, _BLANK, _HIGH, _MARK = range(4)
+
+
+def _kinds() -> Any:
+    kinds = np.full(256, _PLAIN, dtype=np.uint8)
+    kinds[[code for code in range(128) if chr(code).isspace()]] = _BLANK
+    kinds[128:] = _HIGH
+    # The brackets, and from each phrase one of its rarer letters: j, (lorem i)p(sum), (coo)k(ie), (pri)v(acy), (terms o)f.
+    kinds[[ord(letter) for letter in "[{jJpPkKvVfF"]] = _MARK
+    return kinds
+
+
+_KINDS = _kinds()
+
+
+_PHRASES = (
+    "javascript", "lorem ipsum", "terms of use", "privacy policy", "coo", "ie policy", "ies", "uses ", "use of ", "use ",
+    "edit]", "citation needed]",
+)  # fmt: skip
+(
+    _JAVASCRIPT_TEXT, _LOREM_TEXT, _TERMS_TEXT, _PRIVACY_TEXT, _COO, _IE_POLICY, _IES, _USES, _USE_OF, _USE,
+    _EDIT, _CITATION,
+) = range(len(_PHRASES))  # fmt: skip
+# One array for all, read by number: with an array for each, LLVM makes code for each (half of the time to compile).
+_LETTERS = np.frombuffer("".join(_PHRASES).encode(), dtype=np.uint8)
+_LENGTHS = np.array([len(phrase) for phrase in _PHRASES])
+_STARTS = np.cumsum(_LENGTHS) - _LENGTHS
+
+
+@njit(nogil=True)
+def _is_phrase(data: Any, at: int, start: int, stop: int, number: int) -> bool:
+    """Say whether this phrase, of lower-case letters, spaces and brackets, is at ``at``, in any case."""
+    length, first = _LENGTHS[number], _STARTS[number]
+    if at < start or at + length > stop:
+        return False
+    for place in range(length):
+        byte = data[at + place]
+        if 0x41 <= byte <= 0x5A:
+            byte |= 0x20
+        if byte != _LETTERS[first + place]:
+            return False
+    return True
+
+
+@njit(nogil=True)
+def _cookie_policy(data: Any, at: int, start: int, stop: int, width: int) -> int:
+    """Return `_POLICY` if the k here, of so many bytes, is that of "cookie policy" or of one of the uses of cookies."""
+    if not _is_phrase(data, at - 3, start, stop, _COO):
+        return 0
+    if _is_phrase(data, at + width, start, stop, _IE_POLICY):
+        return _POLICY
+    if not _is_phrase(data, at + width, start, stop, _IES):
+        return 0
+    word = at - 3
+    is_used = (
+        _is_phrase(data, word - 5, start, word, _USES)
+        or _is_phrase(data, word - 7, start, word, _USE_OF)
+        or _is_phrase(data, word - 4, start, word, _USE)
+    )
+    return _POLICY if is_used else 0
+
+
+@njit(nogil=True)
+def _found_at(data: Any, at: int, start: int, stop: int) -> int:
+    """Return what the marked byte here is part of."""
+    byte, found = data[at] | 0x20, 0
+    if byte == 0x70:
+        is_next = at + 1 < stop and data[at + 1] | 0x20 == 0x73
+        found = _LOREM if is_next and _is_phrase(data, at - 7, start, stop, _LOREM_TEXT) else 0
+    elif byte == 0x66:
+        found = _POLICY if _is_phrase(data, at - 7, start, stop, _TERMS_TEXT) else 0
+    elif byte == 0x76:
+        found = _POLICY if _is_phrase(data, at - 3, start, stop, _PRIVACY_TEXT) else 0
+    elif byte == 0x6B:
+        found = _cookie_policy(data, at, start, stop, 1)
+    elif byte == 0x6A:
+        found = _JAVASCRIPT if _is_phrase(data, at, start, stop, _JAVASCRIPT_TEXT) else 0
+    elif byte == 0x7B:
+        # "[" in lower case, as it were.
+        found = _CURLY if data[at] == 0x7B else _BRACKET
+    return found
+
+
+@njit(nogil=True, inline="always")
+def _plain_stop(data: Any, at: int, stop: int) -> int:
+    here, end = np.uint64(at), np.uint64(stop)
+    while here < end and _KINDS[data[here]] == _PLAIN:
+        here += np.uint64(1)
+    return types.int64(here)
+
+
+@njit(nogil=True)
+def scan_line(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int, int, int, int]:
+    """Read a line of ``str.splitlines``: the next one's start, this one's stripped bounds, its words, what was found."""
+    _, page_of, pages = classes
+    start = at
+    first = last = at
+    words = found = 0
+    length, ends = 0, False
+    while at < stop and not ends:
+        if _KINDS[data[at]] == _PLAIN:
+            run = at
+            at = _plain_stop(data, at, stop)
+            if length == 0:
+                first = run if words == 0 else first
+                words += 1
+            length += at - run
+            last = at
+            continue
+        kind, width = _KINDS[data[at]], 1
+        is_space = kind == _BLANK
+        if is_space:
+            byte = data[at]
+            ends = 0x0A <= byte <= 0x0D or 0x1C <= byte <= 0x1E
+            width += types.int64(byte == 0x0D and at + 1 < stop and data[at + 1] == 0x0A)
+        elif kind == _HIGH:
+            code, width = code_point(data, at, stop)
+            flags = pages[page_of[code >> 8], code & 255]
+            is_space, ends = flags & SPACE != 0, flags & LINE_END != 0
+            if code == 0x212A:  # The Kelvin sign, whose lower case is an ASCII k.
+                found |= _cookie_policy(data, at, start, stop, width)
+        else:
+            found |= _found_at(data, at, start, stop)
+        if is_space:
+            found |= _LONG_WORD if length > MAX_WORD_LENGTH else 0
+            length = 0
+        else:
+            if length == 0:
+                first = at if words == 0 else first
+                words += 1
+            length += 1
+            last = at + width
+        at += width
+    found |= _LONG_WORD if length > MAX_WORD_LENGTH else 0
+    return at, first, max(last, first), words, found
+
+
+@njit(nogil=True)
+def _is_lower(data: Any, at: int, length: int) -> bool:
+    capitals = 0
+    for place in range(length):
+        capitals += 0x41 <= data[at + place] <= 0x5A
+    return capitals == 0
+
+
+@njit(nogil=True)
+def _citation_length(data: Any, at: int, stop: int, classes: Any) -> int:
+    r"""Return the bytes that ``\[\d*]|\[edit]|\[citation needed]`` matches at an opening bracket, or 0."""
+    _, page_of, pages = classes
+    for number in range(_EDIT, _CITATION + 1):
+        if _is_phrase(data, at + 1, at + 1, stop, number) and _is_lower(data, at + 1, _LENGTHS[number]):
+            return 1 + _LENGTHS[number]
+    end = at + 1
+    while end < stop:
+        code, width = types.int64(data[end]), 1
+        if code >= 0x80:
+            code, width = code_point(data, end, stop)
+        if not pages[page_of[code >> 8], code & 255] & DECIMAL:
+            break
+        end += width
+    return end + 1 - at if end < stop and data[end] == 0x5D else 0
+
+
+@njit(nogil=True)
+def copy_without_citations(data: Any, at: int, stop: int, classes: Any, copied: Any, end: int) -> int:
+    """Append ``data[at:stop]`` without citations to ``copied``, from ``end`` on; return its new end."""
+    while at < stop:
+        if data[at] == 0x5B:
+            length = _citation_length(data, at, stop, classes)
+            if length:
+                at += length
+                continue
+        copied[end] = data[at]
+        end += 1
+        at += 1
+    return end
+
+
+@njit(nogil=True)
+def _ends_well(data: Any, start: int, stop: int) -> bool:
+    if stop == start:
+        return False
+    last = data[stop - 1]
+    if last == 0x2E:
+        return not (stop - start >= 3 and data[stop - 2] == 0x2E and data[stop - 3] == 0x2E)
+    return last in (0x3F, 0x21, 0x22, 0x27)
+
+
+@njit(nogil=True)
+def judge_line(data: Any, start: int, stop: int, words: int, found: int, is_punctuated: bool) -> int:
+    """Return what becomes of a line without citations; ``is_punctuated`` asks for a terminal punctuation mark."""
+    if found & _LONG_WORD or (is_punctuated and not _ends_well(data, start, stop)) or words < MIN_LINE_WORDS:
+        return GONE
+    if found & _LOREM:
+        return LOREM_IPSUM_LINE
+    if found & _JAVASCRIPT:
+        return GONE
+    if found & _CURLY:
+        return CURLY_BRACKET_LINE
+    return GONE if found & _POLICY else KEPT
+
+
+@njit(nogil=True)
+def has_citation_bracket(found: int) -> bool:
+    """Say whether a line has an opening bracket, so that there may be citations in it."""
+    return found & _BRACKET != 0
+
+
+@njit(nogil=True)
+def found_again(found: int, found_in_rest: int) -> int:
+    """Return what a line has once its citations are gone: only long words are looked for before."""
+    return found & _LONG_WORD | found_in_rest & ~_LONG_WORD
+
+
+@njit(nogil=True)
+def count_c4(
+    data: Any, start: int, stop: int, classes: Any, is_punctuated: bool, scratch: Any, scratch_view: Any, row: Any
+) -> None:
+    """Count what ``C4_COUNTS`` names.
+
+    ``scratch`` has room for a line; ``scratch_view`` is the same memory, read-only as ``data`` is, so that what reads a
+    line is compiled once.
+    """
+    lorem_ipsum = curly_bracket = sentences = 0
+    at = start
+    while at < stop and not lorem_ipsum and not curly_bracket:
+        at, first, last, words, found = scan_line(data, at, stop, classes)
+        line = data
+        if has_citation_bracket(found):
+            last = copy_without_citations(data, first, last, classes, scratch, 0)
+            first, line = 0, scratch_view
+            found = found_again(found, scan_line(line, first, last, classes)[4])
+        verdict = judge_line(line, first, last, words, found, is_punctuated)
+        if verdict == KEPT:
+            sentences += sentence_count(line, first, last, classes)
+        lorem_ipsum, curly_bracket = verdict == LOREM_IPSUM_LINE, verdict == CURLY_BRACKET_LINE
+    row[0], row[1], row[2] = lorem_ipsum, curly_bracket, sentences

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator"
+"""The compiled pass over the texts of a span that tests their lines as C4 does.
+
+Importing this module imports numba and compiles, or loads from the on-disk cache, one function. Which of its counts it
+makes is said by feature bits (`counts`) at run time, so that every profile uses the same compiled code. See `measure` for
+the function to call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit, types
+
+from curator_df.kernels.c4_lines import count_c4
+from curator_df.kernels.counts import C4_COUNTS, C4_UNPUNCTUATED_COUNTS, COUNT_C4, COUNT_C4_UNPUNCTUATED, COUNTS
+from curator_df.kernels.word_counts import BYTES, COUNTS_TYPE, SPAN
+
+_PUNCTUATED, _UNPUNCTUATED = COUNTS.index(C4_COUNTS[0]), COUNTS.index(C4_UNPUNCTUATED_COUNTS[0])
+
+
+@njit(types.void(*SPAN, types.int64, types.uint8[::1], BYTES, COUNTS_TYPE), nogil=True, cache=True)
+def count_c4_of_span(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    features: int,
+    scratch: Any,
+    scratch_view: Any,
+    counts: Any,
+) -> None:
+    """Count each text of a span into its row of ``counts``: `counts.C4_COUNTS` and `counts.C4_UNPUNCTUATED_COUNTS`.
+
+    ``scratch`` has room for the longest text, and ``scratch_view`` is a read-only view of it.
+    """
+    classes = (byte_classes, page_of, pages)
+    for row in range(len(counts)):
+        start, stop = offsets[row], offsets[row + 1]
+        for is_punctuated in range(2):
+            if features & (COUNT_C4 if is_punctuated else COUNT_C4_UNPUNCTUATED):
+                columns = counts[row, _PUNCTUATED:] if is_punctuated else counts[row, _UNPUNCTUATED:]
+                count_c4(data, start, stop, classes, is_punctuated == 1, scratch, scratch_view, columns)

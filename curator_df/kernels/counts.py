@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The counts that the compiled pass over a text makes, by name, and the feature bits that ask for them.
+
+The metrics of the catalogue (`metrics`) are these counts or quotients of them. A group of counts is made together, by
+one compiled function, if any of them is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
+"""The eight words of Rae et al. 2021 (Gopher), appendix A.1.1; case-sensitive, as in datatrove 0.10.0."""
+
+TOP_GRAMS = (2, 3, 4)
+"""Lengths in words of the n-grams whose most frequent one is counted."""
+REPEATED_GRAMS = (5, 6, 7, 8, 9, 10)
+"""Lengths in words of the n-grams whose repetitions are counted."""
+
+COUNT_WORDS = 1
+"""Feature bit: words and lines (``str.split`` and ``str.splitlines``) and what they look like."""
+COUNT_STOP_WORDS = 2
+"""Feature bit: look each short word up among the stop words."""
+COUNT_MARKS = 4
+"""Feature bit: count ``#``, ``...`` and ``…``."""
+COUNT_LENGTH = 8
+"""Feature bit: code points and line feeds."""
+COUNT_LINES = 16
+r"""Feature bit: what stands between line feeds: how it ends, how long it is, and whether it stood there before."""
+COUNT_PARAGRAPHS = 32
+"""Feature bit: what stands between two or more line feeds, and whether it stood there before."""
+COUNT_C4 = 64
+"""Feature bit: C4's test of each line, terminal punctuation required."""
+COUNT_C4_UNPUNCTUATED = 128
+"""Feature bit: the same without the test of terminal punctuation."""
+COUNT_FIRST_GRAM = 256
+"""Feature bit of the n-grams of 2 words; those of the n-grams of 3 words and more are the next ones."""
+
+WORD_COUNTS = (
+    "words",
+    "non_symbol_words",
+    "non_symbol_code_points",
+    "alpha_words",
+    "stop_words",
+    "hashes",
+    "ellipses",
+    "text_lines",
+    "bullet_lines",
+    "ellipsis_lines",
+)
+"""``text_lines`` and the two after it count lines of ``str.splitlines``."""
+LENGTH_COUNTS = ("code_points", "line_feeds", "code_points_but_line_feeds")
+LINE_COUNTS = (
+    "lines",
+    "duplicate_lines",
+    "duplicate_line_code_points",
+    "filled_lines",
+    "terminal_lines",
+    "short_lines",
+    "duplicate_filled_line_code_points",
+)
+"""``lines`` are the pieces between runs of line feeds; filled lines are those with more than white space."""
+PARAGRAPH_COUNTS = ("paragraphs", "duplicate_paragraphs", "duplicate_paragraph_code_points")
+TOP_GRAM_COUNTS = tuple(f"top_{n}_gram_code_points" for n in TOP_GRAMS)
+REPEATED_GRAM_COUNTS = tuple(f"repeated_{n}_gram_code_points" for n in REPEATED_GRAMS)
+C4_COUNTS = ("c4_lorem_ipsum", "c4_curly_bracket", "c4_sentences")
+C4_UNPUNCTUATED_COUNTS = ("c4_unpunctuated_lorem_ipsum", "c4_unpunctuated_curly_bracket", "c4_unpunctuated_sentences")
+
+COUNTS = (
+    *WORD_COUNTS,
+    *LENGTH_COUNTS,
+    *LINE_COUNTS,
+    *PARAGRAPH_COUNTS,
+    *TOP_GRAM_COUNTS,
+    *REPEATED_GRAM_COUNTS,
+    *C4_COUNTS,
+    *C4_UNPUNCTUATED_COUNTS,
+)
+"""Every count, in the order of the columns that the compiled pass fills."""
+
+_FEATURE_OF_GROUP = (
+    (WORD_COUNTS, COUNT_WORDS),
+    (LENGTH_COUNTS, COUNT_LENGTH),
+    (LINE_COUNTS, COUNT_LINES),
+    (PARAGRAPH_COUNTS, COUNT_PARAGRAPHS),
+    (C4_COUNTS, COUNT_C4),
+    (C4_UNPUNCTUATED_COUNTS, COUNT_C4_UNPUNCTUATED),
+)
+_FEATURE_OF_COUNT = {
+    **{name: feature for names, feature in _FEATURE_OF_GROUP for name in names},
+    **{name: COUNT_FIRST_GRAM << number for number, name in enumerate(TOP_GRAM_COUNTS + REPEATED_GRAM_COUNTS)},
+    "stop_words": COUNT_WORDS | COUNT_STOP_WORDS,
+    "hashes": COUNT_WORDS | COUNT_MARKS,
+    "ellipses": COUNT_WORDS | COUNT_MARKS,
+}
+
+
+WORD_FEATURES = COUNT_WORDS | COUNT_STOP_WORDS | COUNT_MARKS
+LINE_FEATURES = COUNT_LENGTH | COUNT_LINES | COUNT_PARAGRAPHS
+C4_FEATURES = COUNT_C4 | COUNT_C4_UNPUNCTUATED
+GRAM_FEATURES = COUNT_FIRST_GRAM * ((1 << len(TOP_GRAMS + REPEATED_GRAMS)) - 1)
+
+
+def features_of_counts(names: Iterable[str]) -> int:
+    """Return the feature bits that ask for these counts.
+
+    Examples
+    --------
+    >>> features_of_counts(["words", "lines"]) == COUNT_WORDS | COUNT_LINES
+    True
+    """
+    features = 0
+    for name in names:
+        features |= _FEATURE_OF_COUNT[name]
+    return features

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removal of lines from texts: `remove_c4_lines`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from curator_df.core.backend import require_backend
+from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.columns import require_text
+from curator_df.kernels.buffers import text_dtype
+from curator_df.kernels.c4_texts import keep_c4_lines
+
+# Measured (tests/contracts/test_memory.py): 1.00 where nearly every line stays.
+PEAK_FACTOR = 1.2
+
+
+def remove_c4_lines(df: Any, *, text: str = "text", require_punctuation: bool = True) -> Any:
+    r"""Remove the lines that C4's filter does not keep.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    text : str, default "text"
+        Column of the text.
+    require_punctuation : bool, default True
+        Remove lines that do not end in one of ``. ? ! " '``, or end in ``...``. False is how FineWeb was made.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows; null stays null. A text is the lines that stay, stripped and joined by line feeds, without citations
+        such as ``[1]``; it may be empty.
+
+    Raises
+    ------
+    ColumnError
+        If the text column is missing.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 1.2 x block. Computes: no.
+
+    A line (``str.splitlines``) goes if it has a word of more than 1,000 characters, does not end in punctuation, has fewer
+    than 3 words, or names javascript, terms of use, a privacy or cookie policy, or the use of cookies. A text with a line
+    that would fail it (``lorem ipsum`` or ``{`` in a line that is not gone by then) is left as it is. After `keep_profile`
+    with `profiles.DATATROVE_C4`, or with `profiles.FINEWEB_C4` and ``require_punctuation=False``, the text is the one that
+    datatrove's C4QualityFilter returns; counts of sentences are of the text before, so filter first. The receipt counts
+    ``rows_changed``.
+
+    References
+    ----------
+    .. [1] Raffel et al. 2020, https://arxiv.org/abs/1910.10683, section 2.2
+    .. [2] datatrove 0.10.0, pipeline/filters/c4_filters.py, C4QualityFilter
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["Home | About\nA line of prose.[1]\nRead our Privacy Policy."]}))
+    >>> docs.pipe(remove_c4_lines).compute()["text"][0]
+    'A line of prose.'
+    """
+    require_text(df, "remove_c4_lines", text)
+    require_backend(df._meta, "remove_c4_lines", "pandas")
+    parameters = {"text": text, "require_punctuation": bool(require_punctuation)}
+    kernel = BlockKernel(
+        "remove_c4_lines", remove_c4_lines_block, parameters, PEAK_FACTOR, peak_is_measured=True, compiled=("c4",)
+    )
+    return map_blocks(df, kernel, meta=df._meta.astype({text: text_dtype(df._meta[text].dtype)}))
+
+
+def remove_c4_lines_block(block: Any, *, text: str, require_punctuation: bool) -> Outcome:
+    """Kernel of `remove_c4_lines`."""
+    require_backend(block, "remove_c4_lines", "pandas")
+    texts, rows_changed = keep_c4_lines(block[text], require_punctuation=require_punctuation)
+    kept = block.assign(**{text: texts}) if rows_changed else block
+    return Outcome(kept, counters={"rows_changed": rows_changed})

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FineWeb's own rules (Penedo et al. 2024): how lines end, how short they are, whether they are repeated.
+
+The paper removes texts of which a tenth of the characters or more is in duplicated lines; the code that made the data
+set does so from a hundredth on. `DATATROVE_FINEWEB` is the code, `FINEWEB_PAPER` differs from it in that rule alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from curator_df.ops.rules import Keep, Profile, Rule
+
+_PAPER = "https://arxiv.org/abs/2406.17557, section 3.6"
+_CODE = "datatrove 0.10.0, pipeline/filters/fineweb_quality_filter.py, FineWebQualityFilter"
+
+
+def _rule(metric: str, keep: Keep, threshold: float, reason: str, argument: str) -> Rule:
+    return Rule(metric, keep, threshold, reason, f"{_CODE}: {argument}")
+
+
+# Thresholds: the defaults of FineWebQualityFilter.__init__. A text at the threshold is kept, as there.
+DATATROVE_FINEWEB = Profile(
+    name="datatrove_fineweb",
+    version="0.10.0",
+    source=f"{_CODE}; {_PAPER}",
+    rules=(
+        _rule("filled_line_count", ">=", 1, "empty", "a text without lines"),
+        _rule("terminal_line_ratio", ">=", 0.12, "line_punct_ratio", "line_punct_thr=0.12"),
+        _rule("short_line_ratio", "<=", 0.67, "short_line_ratio", "short_line_thr=0.67"),
+        _rule("duplicate_filled_line_character_ratio", "<=", 0.01, "char_dup_ratio", "char_duplicates_ratio=0.01"),
+        _rule("line_feed_word_ratio", "<=", 0.3, "list_ratio", "new_line_ratio=0.3"),
+    ),
+)
+
+_PAPER_RULE = Rule(
+    "duplicate_filled_line_character_ratio",
+    "<",
+    0.1,
+    "char_dup_ratio",
+    f"{_PAPER}: the fraction of characters in duplicated lines is >= 0.1",
+)
+
+FINEWEB_PAPER = replace(
+    DATATROVE_FINEWEB,
+    name="fineweb_paper",
+    version="2024",
+    source=f"{_PAPER}; {_CODE}",
+    rules=tuple(_PAPER_RULE if rule.reason == _PAPER_RULE.reason else rule for rule in DATATROVE_FINEWEB.rules),
+)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Long and odd texts: the same numbers as short ones, in a time and a memory that grow with the text alone."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from curator_df.errors import ParameterError
+from curator_df.kernels import measure as module
+from curator_df.kernels.measure import measure
+from curator_df.kernels.metrics import METRICS, require_metrics, work_factor
+from curator_df.kernels.short_grams import SHORT_TEXT_BYTES
+from curator_df.kernels.word_reading import WINDOW
+from tests.kernels.plain_metrics import plain_metrics, repetition_metrics
+
+
+def measured(text: str, names: list[str]) -> dict[str, float]:
+    [span] = measure(pd.Series([text], dtype="string[pyarrow]"), names)
+    return {name: values[0].item() for name, values in span.values.items()}
+
+
+def words_of(alphabet: list[str], count: int, seed: int) -> str:
+    choose = random.Random(seed)
+    return "".join(choose.choice(alphabet) + choice for choice in choose.choices([" ", "  ", "\n", "\u2003"], k=count))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * (SHORT_TEXT_BYTES + 1),
+        " " * (SHORT_TEXT_BYTES + 1),
+        "\n" * (SHORT_TEXT_BYTES + 1),
+        "a " * (SHORT_TEXT_BYTES // 2 + 1),
+        "a\n" * (SHORT_TEXT_BYTES // 2) + "b",
+        "to be or not to be " * 5000,
+        "漢字 " * 12_000,
+        words_of(["a", "b", "ab", "ba", "aab"], 3 * WINDOW + 5, 1),
+        words_of(["a", "b", "ab"], WINDOW, 2) * 3,
+        words_of([f"word{number}" for number in range(3000)], 2 * WINDOW, 3),
+        words_of([f"w{number}" for number in range(40)], 1000, 4) * 20,
+        " ".join(f"word{number}" for number in [*range(WINDOW + 9), *range(11)]),
+        "{[1] lorem ipsum javascript}" * 2000,
+    ],
+    ids=range(13),
+)
+def test_long_texts_equal_plain_python(text):
+    assert len(text.encode()) >= SHORT_TEXT_BYTES
+    assert measured(text, list(METRICS)) == plain_metrics(text)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sampled_from(["a", "b", "ab", "ba", "é", "\u201c", "漢"]), min_size=1, max_size=12),
+    st.sampled_from([" ", "\n", "\u2003", "\u3000 "]),
+)
+def test_windows_join_as_if_there_were_none(pattern, separator):
+    text = separator.join(pattern * (SHORT_TEXT_BYTES // len(pattern) // 2)) + " x" + " y" * WINDOW
+    text += "z" * max(SHORT_TEXT_BYTES + 1 - len(text), 0)
+    wanted = repetition_metrics(text)
+    assert measured(text, list(wanted)) == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 50_000_000,
+        "\n" * 50_000_000,
+        "[" * 50_000_000,
+        "a " * 20_000_000,
+        "ab\n" * 15_000_000,
+        "".join(f"{number:x} " for number in range(10_000_000)),
+    ],
+    ids=["one character", "line feeds", "brackets", "one word", "one line", "ten million distinct words"],
+)
+def test_a_pathological_text_ends(text):
+    """Quadratic time would be days: a minute says linear on any machine."""
+    start = time.process_time()
+    values = measured(text, list(METRICS))
+    assert set(values) == set(METRICS)
+    assert time.process_time() - start < 60
+
+
+def test_a_text_that_is_too_long_is_an_error(monkeypatch):
+    monkeypatch.setattr(module, "LONGEST_TEXT_BYTES", 10)
+    with pytest.raises(ParameterError, match="a text of 11 bytes is too long to be measured"):
+        measured("x" * 11, ["word_count"])
+
+
+def test_work_is_stated_for_every_metric():
+    require_metrics(METRICS)
+    factors = {name: work_factor([name]) for name in METRICS}
+    assert {factors[name] for name in repetition_metrics("")} == {4.0}
+    assert factors["line_feed_word_ratio"] == factors["hash_ratio"] == 0
+    assert work_factor(METRICS) == 4.0

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""datatrove's verdicts, by its own released code: a script for a Python that has datatrove 0.10.0 and spaCy.
+
+Reads a line of JSON with the marks of `plain_sentences`, then lines of JSON texts; answers each with
+``{filter: [reason or null, text]}``. Words are cut at white space, and sentences by the plain rule: both are put in
+datatrove's place for a tokenizer, the filters themselves are untouched. ``c4, spaCy`` is the filter as it is.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
+
+from datatrove.data import Document
+from datatrove.pipeline.filters import (
+    C4QualityFilter,
+    FineWebQualityFilter,
+    GopherQualityFilter,
+    GopherRepetitionFilter,
+    c4_filters,
+    fineweb_quality_filter,
+    gopher_quality_filter,
+    gopher_repetition_filter,
+)
+from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION, split_into_sentences
+from plain_sentences import Marks, sentences
+
+FILTERS = {
+    "gopher_quality": GopherQualityFilter(),
+    "gopher_repetition": GopherRepetitionFilter(),
+    "c4": C4QualityFilter(),
+    "c4, unpunctuated": C4QualityFilter(filter_no_terminal_punct=False),
+    "c4, spaCy": C4QualityFilter(),
+    "fineweb": FineWebQualityFilter(),
+}
+
+
+def white_space_words(text: str, language: str) -> list[str]:
+    return text.split()
+
+
+def verdict(name: str, text: str) -> list[str | None]:
+    document = Document(text=text, id="")
+    try:
+        answer = FILTERS[name].filter(document)
+    except ZeroDivisionError:
+        return ["ZeroDivisionError", text]
+    return [None if answer is True else answer[1], document.text]
+
+
+def main() -> None:
+    closers, abbreviations = json.loads(sys.stdin.readline())
+    marks = Marks(PUNCTUATION_SET, TERMINAL_PUNCTUATION, closers, frozenset(abbreviations))
+    for module in (gopher_quality_filter, gopher_repetition_filter, fineweb_quality_filter):
+        module.split_into_words = white_space_words
+    print(json.dumps(importlib.metadata.version("datatrove")), flush=True)
+    for line in sys.stdin:
+        text, names = json.loads(line)
+        answers = {}
+        for name in names:
+            plain = name != "c4, spaCy"
+            c4_filters.split_into_sentences = (
+                (lambda line, language: [""] * sentences(line, marks)) if plain else split_into_sentences
+            )
+            answers[name] = verdict(name, text)
+        print(json.dumps(answers), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our profiles against datatrove 0.10.0 itself, run by a Python of its own that ``CURATOR_DF_DATATROVE_PYTHON`` names.
+
+To make one: ``python -m venv peer && peer/bin/pip install datatrove==0.10.0 spacy nltk``. datatrove gets our words
+(white space) and our sentences in place of spaCy's; its filters are as released. Verdict, reason and C4's text are equal
+on every text but the empty one, on which its repetition filter divides by zero.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from curator_df.kernels.c4_texts import keep_c4_lines
+from curator_df.kernels.sentences import ABBREVIATIONS, CLOSERS
+from curator_df.ops.profile import add_profile_block
+from curator_df.profiles import (
+    DATATROVE_C4,
+    DATATROVE_FINEWEB,
+    DATATROVE_GOPHER_QUALITY,
+    DATATROVE_GOPHER_REPETITION,
+    FINEWEB_C4,
+)
+
+PYTHON = os.environ.get("CURATOR_DF_DATATROVE_PYTHON", "")
+SCRIPT = Path(__file__).with_name("datatrove_verdicts.py")
+PROFILES = {
+    "gopher_quality": DATATROVE_GOPHER_QUALITY,
+    "gopher_repetition": DATATROVE_GOPHER_REPETITION,
+    "c4": DATATROVE_C4,
+    "c4, unpunctuated": FINEWEB_C4,
+    "fineweb": DATATROVE_FINEWEB,
+}
+
+pytestmark = [
+    pytest.mark.peer,
+    pytest.mark.skipif(
+        not PYTHON, reason="needs CURATOR_DF_DATATROVE_PYTHON: a Python that has datatrove 0.10.0 and spaCy"
+    ),
+]
+
+LINES = st.sampled_from(
+    [
+        "It was the best of times, and it was the worst of times; that we have to be with all of it.",
+        "It was the best of times.",
+        "wait for it...",
+        "The end.[1]",
+        "Is it [citation needed] so? Yes! No.",
+        "one two",
+        "We use cookies. See our Privacy Policy.",
+        "Enable JavaScript to go on, please.",
+        "lorem ipsum dolor sit amet.",
+        "function () { return 1; }.",
+        "Mr. Smith met J. R. Jones at 5 p.m. in the U.S. He left.Then he came back!",
+        "- a bullet •",
+        "#",
+        "",
+        " ",
+        "\t\x1f",
+        "a b c d e f g h i j k",
+        "ab c d e f g h i j k",
+        "a bc d e f g h i j k",
+        "漢字 です。 日本",
+        "x" * 1001 + " is a long word.",
+    ]
+)
+BREAKS = st.sampled_from(["\n", "\n", "\n\n", "\n\n\n", "\r\n", " ", "\u2028", "\u3000", "\x0b"])
+TEXTS = st.lists(st.one_of(LINES, st.text(max_size=8)).flatmap(lambda line: BREAKS.map(line.__add__)), max_size=14).map(
+    "".join
+)
+
+
+class Peer:
+    """datatrove in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def ask(self, question: Any) -> Any:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+@pytest.fixture(scope="module")
+def peer() -> Iterator[Peer]:
+    with subprocess.Popen([PYTHON, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        answering = Peer(process)
+        assert answering.ask([CLOSERS, ABBREVIATIONS]) == "0.10.0"
+        yield answering
+        process.stdin.close()
+
+
+def reasons(texts: list[str]) -> dict[str, list[str | None]]:
+    block = pd.DataFrame({"text": pd.array(texts, "string[pyarrow]")})
+    found = {}
+    for name, profile in PROFILES.items():
+        added = add_profile_block(block, profile=profile, text="text", reason="reason", add_metrics=False)
+        found[name] = [None if reason is pd.NA else reason for reason in added["reason"]]
+    return found
+
+
+def assert_equal(peer: Peer, texts: list[str]) -> None:
+    ours = reasons(texts)
+    column = pd.Series(texts, dtype="string[pyarrow]")
+    kept = {
+        name: keep_c4_lines(column, require_punctuation=name == "c4")[0].tolist() for name in ("c4", "c4, unpunctuated")
+    }
+    for number, text in enumerate(texts):
+        theirs = peer.ask([text, list(PROFILES)])
+        for name, (reason, changed_text) in theirs.items():
+            if reason == "ZeroDivisionError":
+                assert text == ""
+                continue
+            assert ours[name][number] == reason, (name, text)
+            if reason is None and name in kept:
+                assert kept[name][number] == changed_text, (name, text)
+
+
+@settings(max_examples=300)
+@given(st.lists(TEXTS, min_size=1, max_size=3))
+@example(["", " ", "\n", "\n\n\n", "a", "a\n", "\na", "\r\n"])
+@example(["a b cd e f g h i j k l m\n" * 6 + "a bc d e f g h i j k l m\n" * 6])
+def test_any_text_is_judged_alike(peer, texts):
+    assert_equal(peer, texts)
+
+
+def real_texts(folder: Path) -> list[str]:
+    """Return the documents of the sample, each also cut in two between lines."""
+    texts = []
+    for name in ("news_4k", "mdn_3k", "docs_neardup"):
+        with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+            for line in lines:
+                text = json.loads(line)["text"]
+                middle = text.find("\n", len(text) // 2)
+                texts += [text] if middle < 0 else [text, text[:middle], text[middle:]]
+    return texts
+
+
+def test_real_documents_are_judged_alike(peer, shared_data):
+    assert_equal(peer, real_texts(shared_data)[::40])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_twenty_thousand_real_documents_are_judged_alike(peer, shared_data):
+    texts = real_texts(shared_data)
+    assert len(texts) > 20_000
+    assert_equal(peer, texts)
+
+
+def test_sentences_of_words_change_few_verdicts_of_c4(peer, shared_data):
+    texts = real_texts(shared_data)[::20]
+    ours = reasons(texts)["c4"]
+    theirs = [peer.ask([text, ["c4, spaCy"]])["c4, spaCy"][0] for text in texts]
+    differing = sum(one != other for one, other in zip(ours, theirs, strict=True))
+    assert differing <= 0.005 * len(texts), f"{differing} of {len(texts)}"
