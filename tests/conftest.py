@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -14,6 +16,8 @@ import dask
 import pytest
 from distributed import Client
 from hypothesis import HealthCheck, settings
+
+from curator_df.kernels.warm import GROUPS, is_compiled
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -32,6 +36,9 @@ def pytest_configure() -> None:
     for compiled in kernels.glob("__pycache__/*.nb[ic]"):
         if compiled.stat().st_mtime < changed:
             compiled.unlink(missing_ok=True)
+    # In a process of its own: the compiler would stay in the memory of this one, which is the client of the tests' clusters.
+    if not all(is_compiled(group) for group in GROUPS):
+        subprocess.run([sys.executable, "-m", "curator_df.kernels.warm"], check=True, cwd=CHECKOUT)
 
 
 @pytest.fixture(params=["pandas", pytest.param("cudf", marks=pytest.mark.gpu)])

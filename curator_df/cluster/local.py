@@ -8,7 +8,6 @@ Dask's own thresholds lie just above it, so that an allocation fails, and the ra
 from __future__ import annotations
 
 import contextlib
-import functools
 import html
 import logging
 import multiprocessing
@@ -33,7 +32,7 @@ from curator_df.core.peak import tree_bytes
 from curator_df.core.session import PeakSampler, Session, close_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
-from curator_df.kernels.warm import BASIC, GROUPS
+from curator_df.kernels.warm import BASIC, GROUPS, is_compiled
 
 START_SECONDS = 120
 """How long workers may take to start on a loaded machine."""
@@ -65,8 +64,8 @@ class Cluster:
         if not has_room:
             for group in GROUPS:  # now, before there are workers: later there would be no room for the compiler
                 _compile(group)
-        compiler = _start_compiler(BASIC)  # the workers start meanwhile
-        if layout.in_process:
+        compiler = None if is_compiled(BASIC) else _start_compiler(BASIC)  # the workers start meanwhile
+        if compiler is not None and layout.in_process:
             _wait_for(compiler)
         self._local = _start_in_process(layout, dashboard) if layout.in_process else self._start_workers(dashboard)
         self.client = Client(self._local, set_as_default=True)
@@ -74,7 +73,7 @@ class Cluster:
             self.client, layout, limits_data=True, workdir=workdir, revive=self._revive, compile=_compile
         )
         try:
-            if not layout.in_process:
+            if compiler is not None and not layout.in_process:
                 _wait_for(compiler)
             self._prepare()
         except BaseException:
@@ -266,10 +265,10 @@ def _close_or_kill(cluster: LocalCluster) -> None:
             cluster.close(timeout=CLOSE_SECONDS)
 
 
-@functools.cache
 def _compile(group: str) -> None:
-    """Make sure, once, that a group of kernels is in numba's cache on disk."""
-    _wait_for(_start_compiler(group))
+    """Make sure that a group of kernels is in numba's cache on disk."""
+    if not is_compiled(group):
+        _wait_for(_start_compiler(group))
 
 
 def _start_compiler(group: str) -> subprocess.Popen[str]:

@@ -9,8 +9,15 @@ numba's own directory of the user.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import platform
+import sys
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
 
 BASIC = "basic"
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -33,9 +40,38 @@ it. Every worker loads the basic ones; the others are for the runs whose kernels
 
 
 def compile_group(group: str) -> None:
-    """Compile, or load, the kernels of a group."""
+    """Compile, or load, the kernels of a group, and note that they are in the cache."""
     for module in GROUPS[group]:
         import_module(f"curator_df.kernels.{module}")
+    with contextlib.suppress(OSError):  # then the next process asks again
+        stamp = _stamp(group)
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.touch()
+
+
+def is_compiled(group: str) -> bool:
+    """Tell, without importing numba, whether a process like this one has put a group into the cache."""
+    return _stamp(group).exists()
+
+
+def _stamp(group: str) -> Path:
+    """Return the file that says so: its name changes with the sources, numba, Python and the kind of CPU."""
+    sources = Path(__file__).parent
+    about = [f"{path.name} {path.stat().st_mtime_ns} {path.stat().st_size}" for path in sorted(sources.glob("*.py"))]
+    about += [version("numba"), sys.version, platform.machine(), _cpu()]
+    digest = hashlib.blake2b("\n".join(about).encode(), digest_size=8).hexdigest()
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    beside = sources / "__pycache__"
+    writable = os.access(beside if beside.exists() else sources, os.W_OK)
+    home = Path(given) if given else beside if writable else Path.home() / ".cache" / "numba"
+    return home / f"warm-{group}-{digest}.stamp"
+
+
+def _cpu() -> str:
+    """Return what numba compiles for: code for one CPU is no use to another."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        return "".join(sorted({line for line in file if line.startswith(("model name", "flags"))}))
+    return platform.processor()
 
 
 if __name__ == "__main__":

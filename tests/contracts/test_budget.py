@@ -92,7 +92,7 @@ def corpus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", ["450MB", "700MB", "1.4GB"])
+@pytest.mark.parametrize("memory", ["450MB", pytest.param("700MB", marks=pytest.mark.proof), "1.4GB"])
 def test_measured_is_at_most_projected_and_projected_at_most_allowed(corpus, memory, tmp_path):
     assert run_under(memory, corpus, tmp_path / "out")["retries"] == {}
 
@@ -103,7 +103,7 @@ def test_a_drop_of_duplicates_too(corpus, memory, tmp_path):
     assert run_under(memory, corpus, tmp_path / "out", "drop")["retries"] == {}
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize("memory", ["450MB", "1.4GB"])
 def test_four_outputs_at_once_too(corpus, memory, tmp_path):
     assert run_under(memory, corpus, tmp_path / "out", "many")["retries"] == {}

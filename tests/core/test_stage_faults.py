@@ -13,7 +13,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.proof
 
 ROWS = 6_000
 KINDS = 900

@@ -66,7 +66,7 @@ def test_windows_join_as_if_there_were_none(pattern, separator):
     assert measured(text, list(wanted)) == wanted
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "text",
     [

@@ -28,3 +28,14 @@ def test_cached_kernels_are_loaded_by_the_next_process(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(PACKAGE.parents[1])}
     hits = [subprocess.check_output([sys.executable, "-c", script], env=environment, text=True) for _ in range(2)]
     assert [int(hit) for hit in hits] == [0, 3]
+
+
+def test_a_process_need_not_import_numba_to_know(tmp_path):
+    ask = "import sys; from curator_df.kernels.warm import is_compiled; print(is_compiled('basic'), 'numba' in sys.modules)"
+    make = "from curator_df.kernels.warm import compile_group; compile_group('basic')"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(PACKAGE.parents[1])}
+    said = [
+        subprocess.check_output([sys.executable, "-c", script], env=environment, text=True).split()
+        for script in (ask, make, ask)
+    ]
+    assert said == [["False", "False"], [], ["True", "False"]]

@@ -152,7 +152,7 @@ def test_real_documents_are_judged_alike(peer, shared_data):
     assert_equal(peer, real_texts(shared_data)[::40])
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.timeout(1200)
 def test_twenty_thousand_real_documents_are_judged_alike(peer, shared_data):
     texts = real_texts(shared_data)
