@@ -52,7 +52,7 @@ def test_dedup_keeps_one_of_each(corpus, tmp_path):
         (["curate", "IN", "out", "--memory", "50MB"], "BudgetError: memory=50 MB is under the floor"),
         (
             ["curate", "IN", "out", "--profile", "mine"],
-            "ParameterError: --profile 'mine' is not one of 'datatrove_gopher_quality'",
+            "ParameterError: --profile 'mine' is not one of 'datatrove_c4', 'datatrove_fineweb', 'datatrove_gopher_quality'",
         ),
         (["curate", "IN", "out", "--format", "csv"], "ParameterError: --format 'csv'"),
         (["curate", "IN", "out", "--text", "body"], "ColumnError: normalize_unicode needs the column 'body'"),
