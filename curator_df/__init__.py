@@ -19,9 +19,11 @@ from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_du
 from curator_df.ops.explain import explain
 from curator_df.ops.ids import add_ids
 from curator_df.ops.lines import remove_c4_lines
+from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_duplicates
 from curator_df.ops.profile import add_profile, keep_profile
 from curator_df.ops.unicode import normalize_unicode
 from curator_df.ops.where import keep_where
+from curator_df.profiles import minhash
 
 __version__ = "0.1.0"
 
@@ -32,11 +34,14 @@ __all__ = [
     "checkpoint",
     "connect",
     "drop_exact_duplicates",
+    "drop_near_duplicates",
     "errors",
     "explain",
     "find_exact_duplicates",
+    "find_near_duplicates",
     "keep_profile",
     "keep_where",
+    "minhash",
     "normalize_unicode",
     "profiles",
     "read_jsonl",
@@ -56,8 +61,10 @@ _register_operators(
         add_profile,
         checkpoint,
         drop_exact_duplicates,
+        drop_near_duplicates,
         explain,
         find_exact_duplicates,
+        find_near_duplicates,
         keep_profile,
         keep_where,
         normalize_unicode,

@@ -74,6 +74,11 @@ class Barrier:
         writer.append(keys.hashes, addresses, keys.values, keys.missing)
         return key_checksum(keys.hashes, addresses)
 
+    def find(self, runner: Any, before: Any, step: Any) -> Found:
+        """Run the stages that this waits for (``runner`` is a `stages.StageRunner`)."""
+        found: Found = runner.find_drops(before, step, self)
+        return found
+
     def resolved(self, found: Found) -> RangeAction:
         """Return what drops the rows in the last pass."""
         return DropRows(self, found)
@@ -163,8 +168,8 @@ class Found:
 class DropRows(RangeAction):
     """What a pending drop is in the last pass: the addresses that go, range by range."""
 
-    barrier: Barrier
-    """For the keys, to see that they are those of the first pass."""
+    barrier: Any
+    """A `Barrier` or a `near_barrier.NearBarrier`, for the keys, to see that they are those of the first pass."""
     found: Found
     """What goes."""
 

@@ -2,10 +2,11 @@
 """All-to-all of bucket rows: pair every row that shares a bucket with the first rows of that bucket.
 
 A bucket is a key that many rows may have, and a row may be in many buckets: the bands of locality-sensitive hashing. Rows
-come as key rows of an `Exchange` with ``keep="first"``: a `KeyWriter` takes (hash, number of the band) as the key of 128
-bits, as often for a row as it has bands, and `reduce_buckets` stands where `reduce_keys` stands for duplicates. What comes
-out are edges (row, anchor), with a slice for each range of rows, sorted; an edge that several bands give comes several
-times. A bucket of n rows gives at most ``anchors * n`` edges.
+come as key rows of an `Exchange` with ``keep="first"``: a `KeyWriter` takes (bucket, hash of the content) as the key of 128
+bits, as often for a row as it has bands, and `reduce_buckets` stands where `reduce_keys` stands for duplicates. Rows with
+the same content are one in a bucket, its first. What comes out are edges, in both directions, with a slice for each group of
+ranges, sorted; an edge that several bands give comes several times. A bucket of n contents gives less than ``anchors * n``
+edges, so nothing grows with the square of its rows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from curator_df.core.exchange import DROP_WORDS, Exchange, drop_bounds
+from curator_df.core.exchange import Exchange
+from curator_df.core.near_barrier import EDGE_WORDS, NearGroups
 from curator_df.core.row_order import Rows
 from curator_df.core.row_sort import PIECE_ROWS, RowSorter, merge_slices
 from curator_df.core.slice_file import open_slices
@@ -35,9 +37,9 @@ class Bucketed:
     rows: int
     """Bucket rows merged."""
     buckets: int
-    """Distinct keys."""
+    """Distinct buckets."""
     largest_bucket: int
-    """Rows of the fullest bucket."""
+    """Contents (or, of rows with the same content, rows) of the fullest bucket."""
     read_bytes: int
     """Read from the map tasks' files."""
     spilled_bytes: int
@@ -51,9 +53,11 @@ class OpenBucket:
     """The bucket that was begun last, as far as it was seen."""
 
     first_rows: Rows = field(default_factory=lambda: np.empty((0, 3), dtype=np.uint64))
-    """Shape (at most anchors, 3): its first rows."""
+    """Shape (at most anchors, 3): its first rows, of different contents."""
     rows: int = 0
     """How many it has so far."""
+    last: tuple[int, int] = (-1, -1)
+    """Bucket and content of the last row."""
 
 
 def reduce_buckets(
@@ -61,7 +65,8 @@ def reduce_buckets(
     number: int,
     files: Sequence[FileRecord],
     *,
-    anchors: int,
+    groups: NearGroups,
+    anchors: int | None,
     memory_bytes: int,
     scratch: str | None = None,
 ) -> Bucketed:
@@ -70,13 +75,16 @@ def reduce_buckets(
     Parameters
     ----------
     exchange : Exchange
-        The exchange, with ``keep="first"``.
+        The exchange.
     number : int
         Of the reducer.
     files : sequence of FileRecord
-        What every `KeyWriter` committed.
-    anchors : int
-        First rows of a bucket that each later one is paired with.
+        What every `KeyWriter` committed, with ``keep="first"``.
+    groups : NearGroups
+        Of the ranges, for the slices of the edges.
+    anchors : int or None
+        First rows of a bucket that each later one is paired with. None: buckets are rows with the same content, each is
+        paired with the first of them, and the similarity is 1.
     memory_bytes : int
         To hold at most: one half merges, the other sorts the edges.
     scratch : str, optional
@@ -87,22 +95,21 @@ def reduce_buckets(
     CorruptFileError
         If a page does not match its checksum; names file and offset. Nothing is committed.
     ParameterError
-        If there is to be no anchor, or another row than the first would stay.
+        If there is to be no anchor.
     """
-    if anchors < 1 or exchange.keep != "first":
-        raise ParameterError(
-            f"reduce_buckets: anchors={anchors} and keep={exchange.keep!r}; needs 1 or more and 'first'"
-        )
+    if anchors is not None and anchors < 1:
+        raise ParameterError(f"reduce_buckets: anchors={anchors} is less than 1")
     started = time.perf_counter()
     slices = open_slices(exchange.folder, files, number)
     sorter = RowSorter(
         exchange.folder,
         f"edges/reduced-{number:06d}.slices",
-        words=DROP_WORDS,
-        bounds=drop_bounds(exchange.range_starts[:: exchange.ranges_per_drop_file]),
+        words=EDGE_WORDS,
+        bounds=groups.bounds,
         memory_bytes=memory_bytes // 2,
         scratch=scratch,
     )
+    similarity = np.float64(np.nan if anchors is not None else 1.0).view(np.uint64)
     rows = buckets = largest = 0
     last = OpenBucket()
     try:
@@ -110,7 +117,7 @@ def reduce_buckets(
             for start in range(0, len(merged), PIECE_ROWS):
                 piece = merged[start : start + PIECE_ROWS]
                 edges, begun, fullest, last = edges_of(piece, last, anchors)
-                sorter.append(edges)
+                sorter.append(both_ways(edges, np.full(len(edges), similarity)))
                 rows, buckets, largest = rows + len(piece), buckets + begun, max(largest, fullest)
         file = sorter.commit()
     finally:
@@ -120,42 +127,60 @@ def reduce_buckets(
     return Bucketed(number, file, rows, buckets, largest, read_bytes, sorter.spilled_bytes, seconds)
 
 
-def edges_of(rows: Rows, before: OpenBucket, anchors: int) -> tuple[Rows, int, int, OpenBucket]:
+def both_ways(edges: Rows, similarities: Rows) -> Rows:
+    """Return rows (row, other, bits of the similarity) for each edge, and the same from the other end."""
+    rows = np.empty((2 * len(edges), EDGE_WORDS), dtype=np.uint64)
+    rows[: len(edges), :2], rows[len(edges) :, :2] = edges, edges[:, ::-1]
+    rows[: len(edges), 2] = rows[len(edges) :, 2] = similarities
+    return rows
+
+
+def edges_of(rows: Rows, before: OpenBucket, anchors: int | None) -> tuple[Rows, int, int, OpenBucket]:
     """Return the edges of some bucket rows, the buckets that begin here, rows of the fullest, and the last bucket.
 
     Parameters
     ----------
     rows : ndarray of uint64, shape (rows, 3)
-        Sorted bucket rows (key, key, address) that follow those of the last call; at least one.
+        Sorted bucket rows (bucket, content, address) that follow those of the last call; at least one.
     before : OpenBucket
         What the last call returned.
-    anchors : int
+    anchors : int or None
         As in `reduce_buckets`.
 
     Examples
     --------
-    >>> rows = np.array([[1, 0, 10], [1, 0, 20], [1, 0, 30], [2, 0, 10]], dtype=np.uint64)
+    >>> rows = np.array([[1, 3, 10], [1, 4, 20], [1, 4, 25], [1, 5, 30], [2, 0, 10]], dtype=np.uint64)
     >>> edges, buckets, fullest, _ = edges_of(rows, OpenBucket(), 2)
     >>> edges.tolist(), buckets, fullest
     ([[20, 10], [30, 10], [30, 20]], 2, 3)
+    >>> edges_of(rows, OpenBucket(), None)[0].tolist()
+    [[25, 20]]
     """
+    if anchors is not None:
+        is_new = np.empty(len(rows), dtype=np.bool_)
+        is_new[0] = (int(rows[0, 0]), int(rows[0, 1])) != before.last
+        is_new[1:] = (rows[1:, 0] != rows[:-1, 0]) | (rows[1:, 1] != rows[:-1, 1])
+        last_row = (int(rows[-1, 0]), int(rows[-1, 1]))
+        rows = rows[is_new]
+    else:
+        last_row = (-1, -1)
     held = len(before.first_rows)
     # The first rows of the open bucket stand in front, so that it goes on as any other.
     joined = np.concatenate([before.first_rows, rows])
     begins = np.ones(len(joined), dtype=np.bool_)
-    begins[1:] = (joined[1:, 0] != joined[:-1, 0]) | (joined[1:, 1] != joined[:-1, 1])
+    begins[1:] = joined[1:, 0] != joined[:-1, 0]
+    if anchors is None:
+        begins[1:] |= joined[1:, 1] != joined[:-1, 1]
     places = np.arange(len(joined))
     starts = np.maximum.accumulate(np.where(begins, places, 0))
     later = places >= held
     parts = []
-    for anchor in range(anchors):
+    for anchor in range(anchors or 1):
         members = np.flatnonzero(later & (places - starts > anchor))
         parts.append(np.stack([joined[members, 2], joined[starts[members] + anchor, 2]], axis=1))
     edges = np.concatenate(parts)
-    # In the order of rows, as far as it comes cheaply: the sorter then has less to do.
-    edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
     sizes = np.diff(np.append(np.flatnonzero(begins), len(joined)))
     sizes[0] += before.rows - held
     last = starts[-1]
-    after = OpenBucket(joined[last : last + anchors].copy(), int(sizes[-1]))
+    after = OpenBucket(joined[last : last + (anchors or 1)].copy(), int(sizes[-1]), last_row)
     return edges, int(begins[later].sum()), int(sizes.max()), after

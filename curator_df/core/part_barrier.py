@@ -66,6 +66,11 @@ class PartBarrier:
             checksum += key_checksum(parts.hashes, _places(addresses, parts))
         return checksum
 
+    def find(self, runner: Any, before: Any, step: Any) -> Found:
+        """Run the stages that this waits for (``runner`` is a `stages.StageRunner`)."""
+        found: Found = runner.find_drops(before, step, self)
+        return found
+
     def resolved(self, found: Found) -> RangeAction:
         """Return what removes the parts in the last pass."""
         return DropParts(self, found)

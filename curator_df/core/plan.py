@@ -17,6 +17,7 @@ from typing import Any
 from curator_df.core.barrier import KEY_WRITER_FACTOR, Barrier
 from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.budget import Layout, least_memory
+from curator_df.core.near_barrier import NearBarrier
 from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.program import Program, Step
 from curator_df.core.row_count import RowCount
@@ -175,12 +176,19 @@ def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
             if isinstance(step.barrier, RowCount):
                 lines = (*before, ("count", 0.0, False))
                 yield dataclasses.replace(whole, title=f"rows for {step.name}", steps=lines)
+            elif isinstance(step.barrier, NearBarrier):
+                bands = f"sketch, hash and sort {step.barrier.num_bands} bands"
+                lines = (*before, (bands, KEY_WRITER_FACTOR, False))
+                yield dataclasses.replace(whole, title=f"signatures for {step.name}, then buckets", steps=lines)
+                if step.barrier.verify is not None:
+                    lines = (*before, ("fetch texts of candidates", KEY_WRITER_FACTOR, False))
+                    yield dataclasses.replace(whole, title=f"texts for {step.name}, then compare them", steps=lines)
             else:
                 lines = (*before, ("hash and sort keys", KEY_WRITER_FACTOR, False))
                 yield dataclasses.replace(whole, title=f"keys for {step.name}, then merge them", steps=lines)
 
 
-def _is_found(barrier: Barrier | PartBarrier | RowCount) -> bool:
+def _is_found(barrier: Barrier | PartBarrier | NearBarrier | RowCount) -> bool:
     """Tell whether what a drop waits for was computed before and kept."""
     if isinstance(barrier, RowCount):
         return False

@@ -24,6 +24,7 @@ from dask.dataframe.dask_expr.io import FromMap
 from curator_df.core.barrier import Barrier
 from curator_df.core.blocks import BlockKernel, Outcome
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.near_barrier import NearBarrier
 from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.range_action import OfRange, RangeAction
 from curator_df.core.row_count import RowCount
@@ -89,7 +90,7 @@ class Step:
     """False when the factor was assumed."""
 
     @property
-    def barrier(self) -> Barrier | PartBarrier | RowCount | None:
+    def barrier(self) -> Barrier | PartBarrier | NearBarrier | RowCount | None:
         """What a step waits (or waited) for; None for every step that needs one block at a time."""
         return None if isinstance(self.action, Graph) else self.action.barrier
 

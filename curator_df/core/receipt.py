@@ -59,13 +59,22 @@ class ExchangeReceipt:
     """Through scratch files, because a part did not fit in memory."""
     seconds: float
     """Wall time: taking keys, comparing them and collecting what goes (of a resumed one: its last part)."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """Of near duplicates: bands, iterations, pairs, comparisons, groups."""
 
     def __str__(self) -> str:
         spilled = f", {show_size(self.spilled_bytes)} spilled" if self.spilled_bytes else ""
-        return (
+        said = (
             f"{self.keys:,} keys ({show_size(self.key_bytes)}{spilled}), {self.unique:,} of them unique, in "
             f"{self.hash_ranges:,} hash ranges, the largest {self.skew:.1f} x the mean; {self.seconds:,.1f} s"
         )
+        if "candidate_pairs" in self.details:
+            compared = f", {self.details['compared']:,} compared" if "compared" in self.details else ""
+            said += (
+                f"; {self.details['bands']} bands, {self.details['bands_per_iteration']} at a time, "
+                f"{self.details['candidate_pairs']:,} pairs{compared}, {self.details['groups']:,} groups"
+            )
+        return said
 
 
 @dataclass

@@ -152,18 +152,38 @@ def open_slices(folder: Folder, files: Sequence[FileRecord], number: int) -> lis
         If a header or an entry of an index does not match its checksum, or a file is too short.
     """
     requests = [(file.name, 0, HEADER.size) for file in files]
-    heads = [_header(folder, file, head) for file, head in zip(files, _read_ranges(folder, requests), strict=True)]
+    heads = [_header(folder, file, head) for file, head in zip(files, read_ranges(folder, requests), strict=True)]
     requests = []
     for file, (_, _, slices) in zip(files, heads, strict=True):
         start = file.size_bytes - (slices - number) * ENTRY.size
         requests.append((file.name, start, start + ENTRY.size))
     found = []
-    for file, head, request, raw in zip(files, heads, requests, _read_ranges(folder, requests), strict=True):
+    for file, head, request, raw in zip(files, heads, requests, read_ranges(folder, requests), strict=True):
         offset, rows, checksum = ENTRY.unpack(raw)
         if checksum != _entry_checksum(number, offset, rows):
             raise _damaged(folder.path(file.name), _wrong("entry of the index", request[1]))
         found.append(Slice(folder.path(file.name), _reader(folder, file.name), number, offset, rows, head[0], head[1]))
     return found
+
+
+def rows_of_slices(folder: Folder, file: FileRecord) -> list[int]:
+    """Return the rows of each slice of a file.
+
+    Raises
+    ------
+    CorruptFileError
+        As `open_slices`.
+    """
+    [head] = read_ranges(folder, [(file.name, 0, HEADER.size)])
+    _, _, slices = _header(folder, file, head)
+    start = file.size_bytes - slices * ENTRY.size
+    [raw] = read_ranges(folder, [(file.name, start, file.size_bytes)])
+    rows = []
+    for number, (offset, count, checksum) in enumerate(ENTRY.iter_unpack(raw)):
+        if checksum != _entry_checksum(number, offset, count):
+            raise _damaged(folder.path(file.name), _wrong("entry of the index", start + number * ENTRY.size))
+        rows.append(count)
+    return rows
 
 
 def read_rows(piece: Slice, first_page: int, pages: int) -> Rows:
@@ -238,11 +258,17 @@ def _wrong(what: str, offset: int) -> str:
 
 
 def _reader(folder: Folder, name: str) -> Callable[[int, int], Any]:
-    return lambda start, stop: _read_ranges(folder, [(name, start, stop)])[0]
+    return lambda start, stop: read_ranges(folder, [(name, start, stop)])[0]
 
 
-def _read_ranges(folder: Folder, requests: Sequence[tuple[str, int, int]]) -> list[Any]:
-    """Read byte ranges of files; of object stores many at a time."""
+def read_ranges(folder: Folder, requests: Sequence[tuple[str, int, int]]) -> list[Any]:
+    """Read byte ranges (name, start, stop) of files; of object stores many at a time.
+
+    Raises
+    ------
+    CorruptFileError
+        If a file is gone or too short.
+    """
     if folder.is_local:
         contents: list[Any] = [_read_local(folder.path(name), start, stop) for name, start, stop in requests]
     else:

@@ -7,16 +7,18 @@ resumes like the output itself. The folders go when the run is complete, but for
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
 import numpy as np
+import numpy.typing as npt
 
 from curator_df.core.barrier import Barrier, Found, KeySink
 from curator_df.core.branches import Branch, fork
@@ -97,7 +99,7 @@ class StageRunner:
                 if isinstance(barrier, RowCount):
                     action = self._count_rows(before, step, barrier)
                 else:
-                    action = barrier.resolved(self._find_drops(before, step, barrier))
+                    action = barrier.resolved(barrier.find(self, before, step))
                 resolved = dataclasses.replace(step, action=action)
                 program = dataclasses.replace(
                     program, steps=(*program.steps[:place], resolved, *program.steps[place + 1 :])
@@ -108,9 +110,10 @@ class StageRunner:
         """Return what the last step of a program, a pending drop, waits for; it stays in ``home``."""
         before = self.resolve(dataclasses.replace(program, steps=program.steps[:-1]), show)
         barrier = program.steps[-1].barrier
-        if not isinstance(barrier, Barrier | PartBarrier):
+        if barrier is None or isinstance(barrier, RowCount):
             raise ParameterError("the last step is no pending drop; this is a defect in curator_df")
-        return self._find_drops(before, program.steps[-1], dataclasses.replace(barrier, home=home))
+        found: Found = dataclasses.replace(barrier, home=home).find(self, before, program.steps[-1])
+        return found
 
     def clear(self) -> None:
         """Delete the stages' temporary files: the output is complete."""
@@ -127,46 +130,53 @@ class StageRunner:
         stage: StagePlan,
         folder: Folder,
         task: Any = None,
+        only: npt.NDArray[np.bool_] | None = None,
+        gone: str | None = None,
     ) -> list[dict[str, Any]]:
         """Run the tasks that the journal does not have, or whose files are gone; return what it has of all, in order.
 
-        The number of each piece is its place in ``pieces``; ``folder`` holds the files.
+        The number of each piece is its place in ``pieces``; ``folder`` holds the files. ``only`` says which pieces are
+        wanted at all. Files of the sub-folder ``gone`` need not be there any more.
         """
         found = {record["number"]: record for record in map(_with_records, journal.done())}
-        done = {number: record for number, record in found.items() if _is_there(folder, record)}
+        done = {number: record for number, record in found.items() if _is_there(folder, record, gone)}
+        wanted = range(len(pieces)) if only is None else np.flatnonzero(only).tolist()
 
         def note(manifest: Manifest) -> None:
             journal.record([manifest])
             done[manifest.number] = {**vars(manifest)}
-            self._show(title, len(done), len(pieces))
+            self._show(title, len(done), len(wanted))
 
-        self._show(title, len(done), len(pieces))
-        waiting: Iterator[Range] = (pieces[number] for number in range(len(pieces)) if number not in done)
+        self._show(title, len(done), len(wanted))
+        waiting: Iterator[Range] = (pieces[number] for number in wanted if number not in done)
         extra = {} if task is None else {"task": task}
         Dispatcher(self.session, job, stage, note, **extra).run(waiting)
-        return [done[number] for number in range(len(pieces))]
+        return [done[number] for number in wanted]
 
-    def _count_rows(self, before: Program, step: Step, barrier: RowCount) -> NumberRows:
+    @contextlib.contextmanager
+    def open_stage(self, before: Program, step: Step, home: Folder | None = None) -> Iterator[Journal]:
+        """Open the journal of what a pending step waits for, new or begun, in its folder: by default a temporary one."""
         identity = stage_identity(before, step)
-        home = self._temporary_home(step, identity)
+        home = home or self._temporary_home(step, identity)
         with Journal(home) as journal:
             if journal.is_started:
                 self._require_same_ranges(journal.resume(identity), home)
             else:
                 journal.start(identity, self.ranges)
+            yield journal
+
+    def _count_rows(self, before: Program, step: Step, barrier: RowCount) -> NumberRows:
+        with self.open_stage(before, step) as journal:
+            home = journal.folder
             job = Job(uuid.uuid4().hex, fork([Branch(before, CountSink(home))]), self.on_error)
             title = f"{step.name}: count rows"
             counted = self.run_tasks(journal, title, job, self.ranges, stage=self.stage, folder=home)
         return NumberRows(barrier, np.array([manifest["rows_written"] for manifest in counted], dtype=np.int64))
 
-    def _find_drops(self, before: Program, step: Step, barrier: Barrier | PartBarrier) -> Found:
-        identity = stage_identity(before, step)
-        home = barrier.home or self._temporary_home(step, identity)
-        with Journal(home) as journal:
-            if journal.is_started:
-                self._require_same_ranges(journal.resume(identity), home)
-            else:
-                journal.start(identity, self.ranges)
+    def find_drops(self, before: Program, step: Step, barrier: Barrier | PartBarrier) -> Found:
+        """Exchange the keys of all rows (or parts); return which of them go."""
+        with self.open_stage(before, step, barrier.home) as journal:
+            home = journal.folder
             drops = None if journal.receipt is None else self._drop_files(home, before, barrier)
             if drops is None:
                 said = ExchangeReceipt(**self._exchange_keys(journal, before, step, barrier))
@@ -175,11 +185,7 @@ class StageRunner:
             self.exchanges.append(ExchangeReceipt(**(journal.receipt or {})))
             home.delete_tree("keys")
             keys = list(journal.done())
-        rows, checksums = np.zeros(len(self.ranges), dtype=np.int64), np.zeros(len(self.ranges), dtype=np.uint64)
-        for manifest in keys:  # of a range that was done twice the last counts
-            rows[manifest["number"]] = manifest["rows_written"]
-            checksums[manifest["number"]] = manifest["summary"]["key_checksum"]
-        return Found(self._exchange(home, before, barrier)[0], drops, rows, checksums)
+        return Found(self._exchange(home, before, barrier)[0], drops, *first_pass(keys, len(self.ranges)))
 
     def _drop_files(
         self, home: Folder, before: Program, barrier: Barrier | PartBarrier
@@ -223,7 +229,7 @@ class StageRunner:
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Run both; a key file that is found damaged is written again, once."""
         mended: set[str] = set()
-        program = _with_columns(before, barrier.columns)
+        program = with_columns(before, barrier.columns)
         while True:
             job = Job(uuid.uuid4().hex, fork([Branch(program, KeySink(exchange, barrier))]), self.on_error)
             title = f"{step.name}: keys"
@@ -295,7 +301,16 @@ def stage_identity(before: Program, step: Step) -> Identity:
     return Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, steps)
 
 
-def _with_columns(program: Program, columns: tuple[str, ...]) -> Program:
+def first_pass(keys: Iterable[Mapping[str, Any]], ranges: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """Return the rows of each range in the pass that took keys, and the checksums of these."""
+    rows, checksums = np.zeros(ranges, dtype=np.int64), np.zeros(ranges, dtype=np.uint64)
+    for manifest in keys:  # of a range that was done twice the last counts
+        rows[manifest["number"]] = manifest["rows_written"]
+        checksums[manifest["number"]] = manifest["summary"]["key_checksum"]
+    return rows, checksums
+
+
+def with_columns(program: Program, columns: tuple[str, ...]) -> Program:
     """Read no more than the keys need, where nothing stands before them.
 
     Not where bad rows are set aside: one that is bad in another column must be missing in both passes.
@@ -310,6 +325,7 @@ def _with_records(done: dict[str, Any]) -> dict[str, Any]:
     return {**done, "files": [FileRecord(**file) for file in done["files"]]}
 
 
-def _is_there(folder: Folder, done: dict[str, Any]) -> bool:
+def _is_there(folder: Folder, done: dict[str, Any], gone: str | None = None) -> bool:
     """Tell whether the files of a task are all there and whole, as far as their sizes tell."""
-    return all(folder.size(file.name) == file.size_bytes for file in done["files"])
+    files = [file for file in done["files"] if gone is None or not file.name.startswith(f"{gone}/")]
+    return all(folder.size(file.name) == file.size_bytes for file in files)

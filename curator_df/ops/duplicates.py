@@ -217,10 +217,10 @@ def _pending(
     require_columns(df, operator, *columns)
     if normalize is not None:
         choose(operator, "normalize", normalize, Normalize)
-    ranked_by = _ranked_by(df, operator, keep)
-    parameters = {"columns": columns, "normalize": normalize, "ranked_by": ranked_by}
-    needed = (*columns, ranked_by) if ranked_by is not None and ranked_by in df.columns else columns
-    barrier = Barrier(content_keys, parameters, _policy(operator, keep), REASON, keep_rows, home, needed)
+    rank_column = ranked_by(df, operator, keep)
+    parameters = {"columns": columns, "normalize": normalize, "ranked_by": rank_column}
+    needed = (*columns, rank_column) if rank_column is not None and rank_column in df.columns else columns
+    barrier = Barrier(content_keys, parameters, survivor_policy(operator, keep), REASON, keep_rows, home, needed)
     # One name for both, so that what is found is what is dropped.
     kernel = BlockKernel(
         "drop_exact_duplicates", refuse_block, {}, peak_factor=DROP_PEAK_FACTOR, peak_is_measured=True, barrier=barrier
@@ -277,14 +277,16 @@ def refuse_block(block: Any) -> NoReturn:  # noqa: ARG001 - the face of a kernel
     )
 
 
-def _policy(operator: str, keep: Survivor | Best) -> Keep:
+def survivor_policy(operator: str, keep: Survivor | Best) -> Keep:
+    """Return which row of a group stays, as an exchange knows it."""
     if isinstance(keep, Best):
         return "largest" if keep.which == "max" else "smallest"
     choose(operator, "keep", keep, Survivor)
     return "largest" if keep == "longest" else keep
 
 
-def _ranked_by(df: Any, operator: str, keep: Survivor | Best) -> str | None:
+def ranked_by(df: Any, operator: str, keep: Survivor | Best) -> str | None:
+    """Return the column by which survivors are chosen (``"#length"``: by the length of the text), None for a place."""
     if isinstance(keep, Best):
         require_columns(df, operator, keep.column)
         if getattr(df.dtypes[keep.column], "kind", "O") not in "iufb":

@@ -11,12 +11,13 @@ import dataclasses
 import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 
@@ -56,6 +57,23 @@ COLUMNS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
+class GroupTable:
+    """What a table of groups looks like, and how it is made."""
+
+    columns: Mapping[str, Any]
+    """Dtype of each column."""
+    pieces: Callable[[Any, int], list[Range]]
+    """``pieces(found, ranges)``: one for each file of the table; ``first_file`` and ``last_file`` are numbers of ranges."""
+    blocks: Callable[[TableJob, Range, Any], Iterator[pd.DataFrame]]
+    """``blocks(job, piece, paths)`` yields the rows of a file."""
+
+    @property
+    def meta(self) -> pd.DataFrame:
+        """No rows."""
+        return pd.DataFrame({name: pd.array([], dtype=dtype) for name, dtype in self.columns.items()})
+
+
+@dataclass(frozen=True)
 class TableJob:
     """Everything about the table that is the same for all its files."""
 
@@ -65,9 +83,19 @@ class TableJob:
     """Where the table goes."""
     paths: tuple[str, ...]
     """The input's files."""
+    table: GroupTable
+    """What it looks like."""
 
 
-def find_groups(pending: Any, operator: str, parameters: Mapping[str, Any], workdir: Any, options: Any) -> Any:
+def find_groups(
+    pending: Any,
+    operator: str,
+    parameters: Mapping[str, Any],
+    workdir: Any,
+    options: Any,
+    *,
+    table: GroupTable | None = None,
+) -> Any:
     """Run what a pending drop waits for, keep it, and return the table of rows that would go.
 
     Parameters
@@ -82,7 +110,10 @@ def find_groups(pending: Any, operator: str, parameters: Mapping[str, Any], work
         Where the folder is made; the cluster's by default.
     options : dict or None
         Storage options for fsspec.
+    table : GroupTable, optional
+        What it looks like; by default a row for each duplicate.
     """
+    table = table or DUPLICATES
     session = current_session()
     program = lower(pending)
     identity = _identity(program)
@@ -104,10 +135,13 @@ def find_groups(pending: Any, operator: str, parameters: Mapping[str, Any], work
                 session.sampler.take()
             with progress_bar("comparing", 1) as show:
                 found = stages.find(program, Folder(f"{home.url}/{DROPS_FOLDER}", home.options), _line(show))
-                job = TableJob(found, sink, tuple(program.source.files))
+                job = TableJob(found, sink, tuple(program.source.files), table)
+                pieces = table.pieces(found, len(ranges))
                 written = stages.run_tasks(
-                    journal, "table", job, _pieces(len(ranges)), stage=plan.stages[0], folder=home, task=run_table
+                    journal, "table", job, pieces, stage=plan.stages[0], folder=home, task=run_table
                 )
+            if not any(done["files"] for done in written):
+                sink.write_empty(table.meta)
             _finish(journal, sink, program, stages, plan.projected_bytes, session, written)
             stages.clear()
             home.delete_tree(STAGES_FOLDER)
@@ -146,15 +180,11 @@ def run_table(job_bytes: bytes, attempt: Attempt) -> Manifest:
     def write(manifest: Manifest) -> None:
         job: TableJob = cloudpickle.loads(job_bytes)
         paths = pd.array(list(job.paths), dtype=COLUMNS["file"])
-        writer = job.sink.open(attempt.piece.number, _meta(), attempt.block_bytes)
+        writer = job.sink.open(attempt.piece.number, job.table.meta, attempt.block_bytes)
         try:
-            for number in range(attempt.piece.first_file, attempt.piece.last_file + 1):
-                drops = read_drops(job.found.exchange, number, job.found.files, memory_bytes=DROP_READER_BYTES)
-                for rows in drops:
-                    for start in range(0, len(rows), ROWS_AT_A_TIME):
-                        block = _block(rows[start : start + ROWS_AT_A_TIME], paths)
-                        writer.append(block)
-                        manifest.rows_written += len(block)
+            for block in job.table.blocks(job, attempt.piece, paths):
+                writer.append(block)
+                manifest.rows_written += len(block)
             manifest.files = writer.commit()
         finally:
             writer.discard()
@@ -162,25 +192,35 @@ def run_table(job_bytes: bytes, attempt: Attempt) -> Manifest:
     return run_guarded(attempt, write)
 
 
-def _block(rows: Any, paths: Any) -> pd.DataFrame:
-    """Return rows of the table from (address, address of the row that stays)."""
-    columns: dict[str, Any] = {}
-    for prefix, addresses in zip(("", "matched_"), rows.T, strict=True):
-        columns[f"{prefix}address"] = pd.array(addresses, dtype="Int64")
-        columns[f"{prefix}file"] = paths.take(addresses >> OFFSET_BITS)
-        columns[f"{prefix}offset"] = pd.array(addresses & ((1 << OFFSET_BITS) - 1), dtype="Int64")
-    return pd.DataFrame(columns)
+def address_columns(prefix: str, addresses: npt.NDArray[np.int64], paths: Any) -> dict[str, Any]:
+    """Return the three columns that say which row an address is."""
+    return {
+        f"{prefix}address": pd.array(addresses, dtype="Int64"),
+        f"{prefix}file": paths.take(addresses >> OFFSET_BITS),
+        f"{prefix}offset": pd.array(addresses & ((1 << OFFSET_BITS) - 1), dtype="Int64"),
+    }
 
 
-def _meta() -> pd.DataFrame:
-    return pd.DataFrame({name: pd.array([], dtype=dtype) for name, dtype in COLUMNS.items()})
-
-
-def _pieces(ranges: int) -> list[Range]:
-    """Group the ranges for the files of the table: first and last range stand where a piece has files."""
+def _pieces(found: Found, ranges: int) -> list[Range]:  # noqa: ARG001 - the face of a table
+    """Group the ranges for the files of the table."""
     bounds = np.linspace(0, ranges, min(ranges, MOST_FILES) + 1).astype(np.int64).tolist()
     pairs = itertools.pairwise(bounds)
     return [Range(number, start, 0, stop - 1, 0) for number, (start, stop) in enumerate(pairs)]
+
+
+def _blocks(job: TableJob, piece: Range, paths: Any) -> Iterator[pd.DataFrame]:
+    """Yield the rows that go, and those that they repeat."""
+    for number in range(piece.first_file, piece.last_file + 1):
+        drops = read_drops(job.found.exchange, number, job.found.files, memory_bytes=DROP_READER_BYTES)
+        for rows in drops:
+            for start in range(0, len(rows), ROWS_AT_A_TIME):
+                addresses, matched = rows[start : start + ROWS_AT_A_TIME].T
+                yield pd.DataFrame(
+                    {**address_columns("", addresses, paths), **address_columns("matched_", matched, paths)}
+                )
+
+
+DUPLICATES = GroupTable(COLUMNS, _pieces, _blocks)
 
 
 def _identity(program: Program) -> Identity:
@@ -227,6 +267,4 @@ def _finish(
         measured_bytes=session.sampler.seen() if session.sampler is not None else 0,
         exchanges=stages.exchanges,
     )
-    if not files:
-        sink.write_empty(_meta())
     journal.finish(receipt.to_json())

@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run what a pending drop of near duplicates waits for, stage by stage, each with a journal of its own.
+
+Keys of all bands in one pass over the text; ``bands_per_iteration`` bands at a time into edges, which are merged with those
+known before the next bands begin; texts of the rows that have an edge in a second pass; comparison; groups. A stage that
+is complete is not run again, nor a task of one that is not; files go as soon as no later stage reads them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.barrier import Found
+from curator_df.core.branches import Branch, fork
+from curator_df.core.exchange import Exchange, range_starts
+from curator_df.core.exchange_plan import (
+    MOST_REDUCERS,
+    TASK_SLACK_BYTES,
+    choose_reducers,
+    estimate_rows,
+    project_exchange,
+)
+from curator_df.core.journal import Journal
+from curator_df.core.near_barrier import NearBarrier, NearGroups, NearKeySink, TextSink, split_files
+from curator_df.core.near_tasks import (
+    SIMILARITY_BINS,
+    NearJob,
+    run_buckets,
+    run_components,
+    run_pairs,
+    run_verify,
+)
+from curator_df.core.program import Program, Step
+from curator_df.core.receipt import ExchangeReceipt
+from curator_df.core.row_sort import merge_row_bytes
+from curator_df.core.slice_file import rows_of_slices
+from curator_df.core.source import Range
+from curator_df.core.stages import StageRunner, first_pass, with_columns
+from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
+from curator_df.core.task import Job
+
+MOST_GROUPS = 256
+"""Groups of ranges: as many tasks and files of pairs."""
+KEY_WORDS = 3
+"""Bucket, content and address."""
+PLAN = f"{JOURNAL_FOLDER}/exchange.json"
+ITERATIONS = f"{JOURNAL_FOLDER}/iterations.json"
+
+
+@dataclass(frozen=True)
+class NearFound(Found):
+    """What these stages left, for the last pass and for the table of groups."""
+
+    groups: NearGroups = dataclasses.field(kw_only=True)
+    """Of the ranges."""
+    members: FileRecord = dataclasses.field(kw_only=True)
+    """(address, survivor, rows of the group) of all rows of groups, with a slice for each range."""
+    edges: tuple[FileRecord, ...] = dataclasses.field(kw_only=True)
+    """Edges by which groups hold together, with a slice for each group of ranges."""
+    known: tuple[FileRecord, ...] = dataclasses.field(kw_only=True)
+    """The same with a file for each group of ranges, and a slice for each range."""
+
+
+class NearStages:
+    """The stages of one pending drop."""
+
+    def __init__(self, runner: StageRunner, before: Program, step: Step, barrier: NearBarrier) -> None:
+        self.runner, self.before, self.step, self.barrier = runner, before, step, barrier
+        ranges = len(runner.ranges)
+        self.groups = NearGroups(range_starts(runner.ranges), max(-(-ranges // MOST_GROUPS), 1))
+        layout = runner.session.layout
+        self.memory_bytes = layout.thread_bytes - TASK_SLACK_BYTES
+        self.home = Folder(".")
+        self._spilled = 0
+
+    def run(self) -> Found:
+        """Run what is not done yet."""
+        with self.runner.open_stage(self.before, self.step, self.barrier.home) as journal:
+            self.home = journal.folder
+            if journal.receipt is None or not self._is_whole(journal.receipt):
+                journal.finish(self._run_all(journal))
+            said = journal.receipt or {}
+            self.runner.exchanges.append(ExchangeReceipt(**said["receipt"]))
+            keys = list(journal.done())
+        files = {
+            name: tuple(FileRecord(**file) for file in said[name]) for name in ("drops", "members", "edges", "known")
+        }
+        return NearFound(
+            self._exchange()[0],
+            files["drops"],
+            *first_pass(keys, len(self.runner.ranges)),
+            groups=self.groups,
+            members=files["members"][0],
+            edges=files["edges"],
+            known=files["known"],
+        )
+
+    def _is_whole(self, said: dict[str, Any]) -> bool:
+        files = [file for name in ("drops", "members", "edges", "known") for file in said[name]]
+        return all(self.home.size(file["name"]) == file["size_bytes"] for file in files)
+
+    def _run_all(self, journal: Journal) -> dict[str, Any]:
+        started = time.monotonic()
+        exchange, projected_bytes = self._exchange()
+        key_manifests = self._take_keys(journal, exchange)
+        keys = split_files(key_manifests, "keys")
+        rows = sum(manifest["rows_written"] for manifest in key_manifests)
+        details: dict[str, Any] = {
+            "bands": self.barrier.num_bands,
+            "without_shingles": sum(manifest["summary"]["without_shingles"] for manifest in key_manifests),
+        }
+        per_band = exchange.reducers // (self.barrier.num_bands + 1)
+        contents = self._tasks(
+            "contents", "same texts", run_buckets, per_band, files=keys, first_reducer=self.barrier.num_bands * per_band
+        )
+        sizes = [manifest["rows_read"] for manifest in contents]
+        details["different_texts"] = sum(manifest["summary"]["buckets"] for manifest in contents)
+        pairs = self._iterate(exchange, keys, rows, details)
+        self.home.delete_tree("keys")
+        same = split_files(contents, "edges")
+        edges, known = same, pairs
+        if self.barrier.verify is not None:
+            edges, known = (*same, *self._verify(pairs, details)), ()
+        job_files = {"files": edges, "known": known, "ranks": split_files(key_manifests, "ranks")}
+        [grouped] = self._tasks("groups", "groups", run_components, 1, **job_files)
+        details |= grouped["summary"]
+        receipt = ExchangeReceipt(
+            step=self.step.name,
+            keys=rows,
+            unique=rows - grouped["summary"]["going"],
+            hash_ranges=exchange.reducers,
+            skew=max(sizes) * len(sizes) / max(sum(sizes), 1),
+            projected_bytes=projected_bytes,
+            key_bytes=sum(file.size_bytes for file in keys),
+            drop_bytes=sum(file.size_bytes for file in grouped["files"]),
+            spilled_bytes=self._spilled + sum(manifest["summary"]["spilled_bytes"] for manifest in key_manifests),
+            seconds=time.monotonic() - started,
+            details=details,
+        )
+        members, drops = grouped["files"]
+        return {
+            "receipt": dataclasses.asdict(receipt),
+            "drops": [vars(drops)],
+            "members": [vars(members)],
+            "edges": [vars(file) for file in edges],
+            "known": [vars(file) for file in known],
+        }
+
+    def _take_keys(self, journal: Journal, exchange: Exchange) -> list[dict[str, Any]]:
+        sink = NearKeySink(exchange, self.barrier)
+        job = Job(uuid.uuid4().hex, fork([Branch(self._program(*self.barrier.columns), sink)]), self.runner.on_error)
+        title = f"{self.step.name}: signatures"
+        stage = self.runner.stage
+        # When the bands are compared the keys are gone, and are not wanted any more.
+        gone = "keys" if self.home.exists(f"pairs/{JOURNAL_FOLDER}/receipt.json") else None
+        return self.runner.run_tasks(journal, title, job, self.runner.ranges, stage=stage, folder=self.home, gone=gone)
+
+    def _iterate(
+        self, exchange: Exchange, keys: tuple[FileRecord, ...], rows: int, details: dict[str, Any]
+    ) -> tuple[FileRecord, ...]:
+        """Compare the buckets of some bands at a time; return distinct edges."""
+        each = self._bands_per_iteration(rows)
+        bands = self.barrier.num_bands
+        per_band = exchange.reducers // (bands + 1)
+        details |= {"bands_per_iteration": each, "iterations": -(-bands // each)}
+        whole = Folder(f"{self.home.url}/pairs", self.home.options)
+        with Journal(whole) as all_pairs:
+            if all_pairs.receipt is None or not self._all_there(all_pairs.receipt["files"]):
+                known: tuple[FileRecord, ...] = ()
+                fullest = buckets = 0
+                for iteration, first in enumerate(range(0, bands, each)):
+                    known, seen = self._iteration(
+                        exchange, keys, known, iteration, first * per_band, min(each, bands - first) * per_band
+                    )
+                    fullest, buckets = max(fullest, seen["largest_bucket"]), buckets + seen["buckets"]
+                all_pairs.finish(
+                    {"files": [vars(file) for file in known], "largest_bucket": fullest, "buckets": buckets}
+                )
+            said = all_pairs.receipt or {}
+        files = tuple(FileRecord(**file) for file in said["files"])
+        details |= {
+            "buckets": said["buckets"],
+            "largest_bucket": said["largest_bucket"],
+            "candidate_pairs": sum(file.rows for file in files) // 2,
+        }
+        return files
+
+    def _iteration(
+        self,
+        exchange: Exchange,
+        keys: tuple[FileRecord, ...],
+        known: tuple[FileRecord, ...],
+        iteration: int,
+        first_reducer: int,
+        reducers: int,
+    ) -> tuple[tuple[FileRecord, ...], dict[str, int]]:
+        name = f"iteration-{iteration:03d}"
+        with Journal(Folder(f"{self.home.url}/{name}", self.home.options)) as journal:
+            if journal.receipt is None:
+                title = f"bands, iteration {iteration + 1}"
+                job_files = {"files": keys, "first_reducer": first_reducer}
+                merged = self._tasks(f"{name}/buckets", title, run_buckets, reducers, exchange=exchange, **job_files)
+                edges = split_files(merged, "edges")
+                found = self._tasks(
+                    f"{name}/pairs",
+                    "pairs",
+                    run_pairs,
+                    len(self.groups),
+                    files=edges,
+                    known=known,
+                    into=f"{name}/edges",
+                )
+                files = [file for manifest in found for file in manifest["files"]]
+                journal.finish(
+                    {
+                        "files": [vars(file) for file in files],
+                        "buckets": sum(manifest["summary"]["buckets"] for manifest in merged),
+                        "largest_bucket": max(manifest["summary"]["largest_bucket"] for manifest in merged),
+                    }
+                )
+                for file in (*edges, *known):
+                    if self.home.exists(file.name):
+                        self.home.delete(file.name)
+            said = journal.receipt or {}
+        return tuple(FileRecord(**file) for file in said["files"]), said
+
+    def _verify(self, pairs: tuple[FileRecord, ...], details: dict[str, Any]) -> tuple[FileRecord, ...]:
+        """Fetch the texts of all rows that have an edge, and compare; return the edges that are similar enough."""
+        with Journal(Folder(f"{self.home.url}/verify", self.home.options)) as journal:
+            if journal.receipt is None or not self._all_there(journal.receipt["files"]):
+                texts = self._fetch(pairs)
+                verified = self._tasks(
+                    "compare", "compare", run_verify, len(self.groups), files=split_files(texts, "locations")
+                )
+                sums = {
+                    name: sum(manifest["summary"][name] for manifest in verified) for name in verified[0]["summary"]
+                }
+                counts = [sums[f"compared_{place}"] for place in range(SIMILARITY_BINS)]
+                journal.finish(
+                    {
+                        "files": [vars(file) for file in split_files(verified, "verified")],
+                        "details": {
+                            "verify": self.barrier.verify,
+                            "compared": sum(counts),
+                            "joined": sums["joined"],
+                            "compared_by_similarity": counts,
+                            "texts_fetched": sum(file.rows for file in split_files(texts, "texts")),
+                            "text_bytes_fetched": sum(file.size_bytes for file in split_files(texts, "texts")),
+                        },
+                    }
+                )
+            said = journal.receipt or {}
+        self.home.delete_tree("texts")
+        self.home.delete_tree("locations")
+        details |= said["details"]
+        return tuple(FileRecord(**file) for file in said["files"])
+
+    def _fetch(self, pairs: tuple[FileRecord, ...]) -> list[dict[str, Any]]:
+        wanted = np.array([rows > 0 for file in pairs for rows in rows_of_slices(self.home, file)], dtype=np.bool_)
+        sink = TextSink(self.home, self.barrier, self.groups, pairs)
+        program = self._program(self.barrier.columns[0])
+        job = Job(uuid.uuid4().hex, fork([Branch(program, sink)]), self.runner.on_error)
+        with Journal(Folder(f"{self.home.url}/fetch", self.home.options)) as journal:
+            return self.runner.run_tasks(
+                journal,
+                f"{self.step.name}: texts",
+                job,
+                self.runner.ranges,
+                stage=self.runner.stage,
+                folder=self.home,
+                only=wanted,
+            )
+
+    def _tasks(self, name: str, title: str, task: Callable[..., Any], count: int, **what: Any) -> list[dict[str, Any]]:
+        stage = dataclasses.replace(self.runner.stage, block_bytes=self.memory_bytes)
+        job = NearJob(self.home, self.groups, self.barrier, **{"exchange": self._exchange()[0], **what})
+        pieces: Sequence[Range] = [Range(number, 0, 0, 0, 0) for number in range(count)]
+        with Journal(Folder(f"{self.home.url}/{name}", self.home.options)) as journal:
+            done = self.runner.run_tasks(journal, title, job, pieces, stage=stage, folder=self.home, task=task)
+        self._spilled += sum(manifest["summary"].get("spilled_bytes", 0) for manifest in done)
+        return done
+
+    def _program(self, *columns: str) -> Program:
+        return with_columns(self.before, columns)
+
+    def _all_there(self, files: list[dict[str, Any]]) -> bool:
+        return all(self.home.size(file["name"]) == file["size_bytes"] for file in files)
+
+    def _bands_per_iteration(self, rows: int) -> int:
+        """Return how many bands' rows the memory for work would hold while they are merged, from the rows there are."""
+        if self.home.exists(ITERATIONS):
+            return int(json.loads(self.home.read(ITERATIONS)))
+        chosen = self.barrier.bands_per_iteration or default_bands_per_iteration(
+            rows, self.barrier.num_bands, self.runner.session.layout.exclusive_bytes
+        )
+        self.home.write(ITERATIONS, json.dumps(chosen).encode())
+        return chosen
+
+    def _exchange(self) -> tuple[Exchange, int]:
+        """Return the exchange and its projected disk; a resumed one keeps its hash ranges, whatever its memory."""
+        if self.home.exists(PLAN):
+            chosen = json.loads(self.home.read(PLAN))
+        else:
+            layout, kinds = self.runner.session.layout, self.barrier.num_bands + 1
+            rows = estimate_rows(self.before.source, self.runner.ranges) * kinds
+            fitting = choose_reducers(rows, 8 * KEY_WORDS, self.memory_bytes)
+            reducers = min(-(-fitting // kinds), max(MOST_REDUCERS // kinds, 1)) * kinds
+            plan = project_exchange(
+                rows,
+                keep="first",
+                map_files=len(self.runner.ranges),
+                work_bytes=layout.thread_bytes,
+                tasks_at_a_time=layout.workers * layout.threads,
+                folder=self.home,
+                reducers=reducers,
+            )
+            chosen = {"reducers": reducers, "projected_bytes": plan.disk_bytes + plan.scratch_bytes}
+            self.home.write(PLAN, json.dumps(chosen).encode())
+        starts: npt.NDArray[np.int64] = range_starts(self.runner.ranges)
+        return Exchange(self.home, self.barrier.keep, chosen["reducers"], starts), int(chosen["projected_bytes"])
+
+
+def default_bands_per_iteration(rows: int, num_bands: int, work_bytes: int) -> int:
+    """Return the bands whose key rows fit into the memory for work while they are merged, at least one.
+
+    Examples
+    --------
+    >>> default_bands_per_iteration(200_000, 20, 1_000_000_000), default_bands_per_iteration(20_000_000, 20, 3_300_000_000)
+    (20, 1)
+    """
+    return max(min(work_bytes // max(rows * merge_row_bytes(KEY_WORDS), 1), num_bands), 1)
