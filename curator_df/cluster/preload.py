@@ -7,6 +7,7 @@ environment variable ``CURATOR_DF_WORK_BYTES``.
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Any
 
@@ -45,4 +46,7 @@ def tighten_limit(work_bytes: int, threads: int = 0) -> int:
     """Set the data limit anew once all threads run and the kernels are loaded: from then on all of it is for work."""
     compile_group(BASIC)
     release_free_memory()
+    if not threads:  # a process of our own: in the user's there may be cycles that are to go
+        # Modules stay: a collection after each task that walks them takes 70 to 200 ms, one that does not less than 1.
+        gc.freeze()
     return limit_data(work_bytes, threads=threads)

@@ -44,12 +44,16 @@ from curator_df.core.receipt import ExchangeReceipt
 from curator_df.core.row_sort import merge_row_bytes
 from curator_df.core.slice_file import rows_of_slices
 from curator_df.core.source import Range
-from curator_df.core.stages import StageRunner, first_pass, with_columns
+from curator_df.core.stages import StageRunner, first_pass, mended, with_columns
 from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.task import Job
 
 MOST_GROUPS = 256
-"""Groups of ranges: as many tasks and files of pairs."""
+"""Of ranges: as many tasks and files of pairs in an iteration."""
+FEWEST_GROUPS = 8
+"""Where there are as many ranges."""
+GROUP_RANGES = 8
+"""Ranges of a group, where neither of the above asks for another number."""
 KEY_WORDS = 3
 """Bucket, content and address."""
 PLAN = f"{JOURNAL_FOLDER}/exchange.json"
@@ -75,8 +79,7 @@ class NearStages:
 
     def __init__(self, runner: StageRunner, before: Program, step: Step, barrier: NearBarrier) -> None:
         self.runner, self.before, self.step, self.barrier = runner, before, step, barrier
-        ranges = len(runner.ranges)
-        self.groups = NearGroups(range_starts(runner.ranges), max(-(-ranges // MOST_GROUPS), 1))
+        self.groups = NearGroups(range_starts(runner.ranges), ranges_per_group(len(runner.ranges)))
         layout = runner.session.layout
         self.memory_bytes = layout.thread_bytes - TASK_SLACK_BYTES
         self.home = Folder(".")
@@ -111,20 +114,20 @@ class NearStages:
     def _run_all(self, journal: Journal) -> dict[str, Any]:
         started = time.monotonic()
         exchange, projected_bytes = self._exchange()
-        key_manifests = self._take_keys(journal, exchange)
+        per_band = exchange.reducers // (self.barrier.num_bands + 1)
+        details: dict[str, Any] = {"bands": self.barrier.num_bands}
+
+        def compare_bands(taken: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], tuple[FileRecord, ...]]:
+            keys, first = split_files(taken, "keys"), self.barrier.num_bands * per_band
+            contents = self._tasks("contents", "same texts", run_buckets, per_band, files=keys, first_reducer=first)
+            return contents, self._iterate(exchange, keys, sum(done["rows_written"] for done in taken), details)
+
+        key_manifests, (contents, pairs) = mended(self.home, lambda: self._take_keys(journal, exchange), compare_bands)
         keys = split_files(key_manifests, "keys")
         rows = sum(manifest["rows_written"] for manifest in key_manifests)
-        details: dict[str, Any] = {
-            "bands": self.barrier.num_bands,
-            "without_shingles": sum(manifest["summary"]["without_shingles"] for manifest in key_manifests),
-        }
-        per_band = exchange.reducers // (self.barrier.num_bands + 1)
-        contents = self._tasks(
-            "contents", "same texts", run_buckets, per_band, files=keys, first_reducer=self.barrier.num_bands * per_band
-        )
         sizes = [manifest["rows_read"] for manifest in contents]
+        details["without_shingles"] = sum(manifest["summary"]["without_shingles"] for manifest in key_manifests)
         details["different_texts"] = sum(manifest["summary"]["buckets"] for manifest in contents)
-        pairs = self._iterate(exchange, keys, rows, details)
         self.home.delete_tree("keys")
         same = split_files(contents, "edges")
         edges, known = same, pairs
@@ -237,10 +240,12 @@ class NearStages:
         """Fetch the texts of all rows that have an edge, and compare; return the edges that are similar enough."""
         with Journal(Folder(f"{self.home.url}/verify", self.home.options)) as journal:
             if journal.receipt is None or not self._all_there(journal.receipt["files"]):
-                texts = self._fetch(pairs)
-                verified = self._tasks(
-                    "compare", "compare", run_verify, len(self.groups), files=split_files(texts, "locations")
-                )
+
+                def compare(texts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+                    located = split_files(texts, "locations")
+                    return self._tasks("compare", "compare", run_verify, len(self.groups), files=located)
+
+                texts, verified = mended(self.home, lambda: self._fetch(pairs), compare)
                 sums = {
                     name: sum(manifest["summary"][name] for manifest in verified) for name in verified[0]["summary"]
                 }
@@ -327,6 +332,17 @@ class NearStages:
             self.home.write(PLAN, json.dumps(chosen).encode())
         starts: npt.NDArray[np.int64] = range_starts(self.runner.ranges)
         return Exchange(self.home, self.barrier.keep, chosen["reducers"], starts), int(chosen["projected_bytes"])
+
+
+def ranges_per_group(ranges: int) -> int:
+    """Return how many consecutive ranges are a group: it follows from their number alone, so that runs can resume.
+
+    Examples
+    --------
+    >>> [ranges_per_group(ranges) for ranges in (1, 8, 32, 1_000, 50_000)]
+    [1, 1, 4, 8, 196]
+    """
+    return max(min(GROUP_RANGES, -(-ranges // FEWEST_GROUPS)), -(-ranges // MOST_GROUPS))
 
 
 def default_bands_per_iteration(rows: int, num_bands: int, work_bytes: int) -> int:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from curator_df.core.near_barrier import SIDE_BIT, NearGroups, texts_name
-from curator_df.core.slice_file import read_ranges
+from curator_df.core.slice_file import damaged, read_ranges, wrong
 from curator_df.core.storage import Folder
 from curator_df.errors import CorruptFileError
 
@@ -104,10 +104,7 @@ def _read_texts(folder: Folder, numbers: Any, starts: Any, lengths: Any, sums: A
             at = int(starts[place]) - start
             text = view[at : at + int(lengths[place])]
             if zlib.crc32(text) != int(sums[place]):
-                raise CorruptFileError(
-                    f"{folder.path(texts_name(number))} is damaged: the text at byte {int(starts[place]):,} does not match "
-                    "its checksum; delete the file, and resume the run to write it again"
-                )
+                raise damaged(folder.path(texts_name(number)), wrong("text", int(starts[place])))
             data[offsets[place] : offsets[place + 1]] = np.frombuffer(text, dtype=np.uint8)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.LargeStringArray.from_buffers(len(lengths), buffers[1], buffers[2])

@@ -161,7 +161,7 @@ def open_slices(folder: Folder, files: Sequence[FileRecord], number: int) -> lis
     for file, head, request, raw in zip(files, heads, requests, read_ranges(folder, requests), strict=True):
         offset, rows, checksum = ENTRY.unpack(raw)
         if checksum != _entry_checksum(number, offset, rows):
-            raise _damaged(folder.path(file.name), _wrong("entry of the index", request[1]))
+            raise damaged(folder.path(file.name), wrong("entry of the index", request[1]))
         found.append(Slice(folder.path(file.name), _reader(folder, file.name), number, offset, rows, head[0], head[1]))
     return found
 
@@ -181,7 +181,7 @@ def rows_of_slices(folder: Folder, file: FileRecord) -> list[int]:
     rows = []
     for number, (offset, count, checksum) in enumerate(ENTRY.iter_unpack(raw)):
         if checksum != _entry_checksum(number, offset, count):
-            raise _damaged(folder.path(file.name), _wrong("entry of the index", start + number * ENTRY.size))
+            raise damaged(folder.path(file.name), wrong("entry of the index", start + number * ENTRY.size))
         rows.append(count)
     return rows
 
@@ -220,7 +220,7 @@ def _copy_pages(piece: Slice, page: int, raw: memoryview, into: Rows) -> None:
         content = raw[at + PAGE.size : at + PAGE.size + wanted.nbytes]
         if rows != len(wanted) or checksum != _page_checksum(piece.number, page, rows, content):
             offset = piece.offset + page * (PAGE.size + piece.page_rows * piece.words * 8)
-            raise _damaged(piece.name, _wrong("page", offset))
+            raise damaged(piece.name, wrong("page", offset))
         wanted[:] = np.frombuffer(content, dtype="<u8").reshape(wanted.shape)
         at += PAGE.size + wanted.nbytes
         page += 1
@@ -238,7 +238,7 @@ def _header(folder: Folder, file: FileRecord, raw: bytes) -> tuple[int, int, int
     """Return words, rows a page and slices."""
     magic, version, words, page_rows, slices, checksum = HEADER.unpack(raw)
     if magic != MAGIC or checksum != zlib.crc32(raw[:-8]):
-        raise _damaged(folder.path(file.name), _wrong("header", 0))
+        raise damaged(folder.path(file.name), wrong("header", 0))
     if version != VERSION:
         raise CorruptFileError(
             f"{folder.path(file.name)} has format {version}, this version of curator_df reads {VERSION}; run the stage "
@@ -247,13 +247,15 @@ def _header(folder: Folder, file: FileRecord, raw: bytes) -> tuple[int, int, int
     return words, page_rows, slices
 
 
-def _damaged(path: str, what: str) -> CorruptFileError:
+def damaged(path: str, what: str) -> CorruptFileError:
+    """Return the error for a file of a stage."""
     error = CorruptFileError(f"{path} is damaged: {what}; delete the file, and resume the run to write it again")
     error.path = path
     return error
 
 
-def _wrong(what: str, offset: int) -> str:
+def wrong(what: str, offset: int) -> str:
+    """Say where a checksum does not match."""
     return f"the {what} at byte {offset:,} does not match its checksum"
 
 
@@ -278,11 +280,11 @@ def read_ranges(folder: Folder, requests: Sequence[tuple[str, int, int]]) -> lis
         contents = filesystem.cat_ranges(paths, starts, stops, on_error="return")
     for (name, start, stop), content in zip(requests, contents, strict=True):
         if isinstance(content, FileNotFoundError):
-            raise _damaged(folder.path(name), "it is gone") from content
+            raise damaged(folder.path(name), "it is gone") from content
         if isinstance(content, BaseException):
             raise content
         if len(content) != stop - start:
-            raise _damaged(folder.path(name), f"it ends at byte {start + len(content):,}, {stop:,} were expected")
+            raise damaged(folder.path(name), f"it ends at byte {start + len(content):,}, {stop:,} were expected")
     return contents
 
 

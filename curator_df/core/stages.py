@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import cloudpickle
 import numpy as np
@@ -44,6 +44,7 @@ STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
 """Below the output folder."""
 DROP_PEAK_FACTOR = 1.4
 """Peak extra bytes of dropping rows: those that stay, and their keys."""
+T = TypeVar("T")
 SHOW = Callable[[str, int, int], None]
 
 
@@ -227,23 +228,18 @@ class StageRunner:
     def _map_and_merge(
         self, journal: Journal, exchange: Exchange, before: Program, step: Step, barrier: Barrier | PartBarrier
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Run both; a key file that is found damaged is written again, once."""
-        mended: set[str] = set()
         program = with_columns(before, barrier.columns)
-        while True:
-            job = Job(uuid.uuid4().hex, fork([Branch(program, KeySink(exchange, barrier))]), self.on_error)
-            title = f"{step.name}: keys"
-            keys = self.run_tasks(journal, title, job, self.ranges, stage=self.stage, folder=journal.folder)
+        job = Job(uuid.uuid4().hex, fork([Branch(program, KeySink(exchange, barrier))]), self.on_error)
+        title = f"{step.name}: keys"
+
+        def take() -> list[dict[str, Any]]:
+            return self.run_tasks(journal, title, job, self.ranges, stage=self.stage, folder=journal.folder)
+
+        def merge(keys: list[dict[str, Any]]) -> list[dict[str, Any]]:
             files = [record for manifest in keys for record in manifest["files"]]
-            try:
-                return keys, self._merge(journal.folder, "merge", exchange, files, exchange.reducers)
-            except CorruptFileError as exc:
-                damaged = [record for record in files if journal.folder.path(record.name) == exc.path]
-                if not damaged or exc.path in mended:
-                    raise
-                mended.add(exc.path)
-                if journal.folder.exists(damaged[0].name):
-                    journal.folder.delete(damaged[0].name)
+            return self._merge(journal.folder, "merge", exchange, files, exchange.reducers)
+
+        return mended(journal.folder, take, merge)
 
     def _merge(
         self, home: Folder, name: str, exchange: Exchange, files: Sequence[FileRecord], count: int
@@ -293,6 +289,25 @@ class StageRunner:
                 f"{home.url} holds a stage of the same input that was cut in {len(ranges):,} other ranges (by another "
                 "version of curator_df); delete the folder, and run again"
             )
+
+
+def mended(
+    folder: Folder, write: Callable[[], list[dict[str, Any]]], read: Callable[[list[dict[str, Any]]], T]
+) -> tuple[list[dict[str, Any]], T]:
+    """Return what ``write`` and ``read`` return; a file of ``write`` that ``read`` finds damaged is written again, once."""
+    seen: set[str] = set()
+    while True:
+        written = write()
+        try:
+            return written, read(written)
+        except CorruptFileError as exc:
+            names = [record.name for manifest in written for record in manifest["files"]]
+            damaged = [name for name in names if folder.path(name) == exc.path]
+            if not damaged or exc.path in seen:
+                raise
+            seen.add(exc.path)
+            if folder.exists(damaged[0]):
+                folder.delete(damaged[0])
 
 
 def stage_identity(before: Program, step: Step) -> Identity:

@@ -143,6 +143,7 @@ CASES = (
     Case("drop_exact_duplicates", waits=True, costly={"keep": "longest", "normalize": "case_and_spaces"}),
     Case("drop_exact_duplicates", {"on_text": "lines"}, "lines", rewrites=("text",), waits=True),
     Case("drop_exact_duplicates", {"on_text": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
+    Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "verify": None}),
     Case(
         "add_profile",
         {"profile": OURS},
@@ -181,6 +182,18 @@ OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_ids": {"into": "key", "by": "content", "text": "title", "dense": True, "start": 7},
     "add_profile": {"profile": OURS.replace(too_short=3), "text": "title", "reason": "why", "add_metrics": False},
     "drop_exact_duplicates": {"text": "title", "normalize": "case_and_spaces", "keep": "last", "on_text": "lines"},
+    "drop_near_duplicates": {
+        "text": "title",
+        "ngrams": "words",
+        "ngram_size": 5,
+        "num_bands": 14,
+        "minhashes_per_band": 8,
+        "use_64_bit_hash": True,
+        "seed": 1,
+        "scheme": cdf.minhash.FINEWEB,
+        "verify": None,
+        "keep": "last",
+    },
     "keep_profile": {"profile": OURS.replace(too_short=3), "text": "title", "add_metrics": True},
     "keep_where": {"predicate": "score > 4", "reason": "low_score"},
     "normalize_unicode": {
@@ -200,8 +213,12 @@ ONLY_WITH: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("add_ids", "start"): {"dense": True},
 }
 """Arguments without which a parameter has no meaning."""
-WHERE_FROM = {("drop_exact_duplicates", "groups")}
-"""Parameters that say where something was computed before, which changes nothing that comes out."""
+NO_IDENTITY = {
+    ("drop_exact_duplicates", "groups"),
+    ("drop_near_duplicates", "groups"),
+    ("drop_near_duplicates", "bands_per_iteration"),
+}
+"""Parameters that change nothing that comes out: where something was computed before, or in how many steps it is."""
 
 
 def table(*cuts: int, rows: pd.DataFrame = ROWS) -> Any:

@@ -20,12 +20,12 @@ from curator_df.errors import UnsupportedBackendError
 from tests.contracts.operator_cases import (
     BLOCKWISE,
     CASES,
+    NO_IDENTITY,
     OPERATORS,
     OTHER_VALUES,
     ROWS,
     SAME_ROWS,
     SUBSET,
-    WHERE_FROM,
     computed,
     kernels_of,
     table,
@@ -76,7 +76,7 @@ def test_every_case_is_of_a_public_operator_and_has_a_name_of_its_own():
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_parameter_has_another_value(operator):
     _, *parameters = inspect.signature(getattr(cdf, operator)).parameters
-    wanted = {name for name in parameters if (operator, name) not in WHERE_FROM}
+    wanted = {name for name in parameters if (operator, name) not in NO_IDENTITY}
     assert set(OTHER_VALUES.get(operator, ())) == wanted, f"complete OTHER_VALUES[{operator!r}]"
 
 

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Near duplicates through real runs on a small cluster, held against one process that compares in memory, and exact truth."""
+
+import json
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.core import run
+from curator_df.kernels.components import component_names, vertices
+from curator_df.kernels.content_hash import row_hashes
+from curator_df.kernels.jaccard import jaccard_similarities
+from curator_df.kernels.minhash import band_hashes
+from curator_df.ops.near_duplicates import text_bands
+from tests.kernels.near_duplicate_truth import BINS, read_texts, read_truth, together
+
+WORDS = cdf.minhash.Scheme("words", 3, num_bands=12, minhashes_per_band=3, normalize="case_and_spaces", seed=3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+        yield running
+
+
+def variants(count: int, seed: int) -> list[str]:
+    """Return texts of which many are another one with some words changed, some the same, and some nothing."""
+    chance = random.Random(seed)
+    words = [f"w{number}" for number in range(4_000)]
+    texts = [" ".join(chance.choices(words, k=chance.randint(5, 60))) for _ in range(count // 4)]
+    while len(texts) < count - 8:
+        changed = chance.choice(texts).split()
+        for _ in range(chance.randint(0, 4)):
+            changed[chance.randrange(len(changed))] = chance.choice(words)
+        texts.append(" ".join(changed))
+    texts += ["", " ", "  ", "", "one", "One ", "two words", "two words"]
+    chance.shuffle(texts)
+    return texts
+
+
+def write_rows(folder: Path, texts: list, files: int = 3) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    chance = random.Random(1)
+    rows = [{"id": number, "text": text, "score": chance.randint(0, 5)} for number, text in enumerate(texts)]
+    for part, chosen in enumerate(np.array_split(np.arange(len(rows)), files)):
+        (folder / f"{part}.jsonl").write_text("".join(json.dumps(rows[number]) + "\n" for number in chosen))
+    return str(folder)
+
+
+def ids_in(folder: Path) -> list[int]:
+    return [number for path in sorted(folder.glob("*.parquet")) for number in pq.read_table(path)["id"].to_pylist()]
+
+
+def plain_groups(texts: list, scheme, verify: float | None, anchors: int = 2) -> np.ndarray:
+    """Return the first row of each row's group, with every bucket a dictionary in memory."""
+    series = pd.Series(texts, dtype="string[pyarrow]")
+    block = pd.DataFrame({"text": series})
+    hashes = band_hashes(series, scheme)
+    contents = row_hashes(block, ("text",), normalize=scheme.normalize)
+    _, compared = text_bands(block, text="text", scheme=scheme, ranked_by=None)
+    same: dict = {}
+    first = [same.setdefault(tuple(content), number) for number, content in enumerate(contents.tolist())]
+    edges = [(number, other) for number, other in enumerate(first) if number != other]
+    pairs = set()
+    for band in range(scheme.num_bands):
+        buckets: dict = {}
+        for number in np.flatnonzero(compared).tolist():
+            if first[number] == number:
+                buckets.setdefault(int(hashes[number, band]), []).append(number)
+        for members in buckets.values():
+            members.sort(key=lambda number: int(contents[number, 0]))
+            for place, member in enumerate(members):
+                pairs |= {tuple(sorted((member, anchor))) for anchor in members[: min(place, anchors)]}
+    found = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
+    if verify is not None and len(found):
+        found = found[jaccard_similarities(series, series, found, scheme) >= verify]
+    joined = np.concatenate([np.array(edges, dtype=np.int64).reshape(-1, 2), found])
+    names = np.arange(len(texts))
+    ids = vertices([joined])
+    names[ids] = component_names(ids, [joined])
+    return names
+
+
+def first_of_each(names: np.ndarray) -> list[int]:
+    return np.unique(names).tolist()
+
+
+@pytest.mark.parametrize("verify", [0.6, None])
+def test_the_same_rows_as_in_memory_however_the_input_is_cut(tmp_path, monkeypatch, verify):
+    texts = [*variants(700, seed=5), None, None]
+    expected = first_of_each(plain_groups(texts, WORDS, verify))
+    assert 200 < len(expected) < 600
+    cuts = [(1, 10**9, None), (3, 4_000, 5), (5, 2_500, 3)]
+    for number, (files, range_bytes, each) in enumerate(cuts):
+        monkeypatch.setattr(run, "SMALL_RANGE_BYTES", range_bytes)
+        docs = cdf.read_jsonl(write_rows(tmp_path / f"in{number}", texts, files))
+        clean = cdf.drop_near_duplicates(docs, scheme=WORDS, verify=verify, bands_per_iteration=each)
+        receipt = cdf.write_parquet(clean, tmp_path / f"out{number}")
+        assert ids_in(tmp_path / f"out{number}") == expected
+        said = receipt.exchanges[0]
+        assert (said.keys, said.unique) == (len(texts), len(expected))
+        assert said.details["iterations"] == -(-12 // (each or 12))
+        assert receipt.rows_dropped == len(texts) - len(expected)
+        assert not list((tmp_path / f"out{number}").rglob("*.slices"))
+
+
+def test_each_member_of_a_group_is_listed_with_its_match(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000)
+    texts = variants(400, seed=6)
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
+    groups = cdf.find_near_duplicates(docs, scheme=WORDS, verify=0.6, workdir=tmp_path / "work")
+    found, rows = groups.compute(), docs.compute()
+    names = plain_groups(texts, WORDS, 0.6)
+    sizes = dict(zip(*np.unique(names, return_counts=True), strict=True))
+    ids = rows.loc[found.address].id.to_numpy()
+    assert ids.tolist() == [number for number in range(len(texts)) if sizes[names[number]] > 1]
+    assert rows.loc[found.group].id.tolist() == names[ids].tolist()
+    assert found.group_size.tolist() == [sizes[name] for name in names[ids]]
+    assert (found.kept == (found.address == found.group)).all()
+    matched = rows.loc[found.matched_address].id.to_numpy()
+    assert (names[matched] == names[ids]).all()
+    assert (matched != ids).all()
+    series = pd.Series(texts, dtype="string[pyarrow]")
+    similarities = jaccard_similarities(series, series, np.stack([ids, matched], axis=1), WORDS)
+    assert found.jaccard.to_numpy() == pytest.approx(similarities)
+    assert found.jaccard.min() >= 0.6
+    clean = cdf.drop_near_duplicates(docs, groups=groups)
+    assert [stage.title for stage in cdf.explain(clean).stages] == ["write"]
+    cdf.write_parquet(clean, tmp_path / "out")
+    assert ids_in(tmp_path / "out") == first_of_each(names)
+    again = cdf.find_near_duplicates(docs, scheme=WORDS, verify=0.6, workdir=tmp_path / "work")
+    assert cdf.read_receipt(again).output == cdf.read_receipt(groups).output
+
+
+def test_groups_of_other_parameters_or_another_table_are_refused(tmp_path):
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", variants(60, seed=6)))
+    groups = cdf.find_near_duplicates(docs, scheme=WORDS, workdir=tmp_path / "work")
+    with pytest.raises(errors.ParameterError, match="were found with"):
+        cdf.drop_near_duplicates(docs, scheme=WORDS, verify=None, groups=groups)
+    with pytest.raises(errors.ParameterError, match="another table"):
+        cdf.drop_near_duplicates(docs.curate.keep_where("id > 3"), groups=groups)
+
+
+@pytest.mark.parametrize("keep", ["last", "longest", cdf.best("score"), cdf.best("score", "min")], ids=str)
+def test_the_survivor_follows_the_policy(tmp_path, monkeypatch, keep):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 3_000)
+    texts = variants(300, seed=7)
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
+    cdf.write_parquet(cdf.drop_near_duplicates(docs, scheme=WORDS, verify=0.6, keep=keep), tmp_path / "out")
+    rows = docs.compute().reset_index(drop=True)
+    rows["name"], rows["place"] = plain_groups(texts, WORDS, 0.6), range(len(rows))
+    if keep == "last":
+        order = rows.sort_values("place", ascending=False)
+    elif keep == "longest":
+        order = rows.assign(length=rows.text.str.len()).sort_values(["length", "place"], ascending=[False, True])
+    else:
+        order = rows.sort_values(["score", "place"], ascending=[keep.which == "min", True])
+    assert ids_in(tmp_path / "out") == sorted(order.groupby("name").head(1).id)
+
+
+def test_all_pairs_of_real_texts_as_theory_says(shared_data, tmp_path):
+    texts = read_texts(shared_data)
+    rows = pd.DataFrame({"id": texts.index, "text": texts.to_numpy()})
+    rows.to_json(tmp_path / "in.jsonl", orient="records", lines=True, force_ascii=False)
+    docs = cdf.read_jsonl(tmp_path / "in.jsonl")
+    for name, scheme in (("word5", cdf.minhash.FINEWEB), ("char24", cdf.minhash.NEMO)):
+        groups = cdf.find_near_duplicates(docs, scheme=scheme, verify=0.8, workdir=tmp_path / name)
+        found = groups.compute()
+        places = pd.Series(range(len(texts)), index=docs.compute().index)
+        names = np.arange(len(texts))
+        names[places[found.address]] = places[found.group]
+        pairs, jaccards = read_truth(shared_data, name, texts)
+        recall, precision = together(names, pairs, jaccards)
+        hashes = band_hashes(texts, scheme)
+        agree = (hashes[pairs[:, 0]] == hashes[pairs[:, 1]]).any(axis=1)
+        for low, high in pairwise(BINS):
+            there = (jaccards >= low) & (jaccards < high)
+            theory = scheme.candidate_probability(jaccards[there])
+            spread = (
+                4 * np.sqrt((theory * (1 - theory)).sum()) / there.sum() + 0.03
+            )  # pairs of one group are not independent
+            assert abs(agree[there].mean() - theory.mean()) < spread, (name, low)
+        least = {"word5": 0.995, "char24": scheme.candidate_probability(jaccards[jaccards >= 0.8]).mean()}[name]
+        assert recall >= least, (name, recall)
+        assert precision >= 0.97, (name, precision)
+        similar = found.jaccard.to_numpy(dtype=float)
+        assert similar.min() >= 0.8
+
+
+def test_one_text_many_times_and_short_ones_cost_in_proportion(tmp_path):
+    counts = {}
+    for many in (2_000, 4_000):
+        texts = ["the same text again and again " * 4] * many + [f"word{number % 500}" for number in range(many)]
+        texts += [
+            f"a page of the catalogue with the number {number} and much that all pages say " * 3
+            for number in range(many)
+        ]
+        docs = cdf.read_jsonl(write_rows(tmp_path / f"in{many}", texts))
+        receipt = cdf.write_parquet(cdf.drop_near_duplicates(docs, scheme=WORDS), tmp_path / f"out{many}")
+        details = receipt.exchanges[0].details
+        counts[many] = details["compared"]
+        assert details["different_texts"] == 1 + 500 + many
+    assert 0 < counts[4_000] < 2.5 * counts[2_000]
+    assert counts[4_000] <= 2 * 12 * 4_000
+
+
+def test_without_any_duplicates(tmp_path):
+    texts = [f"{number} " * 5 + " ".join(f"{number}x{place}" for place in range(30)) for number in range(200)]
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
+    groups = cdf.find_near_duplicates(docs, scheme=WORDS, workdir=tmp_path / "work")
+    assert len(groups) == 0
+    assert "jaccard" in groups.columns
+    cdf.write_parquet(cdf.drop_near_duplicates(docs, groups=groups), tmp_path / "out")
+    assert ids_in(tmp_path / "out") == list(range(200))
+
+
+def test_two_drops_of_different_kinds_in_one_chain(tmp_path):
+    texts = variants(300, seed=8)
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
+    both = docs.curate.drop_exact_duplicates().curate.drop_near_duplicates(scheme=WORDS, verify=0.6)
+    receipt = cdf.write_parquet(both, tmp_path / "out")
+    alone = docs.curate.drop_near_duplicates(scheme=WORDS, verify=0.6)
+    cdf.write_parquet(alone, tmp_path / "alone")
+    assert [said.step for said in receipt.exchanges] == ["drop_exact_duplicates", "drop_near_duplicates"]
+
+    assert ids_in(tmp_path / "out") == ids_in(tmp_path / "alone")
+
+
+def test_a_prefix_that_depends_on_chance_is_caught(tmp_path):
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", variants(300, seed=9)))
+    changing = docs.curate.keep_where(sometimes)
+    with pytest.raises(errors.RowCountError, match="not the same each time"):
+        cdf.write_parquet(cdf.drop_near_duplicates(changing, scheme=WORDS), tmp_path / "out")
+
+
+def sometimes(block: pd.DataFrame) -> pd.Series:
+    return pd.Series(np.random.default_rng().random(len(block)) > 0.5, index=block.index)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"verify": 0.0}, "verify=0.0 is not above 0"),
+        ({"verify": 1.5}, "verify=1.5"),
+        ({"bands_per_iteration": 21}, "bands_per_iteration=21 is not from 1 to num_bands=20"),
+        ({"ngrams": "letters"}, "ngrams='letters'"),
+        ({"ngram_size": 0}, "ngram_size=0"),
+        ({"scheme": "FINEWEB"}, "is not a Scheme"),
+        ({"scheme": WORDS, "seed": 5}, "seed and scheme=custom cannot both be given"),
+        ({"keep": "best"}, "keep='best'"),
+    ],
+)
+def test_parameters_that_make_no_sense(tmp_path, arguments, message):
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", ["a"]))
+    with pytest.raises(errors.ParameterError, match=message.replace("(", r"\(")):
+        cdf.drop_near_duplicates(docs, **arguments)
