@@ -45,13 +45,15 @@ def options(description: str) -> argparse.ArgumentParser:
     return found
 
 
-def hold(scripts: dict[str, str], given: argparse.Namespace) -> dict[str, list[Result]]:
-    """Run all contestants and print a table of medians."""
+def hold(
+    scripts: dict[str, str], given: argparse.Namespace, pythons: dict[str, str] | None = None
+) -> dict[str, list[Result]]:
+    """Run all contestants and print a table of medians; ``pythons`` names those that need another Python."""
     chosen = {name: script for name, script in scripts.items() if not given.only or name in given.only}
     results: dict[str, list[Result]] = {name: [] for name in chosen}
     for _ in range(given.repeat):
         for name, script in chosen.items():
-            python = sys.executable if name.startswith(OURS) else given.peers_python
+            python = sys.executable if name.startswith(OURS) else (pythons or {}).get(name, given.peers_python)
             results[name].append(_run(python, script, given.corpus, given.memory))
     print("contestant | version | median s | time / ours | median peak | peak / ours | rows")
     ours = next((found for name, found in results.items() if name.startswith(OURS)), None)

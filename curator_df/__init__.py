@@ -20,6 +20,7 @@ from curator_df.ops.explain import explain
 from curator_df.ops.ids import add_ids
 from curator_df.ops.lines import remove_c4_lines
 from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_duplicates
+from curator_df.ops.near_report import describe_near_duplicates
 from curator_df.ops.profile import add_profile, keep_profile
 from curator_df.ops.unicode import normalize_unicode
 from curator_df.ops.where import keep_where
@@ -33,6 +34,7 @@ __all__ = [
     "best",
     "checkpoint",
     "connect",
+    "describe_near_duplicates",
     "drop_exact_duplicates",
     "drop_near_duplicates",
     "errors",

@@ -28,6 +28,7 @@ app = typer.Typer(
 )
 PROFILES = {profile.name: profile for profile in (getattr(cdf.profiles, name) for name in cdf.profiles.__all__)}
 DEFAULT_PROFILE = cdf.profiles.DATATROVE_GOPHER_QUALITY.name
+SCHEMES = {name.lower(): found for name, found in vars(cdf.minhash).items() if isinstance(found, cdf.minhash.Scheme)}
 DEMO_MEMORY = "1GB"
 
 Input = Annotated[
@@ -85,28 +86,38 @@ def dedup(
     source: Input,
     output: Annotated[str, typer.Argument(help="Folder (or URL) for the files without duplicates.")],
     exact: Annotated[
-        bool, typer.Option("--exact", help="Drop rows with exactly the same text (the only kind so far).")
-    ],
+        bool, typer.Option("--exact", help="Drop only rows with exactly the same text. [near duplicates too]")
+    ] = False,
     memory: Memory = None,
     cpus: Cpus = None,
     text: Text = "text",
     normalize: Annotated[
-        str | None, typer.Option(help="case_and_spaces: compare without case and extra spaces.")
+        str | None, typer.Option(help="With --exact; case_and_spaces: compare without case and extra spaces.")
     ] = None,
     keep: Annotated[str, typer.Option(help="first, last or longest.")] = "first",
     on_text: Annotated[
-        str | None, typer.Option(help="lines or paragraphs: take repeated ones out of the texts, not rows.")
+        str | None,
+        typer.Option(help="With --exact; lines or paragraphs: take repeated ones out of the texts, not rows."),
     ] = None,
+    scheme: Annotated[str, typer.Option(help=f"Shingles and bands: {', '.join(SCHEMES)}.")] = "nemo",
+    verify: Annotated[float, typer.Option(help="Least Jaccard similarity; 0: join all that share a band.")] = 0.8,
+    bands_per_iteration: Annotated[int | None, typer.Option(help="Bands compared at a time. [from the budget]")] = None,
     rejects: Annotated[str | None, typer.Option(help="Folder for the dropped rows, with reasons.")] = None,
     on_bad_rows: OnBadRows = "error",
     on_existing: Annotated[str, typer.Option(help="error, resume or overwrite.")] = "error",
 ) -> None:
-    """Keep one of all rows (or lines, or paragraphs) with the same text, and write what is left to Parquet."""
-    if not exact:
-        raise ParameterError("dedup needs --exact: near duplicates are not built yet")
+    """Keep one of all rows with nearly the same text (or the same: --exact), and write what is left to Parquet."""
     docs = _read(source, on_bad_rows)
-    policy: dict[str, Any] = {"normalize": normalize, "keep": keep, "on_text": on_text}
-    docs = cdf.drop_exact_duplicates(docs, text=text, **policy)
+    policy: dict[str, Any] = {"text": text, "keep": keep}
+    if exact:
+        docs = cdf.drop_exact_duplicates(docs, normalize=normalize, on_text=on_text, **policy)  # type: ignore[arg-type]
+    elif normalize is not None or on_text is not None:
+        raise ParameterError("--normalize and --on-text go with --exact")
+    elif scheme not in SCHEMES:
+        raise ParameterError(f"--scheme {scheme!r} is not one of {', '.join(map(repr, SCHEMES))}")
+    else:
+        policy |= {"scheme": SCHEMES[scheme], "verify": verify or None, "bands_per_iteration": bands_per_iteration}
+        docs = cdf.drop_near_duplicates(docs, **policy)
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
         Console(stderr=True).print(repr(cluster), highlight=False)
         receipt = cdf.write_parquet(docs, output, rejects=rejects, on_existing=on_existing)  # type: ignore[arg-type]

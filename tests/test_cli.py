@@ -45,6 +45,16 @@ def test_dedup_keeps_one_of_each(corpus, tmp_path):
     assert "20 read, 11 written, 9 dropped" in done.stdout
 
 
+def test_dedup_without_more_keeps_one_of_those_that_are_alike(tmp_path):
+    page = " ".join(f"word{number}" for number in range(200))
+    texts = [page, f"{page} and more", "another one", page]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    arguments = ("--memory", "1GB", "--scheme", "fineweb")
+    done = curator_df("dedup", str(tmp_path / "in.jsonl"), str(tmp_path / "out"), *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "4 read, 2 written, 2 dropped" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -57,6 +67,8 @@ def test_dedup_keeps_one_of_each(corpus, tmp_path):
         (["curate", "IN", "out", "--format", "csv"], "ParameterError: --format 'csv'"),
         (["curate", "IN", "out", "--text", "body"], "ColumnError: normalize_unicode needs the column 'body'"),
         (["dedup", "IN", "out", "--exact", "--keep", "best"], "ParameterError: drop_exact_duplicates: keep='best'"),
+        (["dedup", "IN", "out", "--scheme", "mine"], "ParameterError: --scheme 'mine' is not one of 'data_juicer'"),
+        (["dedup", "IN", "out", "--on-text", "lines"], "ParameterError: --normalize and --on-text go with --exact"),
         (
             ["dedup", "IN", "out", "--exact", "--on-text", "words"],
             "ParameterError: drop_exact_duplicates: on_text='words'",

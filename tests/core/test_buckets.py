@@ -10,23 +10,34 @@ from hypothesis import strategies as st
 
 from curator_df.core.buckets import OpenBucket, edges_of, reduce_buckets
 from curator_df.core.exchange import Exchange, KeyWriter
+from curator_df.core.near_barrier import NearGroups, band_words
 from curator_df.core.row_sort import merge_slices
 from curator_df.core.slice_file import open_slices
 from curator_df.core.storage import Folder
 from curator_df.errors import ParameterError
 
-ROWS = st.lists(st.tuples(st.sampled_from([0, 7, 2**64 - 1]), st.integers(0, 2), st.integers(0, 50)), max_size=40)
+ROWS = st.lists(st.tuples(st.sampled_from([0, 7, 2**64 - 1]), st.integers(0, 3), st.integers(0, 50)), max_size=40)
+
+
+def members_of(rows, anchors):
+    """Return the addresses of each bucket: of each content the first, or of all rows with the same content."""
+    buckets = {}
+    for one, two, address in rows:
+        bucket = buckets.setdefault(one if anchors else (one, two), {})
+        bucket.setdefault(two if anchors else address, address)
+    return {key: list(members.values()) for key, members in buckets.items()}
 
 
 def expected_edges(rows, anchors):
-    edges = []
-    for number, (one, two, address) in enumerate(rows):
-        first = [row[2] for row in rows[:number] if row[:2] == (one, two)][:anchors]
-        edges += [(address, anchor) for anchor in first]
-    return sorted(edges)
+    return sorted(
+        (address, anchor)
+        for members in members_of(rows, anchors).values()
+        for number, address in enumerate(members)
+        for anchor in members[: min(number, anchors or 1)]
+    )
 
 
-@given(ROWS, st.integers(1, 3), st.integers(1, 50))
+@given(ROWS, st.sampled_from([1, 2, 3, None]), st.integers(1, 50))
 def test_edges_whatever_the_pieces(rows, anchors, size):
     rows = sorted(set(rows))
     edges, buckets, fullest, last = [], 0, 0, OpenBucket()
@@ -35,58 +46,67 @@ def test_edges_whatever_the_pieces(rows, anchors, size):
         found, begun, most, last = edges_of(piece, last, anchors)
         edges += [tuple(edge) for edge in found.tolist()]
         buckets, fullest = buckets + begun, max(fullest, most)
-    sizes = [sum(row[:2] == key for row in rows) for key in {row[:2] for row in rows}]
+    sizes = [len(members) for members in members_of(rows, anchors).values()]
     assert sorted(edges) == expected_edges(rows, anchors)
     assert (buckets, fullest) == (len(sizes), max(sizes, default=0))
 
 
-def bucket_files(exchange, hashes, addresses, cuts):
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1), st.integers(1, 40))
+def test_words_of_a_band_lie_between_its_bounds(hashes, kinds):
+    words = [band_words(np.array(hashes, dtype=np.uint64), band, kinds).tolist() for band in range(kinds)]
+    for band in range(kinds):
+        assert all(band * 2**64 <= word * kinds < (band + 1) * 2**64 for word in words[band])
+    small = [number for number in hashes if number < 2**64 // kinds - 1]
+    assert len(set(small)) == len({word for number, word in zip(hashes, words[0], strict=True) if number in small})
+
+
+def bucket_files(exchange, hashes, contents, addresses, cuts):
     files = []
     for number, part in enumerate(np.array_split(np.arange(len(addresses)), cuts)):
         writer = KeyWriter(exchange, number, memory_bytes=50_000)
         for band in range(hashes.shape[1]):
-            keys = np.stack([hashes[part, band], np.full(len(part), band, dtype=np.uint64)], axis=1)
-            writer.append(keys, addresses[part])
+            words = band_words(hashes[part, band], band, hashes.shape[1])
+            writer.append(np.stack([words, contents[part]], axis=1), addresses[part])
         files.append(writer.commit())
     return files
 
 
-@pytest.mark.parametrize(("reducers", "cuts", "memory_bytes"), [(1, 1, 2_000_000), (4, 3, 40_000)])
-def test_bands_go_through_an_exchange(tmp_path, reducers, cuts, memory_bytes):
+@pytest.mark.parametrize(("each", "cuts", "memory_bytes"), [(1, 1, 2_000_000), (4, 3, 40_000)])
+def test_bands_go_through_an_exchange(tmp_path, each, cuts, memory_bytes):
     random = np.random.default_rng(1)
-    hashes = random.integers(0, 1 << 63, (3000, 3), dtype=np.uint64)
+    hashes = random.integers(0, 1 << 60, (3000, 3), dtype=np.uint64)
     hashes[1000:, 0] = hashes[0, 0]
     hashes[:, 1] = hashes[random.integers(0, 1500, 3000), 1]
+    contents = random.integers(0, 1 << 63, 3000, dtype=np.uint64)
+    contents[2000:2500], hashes[2000:2500] = contents[1000], hashes[1000]
     addresses = np.arange(3000, dtype=np.int64) * 10
-    exchange = Exchange(Folder(str(tmp_path)), "first", reducers, np.array([0, 9_000, 20_000], dtype=np.int64))
-    files = bucket_files(exchange, hashes, addresses, cuts)
+    starts = np.array([0, 9_000, 20_000], dtype=np.int64)
+    exchange = Exchange(Folder(str(tmp_path)), "first", 3 * each, starts)
+    files = bucket_files(exchange, hashes, contents, addresses, cuts)
     reduced = [
-        reduce_buckets(exchange, number, files, anchors=2, memory_bytes=memory_bytes) for number in range(reducers)
+        reduce_buckets(exchange, number, files, groups=NearGroups(starts, 1), anchors=2, memory_bytes=memory_bytes)
+        for number in range(exchange.reducers)
     ]
     found = []
     for number in range(3):
         slices = open_slices(exchange.folder, [one.file for one in reduced], number)
-        rows = [tuple(row) for piece in merge_slices(slices, memory_bytes=100_000) for row in piece.tolist()]
+        rows = [tuple(row[:2]) for piece in merge_slices(slices, memory_bytes=100_000) for row in piece.tolist()]
         assert all(9_000 <= row[0] < 20_000 for row in rows) or number != 1
         found += rows
-    rows = [(int(hashes[row, band]), band, int(addresses[row])) for band in range(3) for row in range(3000)]
-    by_bucket = {}
-    for one, two, address in rows:
-        by_bucket.setdefault((one, two), []).append(address)
-    expected = sorted(
-        (address, anchor)
-        for members in by_bucket.values()
-        for number, address in enumerate(members)
-        for anchor in members[: min(number, 2)]
+    rows = sorted(
+        (int(band_words(hashes[row : row + 1, band], band, 3)[0]), int(contents[row]), int(addresses[row]))
+        for band in range(3)
+        for row in range(3000)
     )
-    assert found == expected
+    expected = expected_edges(rows, 2)
+    assert found == sorted(expected + [(anchor, address) for address, anchor in expected])
     assert sum(one.rows for one in reduced) == 9000
-    assert sum(one.buckets for one in reduced) == len(by_bucket)
-    assert max(one.largest_bucket for one in reduced) == 2001
-    assert sum(one.file.rows for one in reduced) <= 2 * 9000
+    assert sum(one.buckets for one in reduced) == len(members_of(rows, 2))
+    assert max(one.largest_bucket for one in reduced) == 2001 - 500
+    assert sum(one.file.rows for one in reduced) <= 2 * 2 * 9000
 
 
-def test_a_policy_by_value_is_refused(tmp_path):
-    exchange = Exchange(Folder(str(tmp_path)), "largest", 1, np.zeros(1, dtype=np.int64))
-    with pytest.raises(ParameterError, match="anchors=1 and keep='largest'; needs 1 or more and 'first'"):
-        reduce_buckets(exchange, 0, [], anchors=1, memory_bytes=100_000)
+def test_a_bucket_without_an_anchor_is_refused(tmp_path):
+    exchange = Exchange(Folder(str(tmp_path)), "first", 1, np.zeros(1, dtype=np.int64))
+    with pytest.raises(ParameterError, match="anchors=0 is less than 1"):
+        reduce_buckets(exchange, 0, [], groups=NearGroups(exchange.range_starts, 1), anchors=0, memory_bytes=100_000)

@@ -3,6 +3,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -86,10 +87,10 @@ def finish(process):
     return json.loads(out.splitlines()[-1])
 
 
-def wait_for(stage, target, process):
+def wait_for(stage, target, process, journals=JOURNALS):
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
-        if any(len(path.read_bytes().splitlines()) >= 2 for path in Path(target).glob(JOURNALS[stage])):
+        if any(len(path.read_bytes().splitlines()) >= 2 for path in Path(target).glob(journals[stage])):
             return
         if process.poll() is not None:
             pytest.fail(f"the run ended before {stage}: {process.communicate()[1]}")
@@ -104,6 +105,88 @@ def ids_in(folder):
 def expected():
     last = {n * n % KINDS: n for n in range(ROWS)}
     return sorted(last.values())
+
+
+NEAR_SCRIPT = """
+import json, sys, time
+import curator_df as cdf
+from curator_df.core import near_stages, run
+
+run.SMALL_RANGE_BYTES = 20_000   # many ranges from a small corpus, and time to kill in each stage
+SCHEME = cdf.minhash.Scheme("words", 3, num_bands=12, minhashes_per_band=3)
+
+def slowly(task):
+    def run_slowly(*arguments):
+        time.sleep(0.15)
+        return task(*arguments)
+    return run_slowly
+
+for name in ("run_buckets", "run_pairs", "run_verify"):
+    setattr(near_stages, name, slowly(getattr(near_stages, name)))
+
+def slow(block):
+    time.sleep(0.05)
+    return block.id >= 0
+
+if __name__ == "__main__":
+    source, target, memory, on_existing = sys.argv[1:5]
+    docs = cdf.read_jsonl(source).curate.keep_where(slow)
+    docs = docs.curate.drop_near_duplicates(scheme=SCHEME, verify=0.6, bands_per_iteration=4)
+    with cdf.start_cluster(memory=memory, cpus=2):
+        receipt = cdf.write_parquet(docs, target, on_existing=on_existing)
+    print(json.dumps(receipt.to_json()))
+"""
+NEAR_JOURNALS = {
+    "signatures": "_curator/stages/*/_curator/done.jsonl",
+    "buckets": "_curator/stages/*/iteration-001/buckets/_curator/done.jsonl",
+    "pairs": "_curator/stages/*/iteration-001/pairs/_curator/done.jsonl",
+    "texts": "_curator/stages/*/fetch/_curator/done.jsonl",
+    "compare": "_curator/stages/*/compare/_curator/done.jsonl",
+    "write": "_curator/done.jsonl",
+}
+NEAR_ROWS = 3_000
+
+
+@pytest.fixture
+def near_script(script):
+    script.write_text(NEAR_SCRIPT)
+    chance = random.Random(4)
+    words = [f"w{number}" for number in range(3_000)]
+    texts = [" ".join(chance.choices(words, k=40)) for _ in range(NEAR_ROWS // 3)]
+    with open(script.parent / "in.jsonl", "w") as file:
+        for number in range(NEAR_ROWS):
+            text = texts[number * number % len(texts)].split()
+            text[number % 40] = words[number]
+            file.write(json.dumps({"id": number, "text": " ".join(text)}) + "\n")
+    return script
+
+
+@pytest.fixture
+def undisturbed(near_script, tmp_path):
+    command = [sys.executable, str(near_script), str(tmp_path / "in.jsonl"), str(tmp_path / "whole"), "800MB", "error"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
+    assert json.loads(done.stdout.splitlines()[-1])["exchanges"][0]["details"]["joined"] > 100
+    return ids_in(tmp_path / "whole")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("stage", NEAR_JOURNALS)
+def test_near_duplicates_with_a_worker_and_then_the_run_killed(near_script, undisturbed, start, tmp_path, stage):
+    process = start()
+    wait_for(stage, tmp_path / "out", process, NEAR_JOURNALS)
+    for child in psutil.Process(process.pid).children():
+        if "--multiprocessing-fork" in child.cmdline():
+            child.send_signal(signal.SIGKILL)
+    finish(process)
+    assert ids_in(tmp_path / "out") == undisturbed
+    subprocess.run(["rm", "-rf", str(tmp_path / "out")], check=True)
+    process = start()
+    wait_for(stage, tmp_path / "out", process, NEAR_JOURNALS)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    finish(start(memory="460MB", on_existing="resume"))
+    assert ids_in(tmp_path / "out") == undisturbed
+    assert not (tmp_path / "out/_curator/stages").exists()
 
 
 @pytest.mark.parametrize("stage", JOURNALS)

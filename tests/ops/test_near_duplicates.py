@@ -194,6 +194,28 @@ def test_all_pairs_of_real_texts_as_theory_says(shared_data, tmp_path):
         assert similar.min() >= 0.8
 
 
+def test_the_report_says_what_was_found(tmp_path):
+    texts = variants(400, seed=6)
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
+    groups = cdf.find_near_duplicates(docs, scheme=WORDS, verify=0.6, workdir=tmp_path / "work")
+    names = plain_groups(texts, WORDS, 0.6)
+    _, sizes = np.unique(names, return_counts=True)
+    for given in (groups, cdf.read_receipt(groups).output):
+        report = cdf.describe_near_duplicates(given, largest=3)
+        assert (report.rows, report.rows_going) == (400, 400 - len(sizes))
+        assert report.rows_in_groups == sizes[sizes > 1].sum()
+        assert report.sizes["groups"].to_dict() == pd.Series(sizes[sizes > 1]).value_counts().to_dict()
+        assert report.largest.group_size.tolist() == sorted(sizes, reverse=True)[:3]
+        assert report.similarities.compared.sum() == report.compared > 100
+        assert 0.5 < report.precision <= 1
+        assert 0.9 < report.recall <= 1
+        assert "400, of which" in str(report)
+        assert "<table>" in report._repr_html_()
+    exact = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")
+    with pytest.raises(errors.InputError, match="another find_ operator"):
+        cdf.describe_near_duplicates(exact)
+
+
 def test_one_text_many_times_and_short_ones_cost_in_proportion(tmp_path):
     counts = {}
     for many in (2_000, 4_000):
