@@ -21,7 +21,7 @@ from curator_df.ops.groups import found_drops
 OPERATOR = "describe_near_duplicates"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NearDuplicateReport:
     """What `describe_near_duplicates` returns. It shows itself in a terminal and in a notebook."""
 
@@ -72,6 +72,8 @@ class NearDuplicateReport:
     def __str__(self) -> str:
         head = "\n".join(f"{name:<10} {value}" for name, value in self.lines())
         return f"{head}\n\n{self.sizes.head(10)}\n\n{self.largest.to_string(index=False)}"
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         rows = "".join(
