@@ -60,7 +60,7 @@ def unused(*_, **__):
 if __name__ == "__main__":
     rows = cdf.read_parquet(sys.argv[1])
     barrier = NearBarrier(
-        bands=band_hashes, contents=contents, texts=unused, similarities=unused, components=component_names,
+        bands=band_hashes, contents=contents, checks=contents, texts=unused, similarities=unused, components=component_names,
         parameters={"bands": int(sys.argv[4])}, num_bands=int(sys.argv[4]), anchors=2, verify=None, keep="first",
         reason="near_duplicate", keep_rows=keep_rows, columns=("key",),
     )

@@ -44,7 +44,10 @@ class NearBarrier:
     bands: Callable[..., tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]]
     """``bands(block, **parameters)`` returns band hashes, shape (rows, bands), and which rows have any."""
     contents: Callable[..., Keys]
-    """``contents(block, **parameters)`` returns 128-bit hashes of the texts, and what survivors are chosen by."""
+    """``contents(block, **parameters)`` returns 128-bit hashes of the texts as they are compared, and what survivors are
+    chosen by."""
+    checks: Callable[..., Keys]
+    """``checks(block, **parameters)`` returns hashes, cheaper ones, by which the last pass knows the rows of the first."""
     texts: Callable[..., Any] = field(metadata={"identity": False})
     """``texts(block, rows, **parameters)`` returns a pyarrow large_string array."""
     similarities: Callable[..., npt.NDArray[np.float64]]
@@ -81,7 +84,7 @@ class NearBarrier:
 
     def of(self, block: Any) -> Keys:
         """Return the keys by which the last pass knows the rows of the first."""
-        return self.contents(block, **self.parameters)
+        return self.checks(block, **self.parameters)
 
     def find(self, runner: Any, before: Any, step: Any) -> Found:
         """Run the stages that this waits for."""
@@ -162,8 +165,8 @@ class _RangeKeys:
 
     def _append(self, block: Any) -> None:
         barrier, addresses = self._barrier, block.index.to_numpy()
-        keys = barrier.of(block)
-        self._checksum = (self._checksum + key_checksum(keys.hashes, addresses)) & CHECKSUM_MASK
+        self._checksum = (self._checksum + key_checksum(barrier.of(block).hashes, addresses)) & CHECKSUM_MASK
+        keys = barrier.contents(block, **barrier.parameters)
         rows = keys.hashes.copy()
         rows[:, 0] = band_words(rows[:, 0], barrier.num_bands, self._kinds)
         self._writer.append(rows, addresses)

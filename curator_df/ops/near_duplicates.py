@@ -284,6 +284,7 @@ def _pending(
     barrier = NearBarrier(
         bands=text_bands,
         contents=text_contents,
+        checks=text_checks,
         texts=texts_of,
         similarities=text_similarities,
         components=component_names,
@@ -337,6 +338,17 @@ def text_bands(
 def text_contents(block: Any, *, text: str, scheme: Scheme, ranked_by: str | None) -> Keys:
     """Return the hashes of a block's texts, as they are compared, and what survivors are chosen by."""
     return content_keys(block, columns=(text,), normalize=scheme.normalize, ranked_by=ranked_by)
+
+
+def text_checks(
+    block: Any,
+    *,
+    text: str,
+    scheme: Scheme,  # noqa: ARG001 - the face of a barrier's function
+    ranked_by: str | None,  # noqa: ARG001
+) -> Keys:
+    """Return the hashes of a block's texts as they are."""
+    return content_keys(block, columns=(text,), normalize=None, ranked_by=None)
 
 
 def texts_of(
