@@ -38,7 +38,10 @@ def pytest_configure() -> None:
             compiled.unlink(missing_ok=True)
     # In a process of its own: the compiler would stay in the memory of this one, which is the client of the tests' clusters.
     if not all(is_compiled(group) for group in GROUPS):
-        subprocess.run([sys.executable, "-m", "curator_df.kernels.warm"], check=True, cwd=CHECKOUT)
+        compile_all = (
+            "from curator_df.kernels.warm import GROUPS, compile_group\nfor name in GROUPS:\n    compile_group(name)"
+        )
+        subprocess.run([sys.executable, "-c", compile_all], check=True, cwd=CHECKOUT)
 
 
 @pytest.fixture(params=["pandas", pytest.param("cudf", marks=pytest.mark.gpu)])

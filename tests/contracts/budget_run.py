@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run under a budget, in a process of its own: ``-m tests.contracts.budget_run MEMORY INPUT OUTPUT [drop|many]``.
+"""One run under a budget, in a process of its own: ``-m tests.contracts.budget_run MEMORY INPUT OUTPUT [drop|near|many]``.
 
-Cleans, filters and writes the input, without its duplicates or into four outputs if asked, and prints what the receipt
-says as JSON.
+Cleans, filters and writes the input: without its duplicates (or near duplicates), or into four outputs, if asked. Prints what
+the receipt says as JSON.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def main(memory: str, source: str, output: str, how: str = "") -> None:
     with cdf.start_cluster(memory=memory, cpus=2):
         docs = cdf.read_jsonl(source).pipe(cdf.normalize_unicode).pipe(cdf.keep_profile, KEPT)
         docs = docs.pipe(cdf.drop_exact_duplicates) if how == "drop" else docs
+        docs = docs.pipe(cdf.drop_near_duplicates) if how == "near" else docs
         receipt = write_four(docs, output) if how == "many" else cdf.write_parquet(docs, output)
     sys.stdout.write(json.dumps({name: getattr(receipt, name) for name in SAID}) + "\n")
 

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Input, stages, rejects and output in a bucket, over HTTP: a real server of the S3 protocol on this machine."""
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+import curator_df as cdf
+from curator_df.core import run
+
+pytest.importorskip("s3fs", reason="needs s3fs, and moto[server] to serve it")
+pytest.importorskip("moto", reason="needs moto[server], a server of the S3 protocol")
+
+ROWS = [{"id": n, "text": f"text {n * n % 17} and some more words that all of these have"} for n in range(60)]
+FIRST = [n for n in range(60) if n * n % 17 not in {m * m % 17 for m in range(n)}]
+
+
+@pytest.fixture(scope="module")
+def server():
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        url = next(line.split()[-1] for line in process.stderr if "Running on http" in line)
+        try:
+            for _ in range(100):
+                with urllib.request.urlopen(url, timeout=5) as answer:
+                    if answer.status == 200:
+                        break
+                time.sleep(0.1)
+            yield url
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def options(server):
+    import s3fs
+
+    options = {"key": "a", "secret": "b", "client_kwargs": {"endpoint_url": server, "region_name": "us-east-1"}}
+    s3fs.S3FileSystem(**options).mkdir("bucket")
+    for part in range(3):
+        with s3fs.S3FileSystem(**options).open(f"bucket/in/{part}.jsonl", "w") as file:
+            file.writelines(json.dumps(row) + "\n" for row in ROWS[20 * part : 20 * part + 20])
+    return options
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+        yield running
+
+
+@pytest.fixture
+def docs(options, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 300)
+    return cdf.read_jsonl("s3://bucket/in/*.jsonl", storage_options=options)
+
+
+def ids_in(url, options):
+    return cdf.read_parquet(url, storage_options=options).id.compute().tolist()
+
+
+def test_a_drop_and_its_stages(docs, options):
+    clean = docs.curate.drop_exact_duplicates()
+    receipt = cdf.write_parquet(clean, "s3://bucket/out", rejects="s3://bucket/rejects", storage_options=options)
+    assert ids_in("s3://bucket/out", options) == FIRST
+    assert sorted(ids_in("s3://bucket/rejects", options)) == sorted(set(range(60)) - set(FIRST))
+    assert receipt.exchanges[0].keys == 60
+
+
+def test_near_duplicates_and_their_stages(docs, options):
+    scheme = cdf.minhash.Scheme("words", 2, num_bands=6, minhashes_per_band=2)
+    groups = cdf.find_near_duplicates(
+        docs, scheme=scheme, verify=0.99, workdir="s3://bucket/work", storage_options=options
+    )
+    assert len(groups) == 60
+    assert groups.kept.sum().compute() == len(FIRST)
+    cdf.write_parquet(cdf.drop_near_duplicates(docs, groups=groups), "s3://bucket/near", storage_options=options)
+    assert ids_in("s3://bucket/near", options) == FIRST
+
+
+def test_an_interrupted_run_goes_on(docs, options, monkeypatch):
+    finished = []
+    record = run.Journal.record
+
+    def stop_after_three(journal, manifests):
+        record(journal, manifests)
+        finished.append(journal.folder.url)
+        if finished.count("s3://bucket/again") == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(run.Journal, "record", stop_after_three)
+    clean = docs.curate.drop_exact_duplicates()
+    with pytest.raises(KeyboardInterrupt):
+        cdf.write_parquet(clean, "s3://bucket/again", storage_options=options)
+    monkeypatch.setattr(run.Journal, "record", record)
+    receipt = cdf.write_parquet(clean, "s3://bucket/again", on_existing="resume", storage_options=options)
+    assert receipt.ranges_resumed >= 3
+    assert ids_in("s3://bucket/again", options) == FIRST
