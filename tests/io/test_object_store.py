@@ -39,8 +39,8 @@ def server():
 def options(server):
     import s3fs
 
-    options = {"key": "a", "secret": "b", "client_kwargs": {"endpoint_url": server, "region_name": "us-east-1"}}
-    s3fs.S3FileSystem(**options).mkdir("bucket")
+    options = {"key": "a", "secret": "b", "client_kwargs": {"endpoint_url": server}}
+    s3fs.S3FileSystem(**options).call_s3("create_bucket", Bucket="bucket")
     for part in range(3):
         with s3fs.S3FileSystem(**options).open(f"bucket/in/{part}.jsonl", "w") as file:
             file.writelines(json.dumps(row) + "\n" for row in ROWS[20 * part : 20 * part + 20])
@@ -54,8 +54,7 @@ def cluster():
 
 
 @pytest.fixture
-def docs(options, monkeypatch):
-    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 300)
+def docs(options):
     return cdf.read_jsonl("s3://bucket/in/*.jsonl", storage_options=options)
 
 
@@ -63,7 +62,8 @@ def ids_in(url, options):
     return cdf.read_parquet(url, storage_options=options).id.compute().tolist()
 
 
-def test_a_drop_and_its_stages(docs, options):
+def test_a_drop_and_its_stages(docs, options, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 300)
     clean = docs.curate.drop_exact_duplicates()
     receipt = cdf.write_parquet(clean, "s3://bucket/out", rejects="s3://bucket/rejects", storage_options=options)
     assert ids_in("s3://bucket/out", options) == FIRST
@@ -83,6 +83,7 @@ def test_near_duplicates_and_their_stages(docs, options):
 
 
 def test_an_interrupted_run_goes_on(docs, options, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 300)
     finished = []
     record = run.Journal.record
 
