@@ -24,6 +24,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     BASIC: ("murmur_hash", "part_bytes", "row_copy", "unicode_scan", "word_counts", "word_pass"),
     "lines": ("line_counts", "line_pass"),
     "grams": ("word_reading", "short_grams", "gram_counts", "gram_pass"),
+    "characters": ("character_counts",),
+    "web": ("boilerplate", "line_counts", "web_lines", "web_pass"),
+    "repeats": ("word_reading", "short_grams", "gram_counts", "gram_search", "gram_repeats", "repeat_pass"),
     "c4": ("sentences", "c4_lines", "c4_pass", "c4_copy"),
     "near_duplicates": (
         "minhash_bands",
