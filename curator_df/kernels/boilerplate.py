@@ -22,14 +22,20 @@ _PHRASES = (
             "uses cookies",
             "use of cookies",
             "use cookies",
-            "necessary cookies are absolutely essential for the website to function properly. this category only includes "
-            "cookies that ensures basic functionalities and security features of the website. these cookies do not store "
-            "any personal information.",
-            "any cookies that may not be particularly necessary for the website to function and is used specifically to "
-            "collect user personal data via analytics, ads, other embedded contents are termed as non-necessary cookies. "
-            "it is mandatory to procure user consent prior to running these cookies on your website.",
-            "if you continue to browse this site without changing your cookie settings, you agree to this use. acceptread "
-            "more",
+            (
+                "necessary cookies are absolutely essential for the website to function properly. this category only includes "
+                "cookies that ensures basic functionalities and security features of the website. these cookies do not store "
+                "any personal information."
+            ),
+            (
+                "any cookies that may not be particularly necessary for the website to function and is used specifically to "
+                "collect user personal data via analytics, ads, other embedded contents are termed as non-necessary cookies. "
+                "it is mandatory to procure user consent prior to running these cookies on your website."
+            ),
+            (
+                "if you continue to browse this site without changing your cookie settings, you agree to this use. acceptread "
+                "more"
+            ),
         ),
         "k",
     ),

@@ -24,7 +24,7 @@ WHITE = 32
 URL = 64
 """What may stand in a URL: nemo_curator 0.9.0, utils/constants.py, regex_url, where ``[$-_@.&+]`` is a range."""
 NOTABLE = 128
-"""``#``, the ellipsis, and the ``h`` that a URL starts with: looked at one by one."""
+"""Looked at one by one: ``#``, the ellipsis, and where a URL, a tag, *javascript* or the m of *lorem ipsum* may be."""
 
 # Unicode 14.0.0, DerivedCoreProperties.txt, Alphabetic, without the letters (general category L): marks, letter numbers,
 # circled letters. First-last code point, hexadecimal.
@@ -57,7 +57,7 @@ _BITS = (
     (ALPHANUMERIC, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\n?!,."),
     (WHITE, "\t\n\r\b "),
     (URL, "!" + "".join(map(chr, range(ord("$"), ord("_") + 1))) + "abcdefghijklmnopqrstuvwxyz"),
-    (NOTABLE, "#h\u2026"),
+    (NOTABLE, "#h<jJmM\u2026"),
 )
 
 

@@ -97,8 +97,14 @@ CHARACTER_COUNTS = (
     "dolma_symbol_words",
     "middle_word_lengths",
     "middle_words",
+    "split_lines",
+    "xml_header",
+    "curly_bracket",
+    "javascript",
+    "lorem_ipsum",
 )
-"""``middle_words`` is 2, or 0 for a text without words: what to divide ``middle_word_lengths`` by for the median."""
+"""``middle_words`` is 2, or 0 for a text without words: what to divide ``middle_word_lengths`` by for the median. ``split_lines``
+are line feeds and one; the four after it are 0 or 1."""
 WEB_LINE_COUNTS = (
     "web_lines",
     "unique_web_lines",

@@ -72,6 +72,18 @@ def _of_lines(version: str, lines: str, definition: str, edge_cases: str) -> tup
     )
 
 
+def _has(name: str, what: str) -> Metric:
+    return Metric(
+        name=f"has_{name}",
+        dtype="Int64",
+        numerator=name,
+        denominator=None,
+        definition=f"1 if {what} is in the text.",
+        source=f"dolma 1.2.1, taggers/c4.py, c4_v2, has_{'curly_brace' if name == 'curly_bracket' else name}",
+        edge_cases="0 for an empty text",
+    )
+
+
 DOLMA_METRICS = (
     _ratio(
         "median_word_length",
@@ -97,8 +109,11 @@ DOLMA_METRICS = (
         "word_characters",
         "Code points in lines that occur more than once, every occurrence, divided by the code points of all words.",
         "fraction_of_characters_in_duplicate_lines",
-        f"{_NO_WORDS}; can exceed 1, because spaces in lines count; the same for both versions",
+        f"{_NO_WORDS} (dolma divides by 1 then); can exceed 1, because spaces in lines count; the same for both versions",
     ),
     *map(_top_gram, TOP_GRAMS),
     *map(_repeated_gram, REPEATED_GRAMS),
+    _has("curly_bracket", "'{'"),
+    _has("lorem_ipsum", "'lorem ipsum', in any case,"),
+    _has("javascript", "'javascript', in any case and also inside a word,"),
 )

@@ -29,6 +29,7 @@ _ALL_GRAMS = (COUNT_FIRST_GRAM << (_LAST - _FIRST + 1)) - COUNT_FIRST_GRAM
 
 @njit(nogil=True)
 def is_space(data: Any, at: int, stop: int, classes: Any) -> bool:
+    """Say whether the character here is white space."""
     byte_classes, page_of, pages = classes
     byte = data[at]
     if byte < 0x80:
@@ -39,6 +40,7 @@ def is_space(data: Any, at: int, stop: int, classes: Any) -> bool:
 
 @njit(nogil=True)
 def after_space(data: Any, at: int, stop: int, classes: Any) -> int:
+    """Return where the next word starts from here on, or ``stop``."""
     byte_classes, page_of, pages = classes
     while at < stop:
         byte, width = data[at], 1
@@ -88,6 +90,7 @@ def _is_same_gram(
 
 @njit(nogil=True, inline="always")
 def gram_hash(hashes: Any, number: int, n: int) -> int:
+    """Return the hash of the n words of the window from this number on."""
     return (hashes[0, number + n] - hashes[0, number]) * hashes[1, number] * _MIX
 
 
@@ -174,9 +177,7 @@ def _tally(
 def long_top_gram(
     data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, words: int, n: int
 ) -> tuple[int, int]:
-    """Return the occurrences of the most frequent n-gram, of several the first in the text, and where it starts. 0 without
-    n words.
-    """
+    """Return the occurrences of the most frequent n-gram, of several the first, and its place; 0 without n words."""
     if words < n:
         return 0, start
     slots, best, best_place = len(table) // 2, 0, 0

@@ -26,13 +26,15 @@ from curator_df.kernels.gram_counts import find_slot, gram_code_points, gram_has
 from curator_df.kernels.gram_search import removed_code_points
 from curator_df.kernels.short_grams import (
     SHORT_TEXT_BYTES,
-    gram_hash as short_gram_hash,
     has_same_words,
     is_same_gram,
     read_words,
     top_gram,
 )
-from curator_df.kernels.word_reading import WINDOW, fill_window, keep_last, new_reading, word_total
+from curator_df.kernels.short_grams import (
+    gram_hash as short_gram_hash,
+)
+from curator_df.kernels.word_reading import fill_window, keep_last, new_reading, word_total
 
 _U: Any = np.uint64
 _MIX, _32 = _U(0xD6E8FEB86659FD93), _U(32)
@@ -98,7 +100,7 @@ def _count_short_repeats(text: Any, words: int, n: int, is_first: bool, sums: An
 def _count_long_repeats(
     data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, words: int, n: int, sums: Any
 ) -> None:
-    """The same for a long text."""
+    """Count as `_count_short_repeats` does, for a long text."""
     sums[:] = 0
     if words < n:
         return
@@ -180,7 +182,9 @@ def _count_long_text(
 
 
 @njit(nogil=True)
-def count_repeats(data: Any, start: int, stop: int, classes: Any, features: int, room: Any, table: Any, row: Any) -> Any:
+def count_repeats(
+    data: Any, start: int, stop: int, classes: Any, features: int, room: Any, table: Any, row: Any
+) -> Any:
     """Count into ``row`` what the counts from ``REMOVED_GRAM_COUNTS`` on name; its last three columns are for work.
 
     ``room`` is a `ShortText` and a window. Returns the table, which is larger than the one given where the text is longer

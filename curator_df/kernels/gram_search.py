@@ -20,7 +20,7 @@ _BASE = np.uint64(0x9E3779B97F4A7C15)
 
 
 @njit(nogil=True)
-def _hash_gram(data: Any, place: int, stop: int, classes: Any, n: int) -> tuple[int, int, int]:
+def _hash_gram(data: Any, place: int, stop: int, classes: Any, n: int) -> tuple[Any, int, int]:
     """Return the hash, the bytes and the code points of the n words from here on, joined by single spaces."""
     total, length, code_points = np.uint64(0), 0, 0
     for word in range(n):

@@ -137,7 +137,7 @@ def _count(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None
 
         kinds = character_classes()
         kinds_of = (character_byte_classes(), kinds.page_of, kinds.pages)
-        count_characters_of_span(span.data, span.offsets, *kinds_of, features, counts)
+        count_characters_of_span(span.data, span.offsets, *kinds_of, counts)
     if features & C4_FEATURES:
         from curator_df.kernels.c4_pass import count_c4_of_span
 

@@ -36,10 +36,7 @@ Words = Literal["whitespace"]
 """Ways of cutting a text into words. ``whitespace``: as ``str.split`` does."""
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
-    {
-        metric.name: metric
-        for metric in WORD_METRICS + REPETITION_METRICS + LINE_METRICS + NEMO_METRICS + DOLMA_METRICS
-    }
+    {metric.name: metric for metric in WORD_METRICS + REPETITION_METRICS + LINE_METRICS + NEMO_METRICS + DOLMA_METRICS}
 )
 """Every metric by name."""
 

@@ -7,6 +7,7 @@ from curator_df.kernels.counts import REPEATED_GRAMS, TOP_GRAMS
 from curator_df.kernels.metric import Metric
 
 _FILTERS = "nemo_curator 0.9.0, filters/heuristic_filter.py"
+_CODE = "nemo_curator 0.9.0, filters/code.py"
 _EMPTY_IS_ONE = "1 for an empty text, as there"
 _LINES = "Lines stand between single line feeds and have more than white space."
 _PARAGRAPHS = "Paragraphs stand between two line feeds, counted from the left."
@@ -189,10 +190,37 @@ NEMO_METRICS = (
         "nemo_bullet_line_ratio",
         "bullet_web_lines",
         "web_lines",
-        f"Share of the lines whose first character after white space is one of • ‣ ⁃ ⁌ ⁍ ∙ ○ ● ◘ ◦ ⦾ ⦿. {_LINES}",  # noqa: RUF001
+        f"Share of the lines whose first character after white space is one of • ‣ ⁃ ⁌ ⁍ ∙ ○ ● ◘ ◦ ⦾ ⦿. {_LINES}",
         "BulletsFilter",
         f"0 {_NO_LINES}; '-' and '*' are not bullets",
     ),
     *map(_removed_gram, TOP_GRAMS),
     *map(_duplicate_gram, REPEATED_GRAMS),
+    Metric(
+        name="line_count",
+        dtype="Int64",
+        numerator="split_lines",
+        denominator=None,
+        definition="Line feeds, and one.",
+        source=f"{_CODE}, NumberOfLinesOfCodeFilter",
+        edge_cases="1 for an empty text",
+    ),
+    Metric(
+        name="xml_header",
+        dtype="Int64",
+        numerator="xml_header",
+        denominator=None,
+        definition="1 if '<?xml version=' is in the first 100 code points.",
+        source=f"{_CODE}, XMLHeaderFilter",
+        edge_cases="In this case only, and all of it",
+    ),
+    Metric(
+        name="alphabetic_ratio",
+        dtype="Float64",
+        numerator="alphabetic_characters",
+        denominator="characters",
+        definition="Share of the code points that have Unicode's property Alphabetic (14.0).",
+        source=f"{_CODE}, AlphaFilter",
+        edge_cases="0 for an empty text (NeMo divides by zero)",
+    ),
 )

@@ -113,6 +113,7 @@ def read_words(data: Any, start: int, stop: int, classes: Any, text: ShortText) 
 
 @njit(nogil=True, inline="always")
 def gram_hash(text: ShortText, word: int, n: int) -> int:
+    """Return the hash of the n words from this one on."""
     return (text.sums[word + n] - text.sums[word]) * text.inverses[word]
 
 
@@ -132,6 +133,7 @@ def is_same_gram(text: ShortText, one: int, two: int, n: int) -> bool:
 
 @njit(nogil=True)
 def has_same_words(text: ShortText, one: int, two: int, n: int) -> bool:
+    """Say whether the n words from two places on are as long, one by one."""
     first, second = text.ends[one], text.ends[two]
     for _ in range(n):
         one += _1
@@ -143,8 +145,7 @@ def has_same_words(text: ShortText, one: int, two: int, n: int) -> bool:
 
 @njit(nogil=True)
 def top_gram(text: ShortText, words: int, n: int, is_first: bool) -> tuple[int, int]:
-    """Return the occurrences of the most frequent n-gram, of several the first in the text, and the number of its first
-    word. 0 without n words.
+    """Return the occurrences of the most frequent n-gram, of several the first, and its first word; 0 without n words.
 
     Unless it ``is_first``, only words that are marked are looked at; then those are at which such an n-gram starts twice.
     """

@@ -158,9 +158,7 @@ def _count_web_paragraphs(data: Any, start: int, stop: int, table: Any, slots: i
             boilerplate += found == A_PHRASE
             has_lorem_ipsum |= found == LOREM_IPSUM
             # Only the last paragraph can end in a line feed, so that no other is the same.
-            is_new = data[at - 1] == 0x0A or not earlier_line(
-                data, start, stop, paragraph, at, mixed, table, slots, 2
-            )
+            is_new = data[at - 1] == 0x0A or not earlier_line(data, start, stop, paragraph, at, mixed, table, slots, 2)
             unique += is_new
             unique_code_points += code_points if is_new else 0
         if at == stop:

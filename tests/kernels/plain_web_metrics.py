@@ -12,7 +12,7 @@ from curator_df.kernels.character_classes import ALPHABETIC, character_classes
 from curator_df.kernels.counts import REPEATED_GRAMS, STOP_WORDS, TOP_GRAMS
 
 URL = re.compile(r"https?://[!$-_a-z]+")
-BULLETS = tuple("•‣⁃⁌⁍∙○●◘◦⦾⦿")  # noqa: RUF001
+BULLETS = tuple("•‣⁃⁌⁍∙○●◘◦⦾⦿")
 MARKS = ("...", "[...]", "…", "(...)", "[…]", "-»")
 PHRASES = (
     "terms of use",
@@ -106,6 +106,9 @@ def nemo_metrics(text: str) -> dict[str, float]:
         "nemo_bullet_line_ratio": share(sum(line.strip().startswith(BULLETS) for line in lines), len(lines)),
         **{f"nemo_top_{n}_gram_character_ratio": removed_ratio(text, words, n) for n in TOP_GRAMS},
         **{f"nemo_duplicate_{n}_gram_character_ratio": duplicate_ratio(text, words, n) for n in REPEATED_GRAMS},
+        "line_count": text.count("\n") + 1,
+        "xml_header": int("<?xml version=" in text[:100]),
+        "alphabetic_ratio": share(sum(map(is_alphabetic, text)), len(text)),
     }
 
 
@@ -144,4 +147,7 @@ def dolma_metrics(text: str) -> dict[str, float]:
         "dolma_repeated_line_character_ratio": share(len("".join(repeated(text.split("\n")))), letters),
         **{f"dolma_top_{n}_gram_character_ratio": top_gram_ratio(n) for n in TOP_GRAMS},
         **{f"dolma_repeated_{n}_gram_character_ratio": repeated_gram_ratio(n) for n in REPEATED_GRAMS},
+        "has_curly_bracket": int("{" in text),
+        "has_lorem_ipsum": int("lorem ipsum" in text.lower()),
+        "has_javascript": int("javascript" in text.lower()),
     }

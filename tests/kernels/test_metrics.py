@@ -22,10 +22,37 @@ PIECES = st.one_of(
         [*STOP_WORDS, "The", "the,", "...", "....", "......", "…", "#", "##", "-", "•", "* ", "\r\n", " ", "\n", "\n\n"]
     ),
     st.sampled_from(
-        ["http://", "https://a.b/c?d#e", "h", "(...)", "[…]", "-»", "Read More..", "read more", "○", "#a#", "{", "\b", "7"]
+        [
+            "http://",
+            "https://a.b/c?d#e",
+            "h",
+            "(...)",
+            "[…]",
+            "-»",
+            "Read More..",
+            "read more",
+            "○",
+            "#a#",
+            "{",
+            "\b",
+            "7",
+        ]
     ),
     st.sampled_from(
-        ["Privacy Policy", "use of coo\u212aies", "uses cookies", "privacy & cookies policy", "Lorem IPSUM", "COOKIE", " ", "Ⅷ"]
+        [
+            "Privacy Policy",
+            "use of coo\u212aies",
+            "uses cookies",
+            "privacy & cookies policy",
+            "Lorem IPSUM",
+            "COOKIE",
+            " ",
+            "Ⅷ",
+            "JavaScript",
+            "<?xml version=",
+            "é" * 84,
+            "lorem\0ipsum",
+        ]
     ),
     st.sampled_from(
         [*ODD, "e\u0301", "👩‍👩‍👧", "שלום", "العربية", "漢字", "１", "€", "ﬁ", "𝒜", "\U00011f43", "ß", "..", "."]
