@@ -15,11 +15,15 @@ from curator_df.io.split import split_by
 from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.io.write_many import write_many
 from curator_df.ops.accessor import register_operators as _register_operators
+from curator_df.ops.cleaning import normalize_newlines, remove_urls
+from curator_df.ops.drops import describe_drops
 from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
 from curator_df.ops.explain import explain
 from curator_df.ops.ids import add_ids
 from curator_df.ops.lines import remove_c4_lines
+from curator_df.ops.metrics import add_metrics
 from curator_df.ops.profile import add_profile, keep_profile
+from curator_df.ops.sample import sample_rows
 from curator_df.ops.unicode import normalize_unicode
 from curator_df.ops.where import keep_where
 
@@ -27,22 +31,27 @@ __version__ = "0.1.0"
 
 __all__ = [
     "add_ids",
+    "add_metrics",
     "add_profile",
     "best",
     "checkpoint",
     "connect",
+    "describe_drops",
     "drop_exact_duplicates",
     "errors",
     "explain",
     "find_exact_duplicates",
     "keep_profile",
     "keep_where",
+    "normalize_newlines",
     "normalize_unicode",
     "profiles",
     "read_jsonl",
     "read_parquet",
     "read_receipt",
     "remove_c4_lines",
+    "remove_urls",
+    "sample_rows",
     "split_by",
     "start_cluster",
     "write_jsonl",
@@ -53,15 +62,20 @@ __all__ = [
 _register_operators(
     (
         add_ids,
+        add_metrics,
         add_profile,
         checkpoint,
+        describe_drops,
         drop_exact_duplicates,
         explain,
         find_exact_duplicates,
         keep_profile,
         keep_where,
+        normalize_newlines,
         normalize_unicode,
         remove_c4_lines,
+        remove_urls,
+        sample_rows,
         split_by,
         write_jsonl,
         write_parquet,
