@@ -20,15 +20,17 @@ from curator_df.kernels.keep_rows import keep_rows
 from curator_df.kernels.measure import compiled_groups
 from curator_df.kernels.metrics import work_factor
 from curator_df.ops.rules import MISSING_TEXT, Profile
-from curator_df.ops.verdicts import PASSES, judge, metric_columns, metrics_meta, require_measurable
+from curator_df.ops.verdicts import PASSES, judge, metrics_meta, require_measurable, with_metrics
 
 # Measured (benchmarks/kernel_memory.py, 32 MB of text, nearly every row kept): 1.00 on prose, one-letter words,
-# CJK and one huge row, 1.02 on rows of 100 bytes. With metrics 2.34 on rows of 100 bytes: the columns cost 130 bytes a
-# row, so that shorter texts cost more than this factor says. add_profile: 0.00 and, on rows of 100 bytes, 1.22.
+# CJK and one huge row, 1.02 on rows of 100 bytes. With 8 metrics 1.83 on rows of 100 bytes: the columns cost 80 bytes a
+# row, so that shorter texts cost more than this factor says. add_profile: 0.01 and, on rows of 100 bytes, 0.75.
 KEEP_PEAK_FACTOR = 1.2
-METRICS_PEAK_FACTOR = 1.3
+METRICS_PEAK_FACTOR = 0.9
 """For every 10 columns of metrics, or fewer."""
 ADD_PEAK_FACTOR = 0.1
+STORED_ADD_PEAK_FACTOR = 0.6
+"""Of `add_profile` on stored metrics, where rows may hold nine numbers and nothing else: 0.51 measured (`keep_profile`: 1.13)."""
 WORK_PEAK_FACTOR = 0.2
 """Beside what the pass holds of the longest text (`work_factor`). Its tables are gone before rows are copied."""
 
@@ -68,7 +70,7 @@ def keep_profile(
 
     Notes
     -----
-    Rows: subset. Peak extra memory: 1.2 x block, with ``add_metrics`` 1.3 x more for every 10 metrics; at least 4.2 x if a
+    Rows: subset. Peak extra memory: 1.2 x block, with ``add_metrics`` 0.9 x more for every 10 metrics; at least 4.2 x if a
     rule is on repeated lines or n-grams. Computes: no.
 
     A dropped row is counted under the reason of the first rule that it breaks.
@@ -137,8 +139,8 @@ def add_profile(
 
     Notes
     -----
-    Rows: same. Peak extra memory: 0.2 x block, with metrics 1.4 x for up to 10 and 1.3 x more for every 10 others; at least
-    4.2 x if a rule is on repeated lines or n-grams. Computes: no.
+    Rows: same. Peak extra memory: 0.2 x block (0.6 x with ``from_metrics``), with metrics 1.0 x for up to 10 and 0.9 x more
+    for every 10 others; at least 4.2 x if a rule is on repeated lines or n-grams. Computes: no.
 
     Examples
     --------
@@ -164,7 +166,8 @@ def add_profile(
         "add_metrics": add_metrics,
         "from_metrics": from_metrics,
     }
-    factor = _peak_factor(ADD_PEAK_FACTOR, profile, add_metrics=add_metrics, from_metrics=from_metrics)
+    rows_factor = STORED_ADD_PEAK_FACTOR if from_metrics else ADD_PEAK_FACTOR
+    factor = _peak_factor(rows_factor, profile, add_metrics=add_metrics, from_metrics=from_metrics)
     compiled = () if from_metrics else compiled_groups(profile.metrics)
     kernel = BlockKernel("add_profile", add_profile_block, parameters, factor, peak_is_measured=True, compiled=compiled)
     meta = df._meta.assign(**{reason: pd.Series(dtype=pd.StringDtype("pyarrow"))})
@@ -181,7 +184,7 @@ def keep_profile_block(
     kept = keep_rows(block, passes)
     if add_metrics:
         missing = verdicts.codes == len(profile.rules)
-        kept = kept.assign(**metric_columns(verdicts.metrics, profile.metrics, missing, passes))
+        kept = with_metrics(kept, verdicts.metrics, profile.metrics, missing, passes)
     counted = np.bincount(verdicts.codes[~passes], minlength=len(profile.rules) + 1)
     reasons = (*profile.reasons, MISSING_TEXT)
     dropped = {reason: int(count) for reason, count in zip(reasons, counted, strict=True) if count}
@@ -194,10 +197,9 @@ def add_profile_block(
     """Kernel of `add_profile`."""
     require_backend(block, "add_profile", "pandas")
     verdicts = judge(block, profile, text, from_metrics=from_metrics, with_metrics=add_metrics)
-    reasons = {reason: repeated_texts([*profile.reasons, MISSING_TEXT], verdicts.codes)}
+    added = block.assign(**{reason: repeated_texts([*profile.reasons, MISSING_TEXT], verdicts.codes)})
     missing = verdicts.codes == len(profile.rules)
-    metrics = metric_columns(verdicts.metrics, profile.metrics, missing) if add_metrics else {}
-    return block.assign(**reasons, **metrics)
+    return with_metrics(added, verdicts.metrics, profile.metrics if add_metrics else (), missing)
 
 
 def _rejects(

@@ -73,13 +73,23 @@ def first_broken(measured: Measured, profile: Profile) -> npt.NDArray[np.int16]:
     return codes
 
 
-def metric_columns(
-    metrics: dict[str, npt.NDArray[Any]], names: Sequence[str], missing: npt.NDArray[np.bool_], rows: Any = slice(None)
-) -> dict[str, Any]:
-    """Make the columns of metrics. They are taken out of ``metrics`` one by one, to be held once."""
+def with_metrics(
+    block: Any,
+    metrics: dict[str, npt.NDArray[Any]],
+    names: Sequence[str],
+    missing: npt.NDArray[np.bool_],
+    rows: Any = slice(None),
+) -> Any:
+    """Return a block with the columns of metrics at its end, those of the given rows of ``metrics`` and ``missing``.
+
+    They are taken out of ``metrics`` and put in one by one, because pandas copies what it is given: so they are held once.
+    """
     masked = {"Int64": pd.arrays.IntegerArray, "Float64": pd.arrays.FloatingArray}
-    # Each column has its own mask: pandas columns may be written to.
-    return {name: masked[METRICS[name].dtype](metrics.pop(name)[rows], missing[rows].copy()) for name in names}
+    for name in names:
+        # Each column has its own mask: pandas columns may be written to.
+        column = masked[METRICS[name].dtype](metrics.pop(name)[rows], missing[rows].copy())
+        block = block.assign(**{name: column})
+    return block
 
 
 def metrics_meta(meta: Any, names: Sequence[str]) -> Any:
