@@ -28,6 +28,7 @@ from curator_df.kernels.short_grams import (
     SHORT_TEXT_BYTES,
     has_same_words,
     is_same_gram,
+    mark_repeated,
     read_words,
     top_gram,
 )
@@ -57,24 +58,23 @@ def _new_code_points(letters: Any, word: int, n: int, overlap: int) -> int:
 
 
 @njit(nogil=True)
-def _count_short_repeats(text: Any, words: int, n: int, is_first: bool, sums: Any) -> None:
+def _count_short_repeats(text: Any, words: int, n: int, has_repeated: bool, sums: Any) -> None:
     """Count the repeated n-grams of a short text into ``sums``: NeMo's, dolma's, and dolma's of all n-grams.
 
-    Unless it ``is_first``, only words that are marked are looked at; then those are at which a repeated n-gram starts.
+    Only words that are marked are looked at; then those are marked at which a repeated n-gram starts.
     """
     sums[:] = 0
-    if words < n:
+    for number in range(words - n + 1):
+        sums[2] += text.letters[number + n] - text.letters[number]
+    if words < n or not has_repeated:
         return
     slots, step, covered = _U(4 * words), _U(n), 0
     text.table[: 4 * words] = 0
-    if is_first:
-        text.marks[:words] = 1
     for number in range(words - n + 1):
         word = _U(number)
-        letters = text.letters[word + step] - text.letters[word]
-        sums[2] += letters
         if not text.marks[word]:
             continue
+        letters = text.letters[word + step] - text.letters[word]
         text.marks[word] = 0
         found = short_gram_hash(text, word, step)
         slot = ((found * _MIX) >> _32) * slots >> _32
@@ -154,11 +154,11 @@ def _count_short_text(data: Any, start: int, stop: int, classes: Any, features: 
             row[_LETTERS + number] = best * (text.letters[word + n] - text.letters[word]) if best else 0
             if best and features & (COUNT_FIRST_REMOVED << number):
                 row[_REMOVED + number] = removed_code_points(data, start, stop, text.places[word], classes, n)
-    is_first = True
+    # What is marked may be the start of an n-gram that is the same as another when joined by nothing.
+    has_repeated = features >= COUNT_FIRST_DUPLICATE and mark_repeated(text, words)
     for number in range(_COUNT):
         if features & (COUNT_FIRST_DUPLICATE << number):
-            _count_short_repeats(text, words, _FIRST + number, is_first, row[-3:])
-            is_first = False
+            _count_short_repeats(text, words, _FIRST + number, has_repeated, row[-3:])
             row[_DUPLICATE + number], row[_REPEATED + number], row[_TOTAL + number] = row[-3], row[-2], row[-1]
     return words
 
