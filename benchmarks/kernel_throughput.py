@@ -37,6 +37,8 @@ from curator_df.profiles import (
     DATATROVE_FINEWEB,
     DATATROVE_GOPHER_QUALITY,
     DATATROVE_GOPHER_REPETITION,
+    DOLMA_GOPHER_V1,
+    NEMO_ENGLISH,
 )
 
 DATATROVE_TEXTS = 400
@@ -137,6 +139,8 @@ def main() -> None:
     for name, metrics in groups().items():
         seconds = best_seconds(lambda names=metrics: list(measure(block["text"], names)))
         print(f"    {name:30} {1e9 * seconds / size:21.1f} ns a byte")
+    for profile in (NEMO_ENGLISH, DOLMA_GOPHER_V1):
+        print(f"keep_profile, {profile.name:24} {keep_rate(block, size, profile) / 1e6:8.1f} MB/s")
     others: dict[str, Callable[[], Any]] = {
         "remove_c4_lines": lambda: keep_c4_lines(block["text"]),
         "normalize_unicode": lambda: repair_texts(block["text"], RepairSettings()),

@@ -15,13 +15,17 @@ from curator_df.io.split import split_by
 from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.io.write_many import write_many
 from curator_df.ops.accessor import register_operators as _register_operators
+from curator_df.ops.cleaning import normalize_newlines, remove_urls
+from curator_df.ops.drops import describe_drops
 from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
 from curator_df.ops.explain import explain
 from curator_df.ops.ids import add_ids
 from curator_df.ops.lines import remove_c4_lines
+from curator_df.ops.metrics import add_metrics
 from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_duplicates
 from curator_df.ops.near_report import describe_near_duplicates
 from curator_df.ops.profile import add_profile, keep_profile
+from curator_df.ops.sample import sample_rows
 from curator_df.ops.unicode import normalize_unicode
 from curator_df.ops.where import keep_where
 from curator_df.profiles import minhash
@@ -30,10 +34,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "add_ids",
+    "add_metrics",
     "add_profile",
     "best",
     "checkpoint",
     "connect",
+    "describe_drops",
     "describe_near_duplicates",
     "drop_exact_duplicates",
     "drop_near_duplicates",
@@ -44,12 +50,15 @@ __all__ = [
     "keep_profile",
     "keep_where",
     "minhash",
+    "normalize_newlines",
     "normalize_unicode",
     "profiles",
     "read_jsonl",
     "read_parquet",
     "read_receipt",
     "remove_c4_lines",
+    "remove_urls",
+    "sample_rows",
     "split_by",
     "start_cluster",
     "write_jsonl",
@@ -60,8 +69,10 @@ __all__ = [
 _register_operators(
     (
         add_ids,
+        add_metrics,
         add_profile,
         checkpoint,
+        describe_drops,
         drop_exact_duplicates,
         drop_near_duplicates,
         explain,
@@ -69,8 +80,11 @@ _register_operators(
         find_near_duplicates,
         keep_profile,
         keep_where,
+        normalize_newlines,
         normalize_unicode,
         remove_c4_lines,
+        remove_urls,
+        sample_rows,
         split_by,
         write_jsonl,
         write_parquet,

@@ -21,7 +21,11 @@ from curator_df.kernels.warm import GROUPS, is_compiled
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
-collect_ignore = ["profiles/datatrove_verdicts.py"]
+collect_ignore = [
+    "profiles/datatrove_verdicts.py",
+    "profiles/dolma_scores.py",
+    "profiles/nemo_scores.py",
+]
 """A script for another Python, which imports what is not installed here."""
 
 # What an example takes says more of the machine than of the code: how fast it is stands in benchmarks/.

@@ -237,6 +237,8 @@ def test_the_examples_of_the_profiles_page_work():
     for source in code_blocks(page("docs/profiles.md"), "python"):
         exec(compile(source, "profiles.md", "exec"), namespace)
     assert "top_2_gram" not in namespace["looser"].reasons
+    funnel, tuned = namespace["tune"](table())
+    assert funnel["rows_left"].iloc[-1] == len(tuned.compute(scheduler="synchronous"))
     steps = [kernel.name for kernel in kernels_of(namespace["filter_as_fineweb"](table()))]
     assert steps == ["keep_profile", "remove_c4_lines", "keep_profile"]
 

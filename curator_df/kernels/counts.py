@@ -35,6 +35,22 @@ COUNT_C4_UNPUNCTUATED = 128
 """Feature bit: the same without the test of terminal punctuation."""
 COUNT_FIRST_GRAM = 256
 """Feature bit of the n-grams of 2 words; those of the n-grams of 3 words and more are the next ones."""
+COUNT_CHARACTERS = 1 << 17
+"""Feature bit: kinds of characters, URLs, and words as NeMo Curator and dolma look at them."""
+COUNT_WEB_LINES = 1 << 18
+"""Feature bit: lines as NeMo Curator looks at them."""
+COUNT_DOLMA_LINES = 1 << 19
+"""Feature bit: lines as dolma looks at them."""
+COUNT_WEB_PARAGRAPHS = 1 << 20
+"""Feature bit: paragraphs between two line feeds, and the phrases of boilerplate in them."""
+COUNT_FIRST_REMOVED = 1 << 21
+"""Feature bit for n = 2, the next ones for 3 and 4: what goes with the most frequent n-gram."""
+COUNT_FIRST_TOP_LETTERS = 1 << 24
+"""The same: the characters of the most frequent n-gram without spaces."""
+COUNT_FIRST_DUPLICATE = 1 << 27
+"""Feature bit for n = 5, the next ones up to 10: repeated n-grams as NeMo Curator and dolma count them."""
+LONGEST_COUNTED_WORD = 4095
+"""A longer word is taken to be of this length in ``middle_word_lengths``."""
 
 WORD_COUNTS = (
     "words",
@@ -65,6 +81,62 @@ TOP_GRAM_COUNTS = tuple(f"top_{n}_gram_code_points" for n in TOP_GRAMS)
 REPEATED_GRAM_COUNTS = tuple(f"repeated_{n}_gram_code_points" for n in REPEATED_GRAMS)
 C4_COUNTS = ("c4_lorem_ipsum", "c4_curly_bracket", "c4_sentences")
 C4_UNPUNCTUATED_COUNTS = ("c4_unpunctuated_lorem_ipsum", "c4_unpunctuated_curly_bracket", "c4_unpunctuated_sentences")
+CHARACTER_COUNTS = (
+    "characters",
+    "not_alphanumeric_characters",
+    "digits",
+    "url_characters",
+    "white_characters",
+    "parentheses",
+    "alphabetic_characters",
+    "word_characters",
+    "longest_word",
+    "alphabetic_words",
+    "stop_word_occurrences",
+    "nemo_symbol_words",
+    "dolma_symbol_words",
+    "middle_word_lengths",
+    "middle_words",
+    "split_lines",
+    "xml_header",
+    "curly_bracket",
+    "javascript",
+    "lorem_ipsum",
+)
+"""``middle_words`` is 2, or 0 for a text without words: what to divide ``middle_word_lengths`` by for the median. ``split_lines``
+are line feeds and one; the four after it are 0 or 1."""
+WEB_LINE_COUNTS = (
+    "web_lines",
+    "unique_web_lines",
+    "web_line_characters",
+    "unique_web_line_characters",
+    "unpunctuated_web_lines",
+    "ellipsis_web_lines",
+    "bullet_web_lines",
+)
+"""Lines between single line feeds with more than white space."""
+DOLMA_LINE_COUNTS = (
+    "dolma_v1_lines",
+    "dolma_v2_lines",
+    "dolma_bullet_lines",
+    "dolma_ellipsis_lines",
+    "dolma_v1_repeated_lines",
+    "dolma_v2_repeated_lines",
+    "dolma_repeated_line_characters",
+)
+WEB_PARAGRAPH_COUNTS = (
+    "web_paragraphs",
+    "unique_web_paragraphs",
+    "web_paragraph_characters",
+    "unique_web_paragraph_characters",
+    "boilerplate_web_paragraphs",
+)
+REMOVED_GRAM_COUNTS = tuple(f"removed_{n}_gram_characters" for n in TOP_GRAMS)
+TOP_LETTER_COUNTS = tuple(f"top_{n}_gram_letters" for n in TOP_GRAMS)
+DUPLICATE_GRAM_COUNTS = tuple(f"duplicate_{n}_gram_characters" for n in REPEATED_GRAMS)
+REPEATED_LETTER_COUNTS = tuple(f"repeated_{n}_gram_letters" for n in REPEATED_GRAMS)
+GRAM_LETTER_COUNTS = tuple(f"all_{n}_gram_letters" for n in REPEATED_GRAMS)
+"""Of all n-grams, which overlap."""
 
 COUNTS = (
     *WORD_COUNTS,
@@ -75,6 +147,15 @@ COUNTS = (
     *REPEATED_GRAM_COUNTS,
     *C4_COUNTS,
     *C4_UNPUNCTUATED_COUNTS,
+    *CHARACTER_COUNTS,
+    *WEB_LINE_COUNTS,
+    *DOLMA_LINE_COUNTS,
+    *WEB_PARAGRAPH_COUNTS,
+    *REMOVED_GRAM_COUNTS,
+    *TOP_LETTER_COUNTS,
+    *DUPLICATE_GRAM_COUNTS,
+    *REPEATED_LETTER_COUNTS,
+    *GRAM_LETTER_COUNTS,
 )
 """Every count, in the order of the columns that the compiled pass fills."""
 
@@ -85,10 +166,22 @@ _FEATURE_OF_GROUP = (
     (PARAGRAPH_COUNTS, COUNT_PARAGRAPHS),
     (C4_COUNTS, COUNT_C4),
     (C4_UNPUNCTUATED_COUNTS, COUNT_C4_UNPUNCTUATED),
+    (CHARACTER_COUNTS, COUNT_CHARACTERS),
+    (WEB_LINE_COUNTS, COUNT_WEB_LINES),
+    (DOLMA_LINE_COUNTS, COUNT_DOLMA_LINES),
+    (WEB_PARAGRAPH_COUNTS, COUNT_WEB_PARAGRAPHS),
+)
+_FIRST_FEATURE_OF_GRAMS = (
+    (TOP_GRAM_COUNTS + REPEATED_GRAM_COUNTS, COUNT_FIRST_GRAM),
+    (REMOVED_GRAM_COUNTS, COUNT_FIRST_REMOVED),
+    (TOP_LETTER_COUNTS, COUNT_FIRST_TOP_LETTERS),
+    (DUPLICATE_GRAM_COUNTS, COUNT_FIRST_DUPLICATE),
+    (REPEATED_LETTER_COUNTS, COUNT_FIRST_DUPLICATE),
+    (GRAM_LETTER_COUNTS, COUNT_FIRST_DUPLICATE),
 )
 _FEATURE_OF_COUNT = {
     **{name: feature for names, feature in _FEATURE_OF_GROUP for name in names},
-    **{name: COUNT_FIRST_GRAM << number for number, name in enumerate(TOP_GRAM_COUNTS + REPEATED_GRAM_COUNTS)},
+    **{name: first << number for names, first in _FIRST_FEATURE_OF_GRAMS for number, name in enumerate(names)},
     "stop_words": COUNT_WORDS | COUNT_STOP_WORDS,
     "hashes": COUNT_WORDS | COUNT_MARKS,
     "ellipses": COUNT_WORDS | COUNT_MARKS,
@@ -99,6 +192,9 @@ WORD_FEATURES = COUNT_WORDS | COUNT_STOP_WORDS | COUNT_MARKS
 LINE_FEATURES = COUNT_LENGTH | COUNT_LINES | COUNT_PARAGRAPHS
 C4_FEATURES = COUNT_C4 | COUNT_C4_UNPUNCTUATED
 GRAM_FEATURES = COUNT_FIRST_GRAM * ((1 << len(TOP_GRAMS + REPEATED_GRAMS)) - 1)
+CHARACTER_FEATURES = COUNT_CHARACTERS
+WEB_FEATURES = COUNT_WEB_LINES | COUNT_DOLMA_LINES | COUNT_WEB_PARAGRAPHS
+REPEAT_FEATURES = COUNT_FIRST_REMOVED * ((1 << (2 * len(TOP_GRAMS) + len(REPEATED_GRAMS))) - 1)
 
 
 def features_of_counts(names: Iterable[str]) -> int:

@@ -28,7 +28,8 @@ _ALL_GRAMS = (COUNT_FIRST_GRAM << (_LAST - _FIRST + 1)) - COUNT_FIRST_GRAM
 
 
 @njit(nogil=True)
-def _is_space(data: Any, at: int, stop: int, classes: Any) -> bool:
+def is_space(data: Any, at: int, stop: int, classes: Any) -> bool:
+    """Say whether the character here is white space."""
     byte_classes, page_of, pages = classes
     byte = data[at]
     if byte < 0x80:
@@ -38,7 +39,8 @@ def _is_space(data: Any, at: int, stop: int, classes: Any) -> bool:
 
 
 @njit(nogil=True)
-def _after_space(data: Any, at: int, stop: int, classes: Any) -> int:
+def after_space(data: Any, at: int, stop: int, classes: Any) -> int:
+    """Return where the next word starts from here on, or ``stop``."""
     byte_classes, page_of, pages = classes
     while at < stop:
         byte, width = data[at], 1
@@ -71,32 +73,42 @@ def _is_same_gram(
                 while place > places[0, word] and data[at] & 0xC0 == 0x80:
                     at -= 1
                     place -= 1
-                if words == n or not _is_space(data, at, stop, classes) or (keeps_spaces and place > places[0, word]):
+                if words == n or not is_space(data, at, stop, classes) or (keeps_spaces and place > places[0, word]):
                     return False
-                at = _after_space(data, at, stop, classes)
+                at = after_space(data, at, stop, classes)
                 words += 1
                 continue
             at += 1
             place += 1
         if keeps_spaces and word < number + n - 1:
-            if at >= stop or not _is_space(data, at, stop, classes):
+            if at >= stop or not is_space(data, at, stop, classes):
                 return False
-            at = _after_space(data, at, stop, classes)
+            at = after_space(data, at, stop, classes)
             words += 1
-    return words == n and (at >= stop or _is_space(data, at, stop, classes))
+    return words == n and (at >= stop or is_space(data, at, stop, classes))
 
 
 @njit(nogil=True, inline="always")
-def _gram_hash(hashes: Any, number: int, n: int) -> int:
+def gram_hash(hashes: Any, number: int, n: int) -> int:
+    """Return the hash of the n words of the window from this number on."""
     return (hashes[0, number + n] - hashes[0, number]) * hashes[1, number] * _MIX
 
 
 @njit(nogil=True)
-def _find_slot(
-    data: Any, start: int, stop: int, classes: Any, table: Any, slot: int, slots: int, places: Any, number: int, n: int
+def find_slot(
+    data: Any,
+    start: int,
+    stop: int,
+    classes: Any,
+    table: Any,
+    slot: int,
+    places: Any,
+    number: int,
+    n: int,
+    keeps_spaces: bool,
 ) -> int:
     """Return the slot of the n-gram that starts at a word of the window, which is the first one or after it."""
-    here, gram_stop = places[0, number], places[1, number + n - 1]
+    here, gram_stop, slots = places[0, number], places[1, number + n - 1], len(table)
     while True:
         held = types.int64(table[slot])
         if held == 0:
@@ -108,9 +120,9 @@ def _find_slot(
                 while at < gram_stop and data[place] == data[at]:
                     place += 1
                     at += 1
-            if at == gram_stop and (end == stop or _is_space(data, end, stop, classes)):
+            if at == gram_stop and (end == stop or is_space(data, end, stop, classes)):
                 return slot
-            if _is_same_gram(data, start + held - 1, stop, classes, places, number, n, n <= _TOP_LAST):
+            if _is_same_gram(data, start + held - 1, stop, classes, places, number, n, keeps_spaces):
                 return slot
         slot += 1
         if slot == slots:
@@ -118,7 +130,7 @@ def _find_slot(
 
 
 @njit(nogil=True)
-def _gram_code_points(data: Any, at: int, stop: int, classes: Any, n: int) -> int:
+def gram_code_points(data: Any, at: int, stop: int, classes: Any, n: int) -> int:
     """Return the length of n words joined by single spaces."""
     byte_classes, page_of, pages = classes
     letters = n - 1
@@ -133,7 +145,7 @@ def _gram_code_points(data: Any, at: int, stop: int, classes: Any, n: int) -> in
                 break
             letters += 1
             at += width
-        at = _after_space(data, at, stop, classes)
+        at = after_space(data, at, stop, classes)
     return letters
 
 
@@ -145,12 +157,12 @@ def _tally(
     hashes, places, table, tallies = room
     slots = len(table)
     for number in range(held - n + 1):
-        mixed = _gram_hash(hashes, number, n)
+        mixed = gram_hash(hashes, number, n)
         if half >= 0 and types.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(1)) != half:
             continue
         slot = types.int64((mixed >> _HALF) * np.uint64(slots) >> _HALF)
         if table[slot]:
-            slot = _find_slot(data, start, stop, classes, table, slot, slots, places, number, n)
+            slot = find_slot(data, start, stop, classes, table, slot, places, number, n, True)
         if not table[slot]:
             table[slot] = types.uint32(places[0, number] - start + 1)
             tallies[slot] = 0
@@ -162,16 +174,18 @@ def _tally(
 
 
 @njit(nogil=True)
-def _top_gram(data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, words: int, n: int) -> int:
-    """Return length x count of the most frequent n-gram; of several the first in the text. 0 without n words."""
+def long_top_gram(
+    data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, words: int, n: int
+) -> tuple[int, int]:
+    """Return the occurrences of the most frequent n-gram, of several the first, and its place; 0 without n words."""
     if words < n:
-        return 0
+        return 0, start
     slots, best, best_place = len(table) // 2, 0, 0
     room = (window[0], window[1], table[:slots], table[slots:])
     if words <= WINDOW:
         table[:slots] = 0
         best, best_place = _tally(data, start, stop, classes, room, words, n, -1, best, best_place)
-        return best * _gram_code_points(data, start + best_place - 1, stop, classes, n)
+        return best, start + best_place - 1
     # Long texts are counted in two halves of the hashes, so that the two tables take no more than one for all.
     for half in range(2):
         table[:slots] = 0
@@ -182,7 +196,7 @@ def _top_gram(data: Any, start: int, stop: int, classes: Any, window: Any, table
                 break
             held = keep_last(window[0], window[1], held, held - n + 1)
             reading, held = fill_window(data, stop, classes, reading, window[0], window[1], held)
-    return best * _gram_code_points(data, start + best_place - 1, stop, classes, n)
+    return best, start + best_place - 1
 
 
 @njit(nogil=True)
@@ -199,10 +213,10 @@ def _repeated_grams(data: Any, start: int, stop: int, classes: Any, window: Any,
         if words > WINDOW:
             reading, held = fill_window(data, stop, classes, reading, hashes, places, held if reading[0] > start else 0)
         while number + n <= held:
-            mixed = _gram_hash(hashes, number, n)
+            mixed = gram_hash(hashes, number, n)
             slot = types.int64((mixed >> _HALF) * np.uint64(slots) >> _HALF)
             if table[slot]:
-                slot = _find_slot(data, start, stop, classes, table, slot, slots, places, number, n)
+                slot = find_slot(data, start, stop, classes, table, slot, places, number, n, False)
             if not table[slot]:
                 table[slot] = types.uint32(places[0, number] - start + 1)
                 number += 1
@@ -216,12 +230,19 @@ def _repeated_grams(data: Any, start: int, stop: int, classes: Any, window: Any,
 
 
 @njit(nogil=True)
+def table_slots(words: int) -> int:
+    """Return the slots of the table for a long text of so many words."""
+    return 8 * words if words <= WINDOW else 2 * words + 16
+
+
+@njit(nogil=True)
 def _count_short(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> None:
     words = read_words(data, start, stop, classes, text)
     is_first = True
     for n in range(_FIRST, _TOP_LAST + 1):
         if features & (COUNT_FIRST_GRAM << (n - _FIRST)):
-            row[n - _FIRST] = top_gram(text, words, n, is_first)
+            best, word = top_gram(text, words, n, is_first)
+            row[n - _FIRST] = best * (text.letters[word + n] - text.letters[word] + n - 1) if best else 0
             is_first = False
     if features & _ALL_GRAMS >= COUNT_FIRST_GRAM << (_TOP_LAST + 1 - _FIRST):
         has_repeated = mark_repeated(text, words)
@@ -244,14 +265,15 @@ def count_grams(data: Any, start: int, stop: int, classes: Any, features: int, r
         return table
     window = room[1]
     words = word_total(data, start, stop, classes, window[0], window[1])
-    slots = 8 * words if words <= WINDOW else 2 * words + 16
+    slots = table_slots(words)
     if len(table) < slots:
         table = np.empty(slots, dtype=np.uint32)
     for n in range(_FIRST, _LAST + 1):
         if not features & (COUNT_FIRST_GRAM << (n - _FIRST)):
             continue
         if n <= _TOP_LAST:
-            row[n - _FIRST] = _top_gram(data, start, stop, classes, window, table[:slots], words, n)
+            best, place = long_top_gram(data, start, stop, classes, window, table[:slots], words, n)
+            row[n - _FIRST] = best * gram_code_points(data, place, stop, classes, n)
         else:
             row[n - _FIRST] = _repeated_grams(data, start, stop, classes, window, table[:slots], words, n)
     return table

@@ -46,7 +46,7 @@ def _eight(data: Any, at: int) -> int:
 
 
 @njit(nogil=True)
-def _read_line(data: Any, start: int, stop: int) -> tuple[int, int, int]:
+def read_line(data: Any, start: int, stop: int) -> tuple[int, int, int]:
     """Return where the line that starts here ends, a hash of its bytes, and its code points."""
     at, end = _U(start), _U(stop)
     total, continuation = _ADD, _U(0)
@@ -70,24 +70,24 @@ def _read_line(data: Any, start: int, stop: int) -> tuple[int, int, int]:
 
 
 @njit(nogil=True)
-def _was_there(
+def earlier_line(
     data: Any, start: int, stop: int, line: int, line_stop: int, mixed: int, table: Any, slots: int, feeds: int
-) -> bool:
-    """Say whether an equal line of this text came before; otherwise remember this one."""
+) -> int:
+    """Return where in the text, from 1, an equal line came before; otherwise remember this one, and return 0."""
     slot = types.int64((mixed >> _32) * _U(slots) >> _32)
     length = line_stop - line
     while table[slot]:
         place = start + types.int64(table[slot]) - 1
         end = place + length
         if end <= stop:
-            ends_too = end == stop or (data[end] == 0x0A and (feeds == 1 or data[end + 1] == 0x0A))
+            ends_too = end == stop or (data[end] == 0x0A and (feeds == 1 or (end + 1 < stop and data[end + 1] == 0x0A)))
             if ends_too and _is_equal(data, place, line, length):
-                return True
+                return types.int64(table[slot])
         slot += 1
         if slot == slots:
             slot = 0
     table[slot] = types.uint32(line - start + 1)
-    return False
+    return 0
 
 
 @njit(nogil=True)
@@ -102,7 +102,7 @@ def _is_equal(data: Any, first: int, second: int, length: int) -> bool:
 
 
 @njit(nogil=True)
-def _filled_pieces(data: Any, start: int, stop: int) -> int:
+def filled_pieces(data: Any, start: int, stop: int) -> int:
     """Return the number of pieces between line feeds that are not empty."""
     pieces, before = 0, 0x0A
     for at in range(_U(start), _U(stop)):
@@ -132,7 +132,7 @@ def _count_lines(data: Any, start: int, stop: int, classes: Any, table: Any, slo
     at = start
     while at < stop:
         line = at
-        at, mixed, code_points = _read_line(data, line, stop)
+        at, mixed, code_points = read_line(data, line, stop)
         if at > line:
             is_filled = next_word(data, line, at, classes) < at
             lines += 1
@@ -140,7 +140,7 @@ def _count_lines(data: Any, start: int, stop: int, classes: Any, table: Any, slo
                 filled += 1
                 short += code_points <= SHORT_LINE
                 terminal += (last_flags(data, line, at, classes)[0] & TERMINAL) != 0
-            if _was_there(data, start, stop, line, at, mixed, table, slots, 1):
+            if earlier_line(data, start, stop, line, at, mixed, table, slots, 1):
                 duplicates += 1
                 duplicate_code_points += code_points
                 duplicate_filled_code_points += code_points if is_filled else 0
@@ -172,14 +172,14 @@ def _count_paragraphs(data: Any, start: int, stop: int, classes: Any, table: Any
     while at < stop:
         paragraph, code_points, mixed = at, -1, _ADD
         while True:
-            at, mixed_line, code_points_of_line = _read_line(data, at, stop)
+            at, mixed_line, code_points_of_line = read_line(data, at, stop)
             mixed = (mixed ^ mixed_line) * _MIX
             code_points += code_points_of_line + 1
             if at == stop or data[at + 1] == 0x0A:
                 break
             at += 1
         paragraphs += 1
-        if _was_there(data, start, stop, paragraph, at, mixed, table, slots, 2):
+        if earlier_line(data, start, stop, paragraph, at, mixed, table, slots, 2):
             duplicates += 1
             duplicate_code_points += code_points
         while at < stop and data[at] == 0x0A:
@@ -207,7 +207,7 @@ def count_lines(data: Any, start: int, stop: int, classes: Any, features: int, t
         count_length(data, start, stop, row[:3])
     if not features & (COUNT_LINES | COUNT_PARAGRAPHS):
         return table
-    pieces = _filled_pieces(data, start, stop)
+    pieces = filled_pieces(data, start, stop)
     slots = 4 * pieces + 4 if pieces <= MANY_LINES else 2 * pieces
     if len(table) < slots:
         table = np.empty(slots, dtype=np.uint32)

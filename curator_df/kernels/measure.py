@@ -17,12 +17,23 @@ import pandas as pd
 from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import TextSpan, read_only, text_spans
+from curator_df.kernels.character_classes import character_byte_classes, character_classes
 from curator_df.kernels.code_points import word_byte_classes, word_classes
-from curator_df.kernels.counts import C4_FEATURES, COUNT_MARKS, COUNTS, GRAM_FEATURES, LINE_FEATURES, WORD_FEATURES
+from curator_df.kernels.counts import (
+    C4_FEATURES,
+    CHARACTER_FEATURES,
+    COUNT_MARKS,
+    COUNTS,
+    GRAM_FEATURES,
+    LINE_FEATURES,
+    REPEAT_FEATURES,
+    WEB_FEATURES,
+    WORD_FEATURES,
+)
 from curator_df.kernels.metrics import Words, features_of, metric_values, require_metrics
 
 MEASURED_ROWS = 512
-"""Rows of a span: their counts take 160 KB, whatever the column."""
+"""Rows of a span: their counts take 360 KB, whatever the column."""
 LONGEST_TEXT_BYTES = (1 << 32) - 2
 """Places in a text are held in 32 bits."""
 
@@ -81,7 +92,14 @@ def measure(texts: pd.Series, metrics: Sequence[str], *, words: Words = "whitesp
 def compiled_groups(metrics: Sequence[str]) -> tuple[str, ...]:
     """Return the groups of `warm.GROUPS` that metrics need beyond the basic one."""
     features = features_of(metrics)
-    groups = {"lines": LINE_FEATURES, "grams": GRAM_FEATURES, "c4": C4_FEATURES}
+    groups = {
+        "lines": LINE_FEATURES,
+        "grams": GRAM_FEATURES,
+        "c4": C4_FEATURES,
+        "characters": CHARACTER_FEATURES,
+        "web": WEB_FEATURES,
+        "repeats": REPEAT_FEATURES,
+    }
     return tuple(group for group, wanted in groups.items() if features & wanted)
 
 
@@ -106,6 +124,20 @@ def _count(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None
         from curator_df.kernels.gram_pass import count_grams_of_span
 
         count_grams_of_span(*texts, features, counts)
+    if features & WEB_FEATURES:
+        from curator_df.kernels.web_pass import count_web_of_span
+
+        count_web_of_span(*texts, features, counts)
+    if features & REPEAT_FEATURES:
+        from curator_df.kernels.repeat_pass import count_repeats_of_span
+
+        count_repeats_of_span(*texts, features, counts)
+    if features & CHARACTER_FEATURES:
+        from curator_df.kernels.character_counts import count_characters_of_span
+
+        kinds = character_classes()
+        kinds_of = (character_byte_classes(), kinds.page_of, kinds.pages)
+        count_characters_of_span(span.data, span.offsets, *kinds_of, counts)
     if features & C4_FEATURES:
         from curator_df.kernels.c4_pass import count_c4_of_span
 

@@ -18,10 +18,12 @@ class Metric:
     numerator: str
     """One of `counts.COUNTS`."""
     denominator: str | None
-    """One of `counts.COUNTS`, or None for a plain count. A quotient whose denominator is 0 is 0."""
+    """One of `counts.COUNTS`, or None for a plain count. A quotient whose denominator is 0 is ``undefined``."""
     definition: str
     """What it is, exactly."""
     source: str
     """Where the definition comes from."""
     edge_cases: str
     """What empty and odd texts give."""
+    undefined: float = 0.0
+    """Value of a quotient whose denominator is 0."""

@@ -21,10 +21,14 @@ from curator_df.kernels.counts import (
     COUNT_PARAGRAPHS,
     COUNTS,
     GRAM_FEATURES,
+    REPEAT_FEATURES,
+    WEB_FEATURES,
     features_of_counts,
 )
+from curator_df.kernels.dolma_metrics import DOLMA_METRICS
 from curator_df.kernels.line_metrics import LINE_METRICS
 from curator_df.kernels.metric import Metric
+from curator_df.kernels.nemo_metrics import NEMO_METRICS
 from curator_df.kernels.repetition_metrics import REPETITION_METRICS
 from curator_df.kernels.word_metrics import WORD_METRICS
 
@@ -32,7 +36,7 @@ Words = Literal["whitespace"]
 """Ways of cutting a text into words. ``whitespace``: as ``str.split`` does."""
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
-    {metric.name: metric for metric in WORD_METRICS + REPETITION_METRICS + LINE_METRICS}
+    {metric.name: metric for metric in WORD_METRICS + REPETITION_METRICS + LINE_METRICS + NEMO_METRICS + DOLMA_METRICS}
 )
 """Every metric by name."""
 
@@ -69,7 +73,7 @@ def work_factor(names: Iterable[str]) -> float:
     (0.0, 1.0, 4.0)
     """
     features = features_of(names)
-    if features & (COUNT_LINES | COUNT_PARAGRAPHS | GRAM_FEATURES):
+    if features & (COUNT_LINES | COUNT_PARAGRAPHS | GRAM_FEATURES | WEB_FEATURES | REPEAT_FEATURES):
         return 4.0
     return 1.0 if features & C4_FEATURES else 0.0
 
@@ -81,6 +85,6 @@ def metric_values(name: str, counts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     if metric.denominator is None:
         return numerator
     denominator = counts[:, COUNTS.index(metric.denominator)]
-    quotient = np.zeros(len(counts), dtype=np.float64)
+    quotient = np.full(len(counts), metric.undefined, dtype=np.float64)
     np.divide(numerator, denominator, out=quotient, where=denominator > 0)
     return quotient

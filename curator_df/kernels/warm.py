@@ -2,9 +2,9 @@
 """Make compiled kernels exist in numba's on-disk cache: ``python -m curator_df.kernels.warm``.
 
 To be done in a short-lived process before a task needs them, so that no worker compiles. Measured, beyond the import of
-numba (0.7 s, 67 MB): the basic group takes 12 s to compile and 0.7 s to load; lines 7 s, n-grams 22 s, C4 19 s and
-near-duplicates 25 s, at most 190 MB each. The cache is beside the package's files or, where those cannot be written, in
-numba's own directory of the user.
+numba (0.7 s, 67 MB): the basic group takes 12 s to compile and 0.7 s to load; lines 7 s, n-grams 22 s, C4 19 s,
+characters 5 s, cleaning 4 s, web 8 s, repeats 22 s and near-duplicates 25 s, at most 220 MB each. The cache is beside the
+package's files or, where those cannot be written, in numba's own directory of the user.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     BASIC: ("murmur_hash", "part_bytes", "row_copy", "unicode_scan", "word_counts", "word_pass"),
     "lines": ("line_counts", "line_pass"),
     "grams": ("word_reading", "short_grams", "gram_counts", "gram_pass"),
+    "characters": ("character_counts",),
+    "web": ("boilerplate", "line_counts", "web_lines", "web_pass"),
+    "repeats": ("word_reading", "short_grams", "gram_counts", "gram_search", "gram_repeats", "repeat_pass"),
+    "cleaning": ("clean_copy",),
     "c4": ("sentences", "c4_lines", "c4_pass", "c4_copy"),
     "near_duplicates": (
         "minhash_bands",

@@ -80,7 +80,7 @@ def _ends_in_ellipsis(data: Any, start: int, stop: int) -> bool:
 
 
 @njit(nogil=True, inline="always")
-def _stop_word_bit(data: Any, start: int, length: int) -> int:
+def stop_word_bit(data: Any, start: int, length: int) -> int:
     """Return the bit of the stop word that these bytes are, or 0."""
     key = types.int64(data[start]) | types.int64(data[start + 1]) << 8
     if length == 2:
@@ -185,7 +185,7 @@ def count_words(
             spoken += 1
             code_points += length - continuation_bytes
         if 2 <= length <= 4 and found != wanted:
-            found |= _stop_word_bit(data, word_start, length)
+            found |= stop_word_bit(data, word_start, length)
     if stop > line_start:
         lines += 1
         ellipsis_lines += word_start >= 0 and _ends_in_ellipsis(data, word_start, word_stop)

@@ -6,38 +6,38 @@ One compiled pass over each text makes every metric that the profile needs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
-from curator_df.core.columns import refuse_columns, require_text
+from curator_df.core.columns import refuse_columns
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import repeated_texts
 from curator_df.kernels.keep_rows import keep_rows
-from curator_df.kernels.measure import Measured, compiled_groups, measure
-from curator_df.kernels.metrics import METRICS, work_factor
+from curator_df.kernels.measure import compiled_groups
+from curator_df.kernels.metrics import work_factor
 from curator_df.ops.rules import MISSING_TEXT, Profile
-
-PASSES = -1
-"""Code of a row that no rule drops. Other codes are positions in the profile's rules; missing text is one past them."""
+from curator_df.ops.verdicts import PASSES, judge, metrics_meta, require_measurable, with_metrics
 
 # Measured (benchmarks/kernel_memory.py, 32 MB of text, nearly every row kept): 1.00 on prose, one-letter words,
-# CJK and one huge row, 1.02 on rows of 100 bytes. With metrics 2.34 on rows of 100 bytes: the columns cost 130 bytes a
-# row, so that shorter texts cost more than this factor says. add_profile: 0.00 and, on rows of 100 bytes, 1.22.
+# CJK and one huge row, 1.02 on rows of 100 bytes. With 8 metrics 1.83 on rows of 100 bytes: the columns cost 80 bytes a
+# row, so that shorter texts cost more than this factor says. add_profile: 0.01 and, on rows of 100 bytes, 0.75.
 KEEP_PEAK_FACTOR = 1.2
-METRICS_PEAK_FACTOR = 1.3
+METRICS_PEAK_FACTOR = 0.9
 """For every 10 columns of metrics, or fewer."""
 ADD_PEAK_FACTOR = 0.1
+STORED_ADD_PEAK_FACTOR = 0.6
+"""Of `add_profile` on stored metrics, where rows may hold nine numbers and nothing else: 0.51 measured (`keep_profile`: 1.13)."""
 WORK_PEAK_FACTOR = 0.2
 """Beside what the pass holds of the longest text (`work_factor`). Its tables are gone before rows are copied."""
 
 
-def keep_profile(df: Any, profile: Profile, *, text: str = "text", add_metrics: bool = False) -> Any:
+def keep_profile(
+    df: Any, profile: Profile, *, text: str = "text", add_metrics: bool = False, from_metrics: bool = False
+) -> Any:
     """Keep the rows whose text passes every rule of a profile.
 
     Parameters
@@ -50,6 +50,9 @@ def keep_profile(df: Any, profile: Profile, *, text: str = "text", add_metrics: 
         Column of the text.
     add_metrics : bool, default False
         Add a column for each metric that the profile uses (``Int64`` or ``Float64``).
+    from_metrics : bool, default False
+        Judge by the columns that `add_metrics` made, and read no text: what a changed threshold would do takes a pass over
+        numbers. A row without a metric is dropped as ``missing_text``.
 
     Returns
     -------
@@ -59,13 +62,15 @@ def keep_profile(df: Any, profile: Profile, *, text: str = "text", add_metrics: 
     Raises
     ------
     ColumnError
-        If the text column is missing, or a metric's column is there already.
+        If the text column is missing, or a metric's column is there already; with ``from_metrics``, if one is missing.
+    ParameterError
+        If ``profile`` is not a profile, or metrics are to be added and read.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
     Notes
     -----
-    Rows: subset. Peak extra memory: 1.2 x block, with ``add_metrics`` 1.3 x more for every 10 metrics; at least 4.2 x if a
+    Rows: subset. Peak extra memory: 1.2 x block, with ``add_metrics`` 0.9 x more for every 10 metrics; at least 4.2 x if a
     rule is on repeated lines or n-grams. Computes: no.
 
     A dropped row is counted under the reason of the first rule that it breaks.
@@ -80,20 +85,28 @@ def keep_profile(df: Any, profile: Profile, *, text: str = "text", add_metrics: 
                      text  word_count
     0  to be or not to be           6
     """
-    _require(df, "keep_profile", profile, text)
+    require_measurable(df, "keep_profile", profile, text, from_metrics=from_metrics)
     if add_metrics:
+        if from_metrics:
+            raise ParameterError("keep_profile: from_metrics=True reads the columns that add_metrics=True would add")
         refuse_columns(df, "keep_profile", *profile.metrics)
-    parameters = {"profile": profile, "text": text, "add_metrics": add_metrics}
-    factor = _peak_factor(KEEP_PEAK_FACTOR, profile, add_metrics=add_metrics)
-    compiled = compiled_groups(profile.metrics)
+    parameters = {"profile": profile, "text": text, "add_metrics": add_metrics, "from_metrics": from_metrics}
+    factor = _peak_factor(KEEP_PEAK_FACTOR, profile, add_metrics=add_metrics, from_metrics=from_metrics)
+    compiled = () if from_metrics else compiled_groups(profile.metrics)
     kernel = BlockKernel(
         "keep_profile", keep_profile_block, parameters, factor, peak_is_measured=True, compiled=compiled
     )
-    return map_blocks(df, kernel, meta=_with_metrics(df._meta, profile) if add_metrics else df._meta)
+    return map_blocks(df, kernel, meta=metrics_meta(df._meta, profile.metrics) if add_metrics else df._meta)
 
 
 def add_profile(
-    df: Any, profile: Profile, *, text: str = "text", reason: str = "reason", add_metrics: bool = True
+    df: Any,
+    profile: Profile,
+    *,
+    text: str = "text",
+    reason: str = "reason",
+    add_metrics: bool = True,
+    from_metrics: bool = False,
 ) -> Any:
     """Add the reason for which a profile would drop each row, and the metrics that it looks at.
 
@@ -109,6 +122,8 @@ def add_profile(
         Name of the new column of reasons: null for a row that passes.
     add_metrics : bool, default True
         Add a column for each metric that the profile uses (``Int64`` or ``Float64``), null where the text is null.
+    from_metrics : bool, default False
+        Judge by the columns that `add_metrics` made, and read no text; none are added then.
 
     Returns
     -------
@@ -118,14 +133,14 @@ def add_profile(
     Raises
     ------
     ColumnError
-        If the text column is missing, or a new column is there already.
+        If the text column is missing, or a new column is there already; with ``from_metrics``, if one is missing.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
     Notes
     -----
-    Rows: same. Peak extra memory: 0.2 x block, with metrics 1.4 x for up to 10 and 1.3 x more for every 10 others; at least
-    4.2 x if a rule is on repeated lines or n-grams. Computes: no.
+    Rows: same. Peak extra memory: 0.2 x block (0.6 x with ``from_metrics``), with metrics 1.0 x for up to 10 and 0.9 x more
+    for every 10 others; at least 4.2 x if a rule is on repeated lines or n-grams. Computes: no.
 
     Examples
     --------
@@ -138,85 +153,60 @@ def add_profile(
     0  to be or not to be       <NA>           6
     1                  no  too_short           1
     """
-    _require(df, "add_profile", profile, text)
+    require_measurable(df, "add_profile", profile, text, from_metrics=from_metrics)
+    add_metrics = add_metrics and not from_metrics
     metrics = profile.metrics if add_metrics else ()
     if reason in metrics:
         raise ParameterError(f"add_profile: reason={reason!r} is the name of a metric of {profile.name!r}")
     refuse_columns(df, "add_profile", reason, *metrics)
-    parameters = {"profile": profile, "text": text, "reason": reason, "add_metrics": add_metrics}
-    factor = _peak_factor(ADD_PEAK_FACTOR, profile, add_metrics=add_metrics)
-    compiled = compiled_groups(profile.metrics)
+    parameters = {
+        "profile": profile,
+        "text": text,
+        "reason": reason,
+        "add_metrics": add_metrics,
+        "from_metrics": from_metrics,
+    }
+    rows_factor = STORED_ADD_PEAK_FACTOR if from_metrics else ADD_PEAK_FACTOR
+    factor = _peak_factor(rows_factor, profile, add_metrics=add_metrics, from_metrics=from_metrics)
+    compiled = () if from_metrics else compiled_groups(profile.metrics)
     kernel = BlockKernel("add_profile", add_profile_block, parameters, factor, peak_is_measured=True, compiled=compiled)
     meta = df._meta.assign(**{reason: pd.Series(dtype=pd.StringDtype("pyarrow"))})
-    return map_blocks(df, kernel, meta=_with_metrics(meta, profile) if add_metrics else meta)
+    return map_blocks(df, kernel, meta=metrics_meta(meta, profile.metrics) if add_metrics else meta)
 
 
-def keep_profile_block(block: Any, *, profile: Profile, text: str, add_metrics: bool) -> Outcome:
+def keep_profile_block(
+    block: Any, *, profile: Profile, text: str, add_metrics: bool, from_metrics: bool = False
+) -> Outcome:
     """Kernel of `keep_profile`."""
     require_backend(block, "keep_profile", "pandas")
-    verdicts = _judge(block[text], profile, with_metrics=add_metrics)
+    verdicts = judge(block, profile, text, from_metrics=from_metrics, with_metrics=add_metrics)
     passes = verdicts.codes == PASSES
     kept = keep_rows(block, passes)
     if add_metrics:
-        kept = kept.assign(**_columns(verdicts, profile, passes))
+        missing = verdicts.codes == len(profile.rules)
+        kept = with_metrics(kept, verdicts.metrics, profile.metrics, missing, passes)
     counted = np.bincount(verdicts.codes[~passes], minlength=len(profile.rules) + 1)
     reasons = (*profile.reasons, MISSING_TEXT)
     dropped = {reason: int(count) for reason, count in zip(reasons, counted, strict=True) if count}
-    return Outcome(kept, dropped, rejects=lambda: _rejects(keep_rows(block, ~passes), text, profile))
+    return Outcome(kept, dropped, rejects=lambda: _rejects(keep_rows(block, ~passes), text, profile, from_metrics))
 
 
-def add_profile_block(block: Any, *, profile: Profile, text: str, reason: str, add_metrics: bool) -> Any:
+def add_profile_block(
+    block: Any, *, profile: Profile, text: str, reason: str, add_metrics: bool, from_metrics: bool = False
+) -> Any:
     """Kernel of `add_profile`."""
     require_backend(block, "add_profile", "pandas")
-    verdicts = _judge(block[text], profile, with_metrics=add_metrics)
-    reasons = {reason: repeated_texts([*profile.reasons, MISSING_TEXT], verdicts.codes)}
-    metrics = _columns(verdicts, profile, slice(None)) if add_metrics else {}
-    return block.assign(**reasons, **metrics)
+    verdicts = judge(block, profile, text, from_metrics=from_metrics, with_metrics=add_metrics)
+    added = block.assign(**{reason: repeated_texts([*profile.reasons, MISSING_TEXT], verdicts.codes)})
+    missing = verdicts.codes == len(profile.rules)
+    return with_metrics(added, verdicts.metrics, profile.metrics if add_metrics else (), missing)
 
 
-@dataclass(frozen=True)
-class _Verdicts:
-    codes: npt.NDArray[np.int16]
-    """`PASSES`, the position of the first rule that the row breaks, or the number of rules if its text is null."""
-    metrics: dict[str, npt.NDArray[Any]]
-    """Metric by name, one value a row; empty unless asked for."""
-
-
-def _judge(texts: pd.Series, profile: Profile, *, with_metrics: bool) -> _Verdicts:
-    codes = np.full(len(texts), PASSES, dtype=np.int16)
-    dtypes = {name: METRICS[name].dtype.lower() for name in profile.metrics} if with_metrics else {}
-    metrics = {name: np.zeros(len(texts), dtype=dtype) for name, dtype in dtypes.items()}
-    for measured in measure(texts, profile.metrics, words=profile.words):
-        rows = slice(measured.first_row, measured.first_row + measured.rows)
-        codes[rows] = _first_broken(measured, profile)
-        for name, values in metrics.items():
-            values[rows] = measured.values[name]
-    return _Verdicts(codes, metrics)
-
-
-def _first_broken(measured: Measured, profile: Profile) -> npt.NDArray[np.int16]:
-    codes = np.full(measured.rows, PASSES, dtype=np.int16)
-    for position in reversed(range(len(profile.rules))):
-        rule = profile.rules[position]
-        codes[rule.breaks(measured.values[rule.metric])] = position
-    if measured.valid is not None:
-        codes[~measured.valid] = len(profile.rules)
-    return codes
-
-
-def _columns(verdicts: _Verdicts, profile: Profile, rows: Any) -> dict[str, Any]:
-    """Make the columns of the metrics. They are taken out of ``verdicts`` one by one, to be held once."""
-    missing = verdicts.codes[rows] == len(profile.rules)
-    masked = {"Int64": pd.arrays.IntegerArray, "Float64": pd.arrays.FloatingArray}
-    # Each column has its own mask: pandas columns may be written to.
-    return {
-        name: masked[METRICS[name].dtype](verdicts.metrics.pop(name)[rows], missing.copy()) for name in profile.metrics
-    }
-
-
-def _rejects(rows: pd.DataFrame, text: str, profile: Profile) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _rejects(
+    rows: pd.DataFrame, text: str, profile: Profile, from_metrics: bool
+) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Measure the removed rows once more: nothing is kept for a run that does not ask for rejects."""
-    verdicts = _judge(rows[text], profile, with_metrics=True)
+    verdicts = judge(rows, profile, text, from_metrics=from_metrics, with_metrics=True)
     value = np.full(len(rows), np.nan)
     for position, rule in enumerate(profile.rules):
         broken = verdicts.codes == position
@@ -231,17 +221,7 @@ def _rejects(rows: pd.DataFrame, text: str, profile: Profile) -> tuple[pd.DataFr
     }
 
 
-def _require(df: Any, operator: str, profile: Profile, text: str) -> None:
-    if not isinstance(profile, Profile):
-        raise ParameterError(f"{operator} needs a Profile, such as one of curator_df.profiles; found {profile!r}")
-    require_text(df, operator, text)
-    require_backend(df._meta, operator, "pandas")
-
-
-def _peak_factor(rows: float, profile: Profile, *, add_metrics: bool) -> float:
+def _peak_factor(rows: float, profile: Profile, *, add_metrics: bool, from_metrics: bool) -> float:
     columns = METRICS_PEAK_FACTOR * -(-len(profile.metrics) // 10) if add_metrics else 0
-    return round(max(rows + columns, work_factor(profile.metrics) + WORK_PEAK_FACTOR), 1)
-
-
-def _with_metrics(meta: Any, profile: Profile) -> Any:
-    return meta.assign(**{name: pd.Series(dtype=METRICS[name].dtype) for name in profile.metrics})
+    work = 0.0 if from_metrics else work_factor(profile.metrics) + WORK_PEAK_FACTOR
+    return round(max(rows + columns, work), 1)

@@ -2,14 +2,21 @@
 """Published sets of filter rules and thresholds, as data, each with its source beside it."""
 
 from curator_df.profiles.c4 import DATATROVE_C4, FINEWEB_C4
+from curator_df.profiles.dolma import DOLMA_C4, DOLMA_GOPHER_V1, DOLMA_GOPHER_V2
 from curator_df.profiles.fineweb import DATATROVE_FINEWEB, FINEWEB_PAPER
 from curator_df.profiles.gopher import DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION
+from curator_df.profiles.nemo import NEMO_CODE, NEMO_ENGLISH
 
 __all__ = [
     "DATATROVE_C4",
     "DATATROVE_FINEWEB",
     "DATATROVE_GOPHER_QUALITY",
     "DATATROVE_GOPHER_REPETITION",
+    "DOLMA_C4",
+    "DOLMA_GOPHER_V1",
+    "DOLMA_GOPHER_V2",
     "FINEWEB_C4",
     "FINEWEB_PAPER",
+    "NEMO_CODE",
+    "NEMO_ENGLISH",
 ]

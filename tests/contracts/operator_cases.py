@@ -27,6 +27,10 @@ from curator_df.profiles import (
     DATATROVE_FINEWEB,
     DATATROVE_GOPHER_QUALITY,
     DATATROVE_GOPHER_REPETITION,
+    DOLMA_C4,
+    DOLMA_GOPHER_V1,
+    NEMO_CODE,
+    NEMO_ENGLISH,
 )
 
 SAME_ROWS = ("add_", "normalize_", "redact_", "remove_")
@@ -82,7 +86,7 @@ TEXTS = (
     "a\0b \x1b[31mred\x1b[0m",
     "word " * 5_000,
     "to be or not to be",
-    "short\n\nand more",
+    "short\n\n\nand more at https://example.org/a now",
 )
 SCORES = (5, None, 1, 4, 2, 5, 3, 3, 0, 9, None, 7, 8, 5, 6)
 ROWS = pd.DataFrame(
@@ -121,6 +125,8 @@ REPEATED = Profile(
         Rule("c4_curly_bracket", "<", 1, "curly_bracket"),
     ),
 )
+# Every metric of NeMo and dolma.
+WEB = tuple(dict.fromkeys(NEMO_ENGLISH.metrics + DOLMA_GOPHER_V1.metrics + DOLMA_C4.metrics + NEMO_CODE.metrics))
 # Every count that there is, without a verdict.
 EVERYTHING = DATATROVE_GOPHER_REPETITION + LOOSE + DATATROVE_C4 + DATATROVE_FINEWEB
 EVERYTHING = EVERYTHING.replace(**{rule.reason: {"<": 1e9, "<=": 1e9, ">=": 0}[rule.keep] for rule in EVERYTHING.rules})
@@ -144,6 +150,14 @@ CASES = (
     Case("drop_exact_duplicates", {"on_text": "lines"}, "lines", rewrites=("text",), waits=True),
     Case("drop_exact_duplicates", {"on_text": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
     Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "verify": None}),
+    Case("add_metrics", {"metrics": ("word_count", "digit_ratio")}, adds=("word_count", "digit_ratio")),
+    Case(
+        "add_metrics",
+        {"metrics": ("nemo_top_2_gram_character_ratio", "unique_line_ratio")},
+        "web",
+        adds=("nemo_top_2_gram_character_ratio", "unique_line_ratio"),
+        costly={"metrics": WEB},
+    ),
     Case(
         "add_profile",
         {"profile": OURS},
@@ -169,8 +183,18 @@ CASES = (
     Case("keep_profile", {"profile": REPEATED}, "repetition", costly={"profile": EVERYTHING}),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}),
     Case("keep_where", {"predicate": has_a_high_score}, "function", costly={"predicate": is_not_the_first}),
+    Case("normalize_newlines", rewrites=("text",)),
     Case("normalize_unicode", rewrites=("text",)),
     Case("remove_c4_lines", rewrites=("text",), costly={"require_punctuation": False}),
+    Case("remove_urls", rewrites=("text",)),
+    # Of a small block too some rows go, so that what copies the others is loaded before anything is measured.
+    Case("sample_rows", {"fraction": 0.5}, costly={"fraction": 0.9}),
+    Case(
+        "sample_rows",
+        {"fraction": 0.5, "by": "content"},
+        "content",
+        costly={"fraction": 0.9, "text": ("id", "text")},
+    ),
 )
 
 BLOCKWISE = tuple(case for case in CASES if not case.waits)
@@ -180,7 +204,13 @@ PENDING = tuple(case for case in CASES if case.waits)
 
 OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_ids": {"into": "key", "by": "content", "text": "title", "dense": True, "start": 7},
-    "add_profile": {"profile": OURS.replace(too_short=3), "text": "title", "reason": "why", "add_metrics": False},
+    "add_metrics": {"metrics": ("word_count",), "text": "title"},
+    "add_profile": {
+        "profile": OURS.replace(too_short=3),
+        "text": "title",
+        "reason": "why",
+        "add_metrics": False,
+    },
     "drop_exact_duplicates": {"text": "title", "normalize": "case_and_spaces", "keep": "last", "on_text": "lines"},
     "drop_near_duplicates": {
         "text": "title",
@@ -196,6 +226,7 @@ OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     },
     "keep_profile": {"profile": OURS.replace(too_short=3), "text": "title", "add_metrics": True},
     "keep_where": {"predicate": "score > 4", "reason": "low_score"},
+    "normalize_newlines": {"text": "title"},
     "normalize_unicode": {
         "text": "title",
         "form": "NFKC",
@@ -204,6 +235,8 @@ OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "fix_line_breaks": False,
     },
     "remove_c4_lines": {"text": "title", "require_punctuation": False},
+    "remove_urls": {"text": "title"},
+    "sample_rows": {"fraction": 0.25, "seed": 7, "by": "content", "text": "title"},
 }
 """For each parameter of each operator a value that the operator's first case does not have: another program."""
 
@@ -211,12 +244,15 @@ OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
 ONLY_WITH: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("add_ids", "text"): {"by": "content"},
     ("add_ids", "start"): {"dense": True},
+    ("sample_rows", "text"): {"by": "content"},
 }
 """Arguments without which a parameter has no meaning."""
 NO_IDENTITY = {
+    ("add_profile", "from_metrics"),
     ("drop_exact_duplicates", "groups"),
-    ("drop_near_duplicates", "groups"),
     ("drop_near_duplicates", "bands_per_iteration"),
+    ("drop_near_duplicates", "groups"),
+    ("keep_profile", "from_metrics"),
 }
 """Parameters that change nothing that comes out: where something was computed before, or in how many steps it is."""
 

@@ -23,7 +23,9 @@ VERBLESS = {"best", "checkpoint", "connect", "explain", "profile_memory", "recom
 POSITIONAL_SECOND = {
     ("best", "which"),
     ("checkpoint", "path"),
+    ("add_metrics", "metrics"),
     ("add_profile", "profile"),
+    ("describe_drops", "profile"),
     ("keep_profile", "profile"),
     ("keep_where", "predicate"),
     ("split_by", "path"),

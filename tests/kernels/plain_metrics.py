@@ -11,6 +11,7 @@ from curator_df.kernels.code_points import SYMBOLS, TERMINALS
 from curator_df.kernels.counts import REPEATED_GRAMS, STOP_WORDS, TOP_GRAMS
 from curator_df.kernels.sentences import ABBREVIATIONS, CLOSERS
 from tests.kernels.plain_sentences import Marks, sentences
+from tests.kernels.plain_web_metrics import dolma_metrics, nemo_metrics
 
 CITATION = re.compile(r"\[(\d*|edit|citation needed)\]")
 MARKS = Marks(SYMBOLS, TERMINALS, CLOSERS, ABBREVIATIONS)
@@ -126,4 +127,6 @@ def plain_metrics(text: str) -> dict[str, float]:
         **fineweb_metrics(text),
         **c4_metrics(text, "c4", is_punctuated=True),
         **c4_metrics(text, "c4_unpunctuated", is_punctuated=False),
+        **nemo_metrics(text),
+        **dolma_metrics(text),
     }

@@ -19,7 +19,40 @@ from tests.kernels.plain_metrics import plain_metrics
 ODD = "\t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2003\u2028\u2029\u202f\u3000\u200b\ufeff"
 PIECES = st.one_of(
     st.sampled_from(
-        [*STOP_WORDS, "The", "the,", "...", "....", "......", "…", "#", "##", "-", "•", "* ", "\r\n", " ", "\n"]
+        [*STOP_WORDS, "The", "the,", "...", "....", "......", "…", "#", "##", "-", "•", "* ", "\r\n", " ", "\n", "\n\n"]
+    ),
+    st.sampled_from(
+        [
+            "http://",
+            "https://a.b/c?d#e",
+            "h",
+            "(...)",
+            "[…]",
+            "-»",
+            "Read More..",
+            "read more",
+            "○",
+            "#a#",
+            "{",
+            "\b",
+            "7",
+        ]
+    ),
+    st.sampled_from(
+        [
+            "Privacy Policy",
+            "use of coo\u212aies",
+            "uses cookies",
+            "privacy & cookies policy",
+            "Lorem IPSUM",
+            "COOKIE",
+            " ",
+            "Ⅷ",
+            "JavaScript",
+            "<?xml version=",
+            "é" * 84,
+            "lorem\0ipsum",
+        ]
     ),
     st.sampled_from(
         [*ODD, "e\u0301", "👩‍👩‍👧", "שלום", "العربية", "漢字", "１", "€", "ﬁ", "𝒜", "\U00011f43", "ß", "..", "."]

@@ -8,13 +8,8 @@ on every text but the empty one, on which its repetition filter divides by zero.
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -31,9 +26,9 @@ from curator_df.profiles import (
     DATATROVE_GOPHER_REPETITION,
     FINEWEB_C4,
 )
+from tests.profiles.peers import Peer, real_texts, running
 
 PYTHON = os.environ.get("CURATOR_DF_DATATROVE_PYTHON", "")
-SCRIPT = Path(__file__).with_name("datatrove_verdicts.py")
 PROFILES = {
     "gopher_quality": DATATROVE_GOPHER_QUALITY,
     "gopher_repetition": DATATROVE_GOPHER_REPETITION,
@@ -80,26 +75,11 @@ TEXTS = st.lists(st.one_of(LINES, st.text(max_size=8)).flatmap(lambda line: BREA
 )
 
 
-class Peer:
-    """datatrove in a process of its own."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-
-    def ask(self, question: Any) -> Any:
-        assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps(question) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-
 @pytest.fixture(scope="module")
 def peer() -> Iterator[Peer]:
-    with subprocess.Popen([PYTHON, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        answering = Peer(process)
+    with running(PYTHON, "datatrove_verdicts.py") as answering:
         assert answering.ask([CLOSERS, ABBREVIATIONS]) == "0.10.0"
         yield answering
-        process.stdin.close()
 
 
 def reasons(texts: list[str]) -> dict[str, list[str | None]]:
@@ -134,18 +114,6 @@ def assert_equal(peer: Peer, texts: list[str]) -> None:
 @example(["a b cd e f g h i j k l m\n" * 6 + "a bc d e f g h i j k l m\n" * 6])
 def test_any_text_is_judged_alike(peer, texts):
     assert_equal(peer, texts)
-
-
-def real_texts(folder: Path) -> list[str]:
-    """Return the documents of the sample, each also cut in two between lines."""
-    texts = []
-    for name in ("news_4k", "mdn_3k", "docs_neardup"):
-        with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-            for line in lines:
-                text = json.loads(line)["text"]
-                middle = text.find("\n", len(text) // 2)
-                texts += [text] if middle < 0 else [text, text[:middle], text[middle:]]
-    return texts
 
 
 def test_real_documents_are_judged_alike(peer, shared_data):

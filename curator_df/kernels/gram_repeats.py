@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+"""Compiled counts of repeated n-grams as NeMo Curator and dolma count them. Part of `repeat_pass`.
+
+N-grams are the same if their words are, one by one. NeMo counts the characters of the second occurrence and those after
+it, no word twice; dolma those of every occurrence, over those of all n-grams, which overlap. Distinct n-grams are held as
+in `short_grams` and `gram_counts`; in long texts a bit for each byte says of which one the first occurrence is counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from curator_df.kernels.counts import (
+    COUNT_FIRST_DUPLICATE,
+    COUNT_FIRST_REMOVED,
+    COUNT_FIRST_TOP_LETTERS,
+    REPEATED_GRAMS,
+    TOP_GRAMS,
+)
+from curator_df.kernels.gram_counts import find_slot, gram_code_points, gram_hash, long_top_gram, table_slots
+from curator_df.kernels.gram_search import removed_code_points
+from curator_df.kernels.short_grams import (
+    SHORT_TEXT_BYTES,
+    has_same_words,
+    is_same_gram,
+    mark_repeated,
+    read_words,
+    top_gram,
+)
+from curator_df.kernels.short_grams import (
+    gram_hash as short_gram_hash,
+)
+from curator_df.kernels.word_reading import fill_window, keep_last, new_reading, word_total
+
+_U: Any = np.uint64
+_MIX, _32 = _U(0xD6E8FEB86659FD93), _U(32)
+_TOP_FIRST, _TOP_COUNT = TOP_GRAMS[0], len(TOP_GRAMS)
+_FIRST, _COUNT = REPEATED_GRAMS[0], len(REPEATED_GRAMS)
+_REMOVED, _LETTERS, _DUPLICATE, _REPEATED, _TOTAL = (
+    0,
+    _TOP_COUNT,
+    2 * _TOP_COUNT,
+    2 * _TOP_COUNT + _COUNT,
+    2 * _TOP_COUNT + 2 * _COUNT,
+)
+"""Where in a row each kind of count starts."""
+
+
+@njit(nogil=True)
+def _new_code_points(letters: Any, word: int, n: int, overlap: int) -> int:
+    """Return the code points of an n-gram and its spaces beyond its first words, which are counted already."""
+    return letters[word + n] - letters[word + overlap] + min(n - overlap, n - 1)
+
+
+@njit(nogil=True)
+def _count_short_repeats(text: Any, words: int, n: int, has_repeated: bool, sums: Any) -> None:
+    """Count the repeated n-grams of a short text into ``sums``: NeMo's, dolma's, and dolma's of all n-grams.
+
+    Only words that are marked are looked at; then those are marked at which a repeated n-gram starts.
+    """
+    sums[:] = 0
+    for number in range(words - n + 1):
+        sums[2] += text.letters[number + n] - text.letters[number]
+    if words < n or not has_repeated:
+        return
+    slots, step, covered = _U(4 * words), _U(n), 0
+    text.table[: 4 * words] = 0
+    for number in range(words - n + 1):
+        word = _U(number)
+        if not text.marks[word]:
+            continue
+        letters = text.letters[word + step] - text.letters[word]
+        text.marks[word] = 0
+        found = short_gram_hash(text, word, step)
+        slot = ((found * _MIX) >> _32) * slots >> _32
+        while True:
+            if not text.table[slot]:
+                text.table[slot] = types.uint16(number + 1)
+                break
+            held = _U(text.table[slot]) - _U(1)
+            same_hash = short_gram_hash(text, held, step) == found
+            if same_hash and has_same_words(text, held, word, step) and is_same_gram(text, held, word, step):
+                sums[1] += letters * (1 if text.marks[held] else 2)
+                sums[0] += _new_code_points(text.letters, number, n, max(covered - number, 0))
+                covered = number + n
+                text.marks[held] = text.marks[word] = 1
+                break
+            slot += _U(1)
+            if slot == slots:
+                slot = _U(0)
+    text.marks[words - n + 1 : words] = 0
+
+
+@njit(nogil=True)
+def _count_long_repeats(
+    data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, words: int, n: int, sums: Any
+) -> None:
+    """Count as `_count_short_repeats` does, for a long text."""
+    sums[:] = 0
+    if words < n:
+        return
+    hashes, places = window
+    twice = np.zeros(((stop - start) >> 3) + 1, dtype=np.uint8)
+    slots, before, covered = len(table), 0, 0
+    table[:] = 0
+    reading, held = fill_window(data, stop, classes, new_reading(start), hashes, places, 0)
+    while True:
+        for number in range(held - n + 1):
+            letters = places[2, number + n] - places[2, number]
+            sums[2] += letters
+            slot = types.int64((gram_hash(hashes, number, n) >> _32) * _U(slots) >> _32)
+            if table[slot]:
+                slot = find_slot(data, start, stop, classes, table, slot, places, number, n, True)
+            if not table[slot]:
+                table[slot] = types.uint32(places[0, number] - start + 1)
+                continue
+            place = types.int64(table[slot]) - 1
+            bit = np.uint8(1 << (place & 7))
+            sums[1] += letters * (1 if twice[place >> 3] & bit else 2)
+            twice[place >> 3] |= bit
+            sums[0] += _new_code_points(places[2], number, n, max(covered - before - number, 0))
+            covered = before + number + n
+        if reading[0] >= stop:
+            return
+        first = held - n + 1
+        before += first
+        held = keep_last(hashes, places, held, first)
+        reading, held = fill_window(data, stop, classes, reading, hashes, places, held)
+
+
+@njit(nogil=True)
+def _code_points(data: Any, start: int, stop: int) -> int:
+    code_points = 0
+    for at in range(_U(start), _U(stop)):
+        code_points += types.int64(data[at] & 0xC0 != 0x80)
+    return code_points
+
+
+@njit(nogil=True)
+def _count_short_text(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> int:
+    words = read_words(data, start, stop, classes, text)
+    is_first = True
+    for number in range(_TOP_COUNT):
+        wanted = features & ((COUNT_FIRST_REMOVED | COUNT_FIRST_TOP_LETTERS) << number)
+        if wanted:
+            n = _TOP_FIRST + number
+            best, word = top_gram(text, words, n, is_first)
+            is_first = False
+            row[_LETTERS + number] = best * (text.letters[word + n] - text.letters[word]) if best else 0
+            if best and features & (COUNT_FIRST_REMOVED << number):
+                row[_REMOVED + number] = removed_code_points(data, start, stop, text.places[word], classes, n)
+    # What is marked may be the start of an n-gram that is the same as another when joined by nothing.
+    has_repeated = features >= COUNT_FIRST_DUPLICATE and mark_repeated(text, words)
+    for number in range(_COUNT):
+        if features & (COUNT_FIRST_DUPLICATE << number):
+            _count_short_repeats(text, words, _FIRST + number, has_repeated, row[-3:])
+            row[_DUPLICATE + number], row[_REPEATED + number], row[_TOTAL + number] = row[-3], row[-2], row[-1]
+    return words
+
+
+@njit(nogil=True)
+def _count_long_text(
+    data: Any, start: int, stop: int, classes: Any, features: int, window: Any, table: Any, words: int, row: Any
+) -> None:
+    for number in range(_TOP_COUNT):
+        if features & ((COUNT_FIRST_REMOVED | COUNT_FIRST_TOP_LETTERS) << number):
+            n = _TOP_FIRST + number
+            best, place = long_top_gram(data, start, stop, classes, window, table, words, n)
+            letters = gram_code_points(data, place, stop, classes, n) - n + 1
+            row[_LETTERS + number] = best * letters
+            if best and features & (COUNT_FIRST_REMOVED << number):
+                row[_REMOVED + number] = removed_code_points(data, start, stop, place, classes, n)
+    for number in range(_COUNT):
+        if features & (COUNT_FIRST_DUPLICATE << number):
+            _count_long_repeats(data, start, stop, classes, window, table, words, _FIRST + number, row[-3:])
+            row[_DUPLICATE + number], row[_REPEATED + number], row[_TOTAL + number] = row[-3], row[-2], row[-1]
+
+
+@njit(nogil=True)
+def count_repeats(
+    data: Any, start: int, stop: int, classes: Any, features: int, room: Any, table: Any, row: Any
+) -> Any:
+    """Count into ``row`` what the counts from ``REMOVED_GRAM_COUNTS`` on name; its last three columns are for work.
+
+    ``room`` is a `ShortText` and a window. Returns the table, which is larger than the one given where the text is longer
+    than any before.
+    """
+    window = room[1]
+    if stop - start <= SHORT_TEXT_BYTES:
+        words = _count_short_text(data, start, stop, classes, features, room[0], row)
+    else:
+        words = word_total(data, start, stop, classes, window[0], window[1])
+        slots = table_slots(words)
+        if len(table) < slots:
+            table = np.empty(slots, dtype=np.uint32)
+        _count_long_text(data, start, stop, classes, features, window, table[:slots], words, row)
+    if words < REPEATED_GRAMS[-1]:
+        # NeMo gives a text of fewer words the highest score.
+        code_points = _code_points(data, start, stop)
+        for number in range(_TOP_COUNT):
+            if words < _TOP_FIRST + number:
+                row[_REMOVED + number] = code_points
+        for number in range(_COUNT):
+            if words < _FIRST + number:
+                row[_DUPLICATE + number] = code_points
+    return table

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows are in a sample, by a hash of what identifies each: the same whatever the blocks, and nested."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_GAMMA, _FIRST, _SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+_30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+def sampled(identities: npt.NDArray[np.uint64], fraction: float, seed: int) -> npt.NDArray[np.bool_]:
+    """Return which rows are in the sample.
+
+    Parameters
+    ----------
+    identities : ndarray of uint64, shape (rows,)
+        What identifies each row. Changed in place.
+    fraction : float
+        0 to 1. A row that is in the sample of one fraction is in that of every larger one.
+    seed : int
+        Samples of two seeds are independent.
+
+    Returns
+    -------
+    ndarray of bool, shape (rows,)
+
+    Notes
+    -----
+    An identity, combined with the mixed seed by exclusive or, is mixed by SplitMix64 (Steele, Lea, Flood 2014,
+    https://doi.org/10.1145/2714064.2660195), and kept if the result is below ``fraction`` of 2**64.
+
+    Examples
+    --------
+    >>> int(sampled(np.arange(10_000, dtype=np.uint64), 0.25, seed=0).sum())
+    2495
+    """
+    if fraction >= 1:
+        return np.ones(len(identities), dtype=np.bool_)
+    (start,) = _mixed(np.array([seed], dtype=np.int64).view(np.uint64))
+    identities ^= start
+    limit = np.uint64(int(fraction * (1 << 64)))
+    kept: npt.NDArray[np.bool_] = _mixed(identities) < limit
+    return kept
+
+
+def _mixed(values: npt.NDArray[np.uint64]) -> Any:
+    values += _GAMMA
+    values ^= values >> _30
+    values *= _FIRST
+    values ^= values >> _27
+    values *= _SECOND
+    values ^= values >> _31
+    return values

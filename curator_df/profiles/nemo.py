@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The heuristic filters of NeMo Curator 0.9.0 for English and for code, in the order of its own configurations.
+
+The reasons are the names of NeMo's score columns; where a filter has two limits, ``_min`` and ``_max`` are added. Scores are
+NeMo's to 6 digits. What differs is said with each metric (docs/profiles.md): texts on which NeMo divides by zero, and
+ties between n-grams, which NeMo breaks by chance. Of its filters for code, those are here that look at the text alone;
+the share of comments needs a parser for each language, and fertility a tokenizer.
+"""
+
+from __future__ import annotations
+
+from curator_df.ops.rules import Keep, Profile, Rule
+
+_CHAIN = "nemo_curator 0.9.0, config/heuristic_filter_en.yaml"
+
+
+def _rule(metric: str, keep: Keep, threshold: float, reason: str, filter_and_argument: str) -> Rule:
+    return Rule(metric, keep, threshold, reason, f"{_CHAIN}: {filter_and_argument}={threshold:g}")
+
+
+NEMO_ENGLISH = Profile(
+    name="nemo_english",
+    version="0.9.0",
+    source=f"{_CHAIN}; filters/heuristic_filter.py",
+    rules=(
+        _rule(
+            "non_alphanumeric_ratio",
+            "<=",
+            0.25,
+            "alpha_numeric",
+            "NonAlphaNumericFilter: max_non_alpha_numeric_to_text_ratio",
+        ),
+        _rule("nemo_symbol_word_ratio", "<=", 0.1, "symbol_to_word", "SymbolsToWordsFilter: max_symbol_to_word_ratio"),
+        _rule("digit_ratio", "<=", 0.15, "numbers_ratio", "NumbersFilter: max_number_to_text_ratio"),
+        _rule("url_character_ratio", "<=", 0.2, "urls_ratio", "UrlsFilter: max_url_to_text_ratio"),
+        _rule("white_space_ratio", "<=", 0.25, "white_space", "WhiteSpaceFilter: max_white_space_ratio"),
+        _rule("parenthesis_ratio", "<=", 0.1, "parentheses_ratio", "ParenthesesFilter: max_parentheses_ratio"),
+        _rule(
+            "boilerplate_paragraph_ratio",
+            "<=",
+            0.4,
+            "boilerplate_string_ratio",
+            "BoilerPlateStringFilter: max_boilerplate_string_ratio",
+        ),
+        # The four that follow keep what is large: their arguments are called max_ all the same.
+        _rule("unique_line_ratio", ">=", 0.7, "repeated_lines", "RepeatedLinesFilter: max_repeated_line_fraction"),
+        _rule(
+            "unique_paragraph_ratio",
+            ">=",
+            0.7,
+            "repeated_paragraphs",
+            "RepeatedParagraphsFilter: max_repeated_paragraphs_ratio",
+        ),
+        _rule(
+            "unique_line_character_ratio",
+            ">=",
+            0.8,
+            "repeated_lines_char",
+            "RepeatedLinesByCharFilter: max_repeated_lines_char_ratio",
+        ),
+        _rule(
+            "unique_paragraph_character_ratio",
+            ">=",
+            0.8,
+            "repeated_paragraphs_char",
+            "RepeatedParagraphsByCharFilter: max_repeated_paragraphs_char_ratio",
+        ),
+        _rule("word_count", ">=", 50, "word_count_min", "WordCountFilter: min_words"),
+        _rule("word_count", "<=", 100_000, "word_count_max", "WordCountFilter: max_words"),
+        _rule(
+            "unpunctuated_line_ratio",
+            "<=",
+            0.85,
+            "punctuation",
+            "PunctuationFilter: max_num_sentences_without_endmark_ratio",
+        ),
+        _rule(
+            "alphabetic_word_ratio",
+            ">=",
+            0.8,
+            "words_without_alphabets",
+            "WordsWithoutAlphabetsFilter: min_words_with_alphabets",
+        ),
+        _rule(
+            "stop_word_occurrences",
+            ">=",
+            2,
+            "common_english_words",
+            "CommonEnglishWordsFilter: min_num_common_words",
+        ),
+        _rule("mean_word_length", ">=", 3, "mean_word_length_min", "MeanWordLengthFilter: min_mean_word_length"),
+        _rule("mean_word_length", "<=", 10, "mean_word_length_max", "MeanWordLengthFilter: max_mean_word_length"),
+        _rule("longest_word_length", "<=", 1000, "max_word_length", "LongWordFilter: max_word_length"),
+        _rule(
+            "nemo_ellipsis_line_ratio",
+            "<=",
+            0.3,
+            "ellipsis",
+            "EllipsisFilter: max_num_lines_ending_with_ellipsis_ratio",
+        ),
+        *(
+            _rule(
+                f"nemo_top_{n}_gram_character_ratio",
+                "<=",
+                threshold,
+                f"repeating_top_{n}grams",
+                f"RepeatingTopNGramsFilter, n={n}: max_repeating_ngram_ratio",
+            )
+            for n, threshold in ((2, 0.2), (3, 0.18), (4, 0.16))
+        ),
+        *(
+            _rule(
+                f"nemo_duplicate_{n}_gram_character_ratio",
+                "<=",
+                threshold,
+                f"repeating_dup_{n}gram",
+                f"RepeatingDuplicateNGramsFilter, n={n}: max_repeating_duplicate_ngram_ratio",
+            )
+            for n, threshold in ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.1))
+        ),
+        _rule("nemo_bullet_line_ratio", "<=", 0.9, "bullet_ratio", "BulletsFilter: max_bullet_lines_ratio"),
+    ),
+)
+
+_CODE_CHAIN = "nemo_curator 0.9.0, config/heuristic_filter_code.yaml"
+_CODE = "nemo_curator 0.9.0, filters/code.py"
+
+NEMO_CODE = Profile(
+    name="nemo_code",
+    version="0.9.0",
+    source=f"{_CODE_CHAIN}; {_CODE}",
+    rules=(
+        Rule("line_count", ">=", 5, "num_lines_min", f"{_CODE_CHAIN}: NumberOfLinesOfCodeFilter: min_lines=5"),
+        Rule("line_count", "<=", 20_000, "num_lines_max", f"{_CODE_CHAIN}: NumberOfLinesOfCodeFilter: max_lines=20000"),
+        # Not in that configuration, but defaults of their classes, which are StarCoder's (arXiv 2305.06161, 3.1).
+        Rule("xml_header", "<", 1, "xml_header", f"{_CODE}: XMLHeaderFilter: char_prefix_search_length=100"),
+        Rule("alphabetic_ratio", ">=", 0.25, "alpha_filter", f"{_CODE}: AlphaFilter: min_alpha_ratio=0.25"),
+    ),
+)
