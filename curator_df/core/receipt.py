@@ -80,6 +80,8 @@ class Receipt:
     """Rows in the output."""
     rows_quarantined: int = 0
     """Rows set aside in ``_quarantine/``."""
+    rows_out_of_memory: int = 0
+    """Of these, rows for which memory did not suffice even when each was alone on the node."""
     files: int = 0
     """Output files."""
     input_bytes: int = 0
@@ -123,6 +125,7 @@ class Receipt:
         self.rows_read += done["rows_read"]
         self.rows_written += done["rows_written"]
         self.rows_quarantined += done["rows_quarantined"]
+        self.rows_out_of_memory += done.get("rows_out_of_memory", 0)  # journals of 0.1.0 do not have it
         self.files += len(done["files"])
         self.output_bytes += sum(file["size_bytes"] for file in done["files"])
         for file in done["files"]:
@@ -181,7 +184,8 @@ class Receipt:
 
     def summary(self) -> list[tuple[str, str]]:
         """Return the lines at the head of the receipt, as (what, value)."""
-        bad = f", {self.rows_quarantined:,} quarantined" if self.rows_quarantined else ""
+        memory = f" ({self.rows_out_of_memory:,} for want of memory)" if self.rows_out_of_memory else ""
+        bad = f", {self.rows_quarantined:,} quarantined{memory}" if self.rows_quarantined else ""
         resumed = f" ({self.ranges_resumed:,} done by an earlier run)" if self.ranges_resumed else ""
         speed = f", {self.input_bytes / max(self.seconds, 1e-9) / 1e6:.0f} MB/s" if not self.ranges_resumed else ""
         measured = f"{show_size(self.measured_bytes)} at most, {show_size(self.projected_bytes)} projected"

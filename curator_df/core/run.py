@@ -8,6 +8,7 @@ import dataclasses
 import sys
 import time
 import uuid
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ from curator_df.core.journal import (
 from curator_df.core.plan import Plan, plan_fork
 from curator_df.core.program import lower
 from curator_df.core.progress import progress_bar
+from curator_df.core.quarantine import QUARANTINE_FOLDER
 from curator_df.core.receipt import Receipt, StepReceipt
 from curator_df.core.session import Session, current_session, prepare_kernels
 from curator_df.core.sink import Sink
@@ -36,7 +38,7 @@ from curator_df.core.sizes import show_size
 from curator_df.core.source import Range, Ranges, Source
 from curator_df.core.stages import SHOW, STAGES_FOLDER, StageRunner
 from curator_df.core.storage import Folder
-from curator_df.core.task import Job, Manifest, OnError
+from curator_df.core.task import Job, Manifest, OnError, OnOom
 from curator_df.errors import ResumeError, RowCountError
 
 RANGE_BYTES = 64_000_000
@@ -56,6 +58,7 @@ def run(
     workdir: Folder | None = None,
     on_existing: OnExisting = "error",
     on_error: OnError = "raise",
+    on_oom: OnOom = "halve",
 ) -> Receipt:
     """Run a lazy table into a sink under the budget of the current session.
 
@@ -73,6 +76,8 @@ def run(
         What to do when the output holds something.
     on_error : {"raise", "quarantine"}
         What to do with rows on which a user's function raises.
+    on_oom : {"halve", "fail"}
+        What to do when memory runs out: take less at a time, down to one row, or stop.
 
     Returns
     -------
@@ -84,7 +89,9 @@ def run(
     BudgetError
         If the plan does not fit. Nothing has been started.
     """
-    (receipt,) = run_branches([(df, sink, rejects)], workdir=workdir, on_existing=on_existing, on_error=on_error)
+    (receipt,) = run_branches(
+        [(df, sink, rejects)], workdir=workdir, on_existing=on_existing, on_error=on_error, on_oom=on_oom
+    )
     return receipt
 
 
@@ -94,6 +101,7 @@ def run_branches(
     workdir: Folder | None = None,
     on_existing: OnExisting = "error",
     on_error: OnError = "raise",
+    on_oom: OnOom = "halve",
 ) -> list[Receipt]:
     """Run several lazy tables into a sink each, in one pass over the input that they all begin with.
 
@@ -104,7 +112,7 @@ def run_branches(
     ----------
     outputs : sequence of (dask.dataframe.DataFrame, Sink, Sink or None)
         Tables, where their rows go, and where their removed rows go.
-    workdir, on_existing, on_error
+    workdir, on_existing, on_error, on_oom
         As in `run`, for every output.
 
     Returns
@@ -121,6 +129,7 @@ def run_branches(
     """
     choose("write", "on_existing", on_existing, OnExisting)
     choose("write", "on_error", on_error, OnError)
+    choose("write", "on_oom", on_oom, OnOom)
     session = current_session()
     branches = [Branch(lower(df), sink, rejects) for df, sink, rejects in outputs]
     plan_fork(fork(branches), session.layout)
@@ -139,7 +148,7 @@ def run_branches(
             plan = plan_fork(joined, session.layout)
             first = branches[waiting[0]].sink.folder
             temporary = workdir or Folder(f"{first.url}/{STAGES_FOLDER}", first.options)
-            stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error)
+            stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], ranges).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt
@@ -226,6 +235,8 @@ class _Target:
         if receipt.files == 0:
             self.branch.sink.write_empty(self.branch.program.meta)
         receipt.advice = advice(receipt)
+        if receipt.rows_out_of_memory:
+            warnings.warn(_out_of_memory(receipt), UserWarning, stacklevel=2)
         self.journal.finish(receipt.to_json())
         return receipt
 
@@ -259,7 +270,8 @@ class _Run:
         try:
             with progress_bar("comparing", 1) as show:
                 branches = self._resolve(stages, lambda title, done, total: show(done, f"{title} {done}/{total}"))
-            job = Job(uuid.uuid4().hex, dataclasses.replace(self.fork, branches=branches), stages.on_error)
+            joined = dataclasses.replace(self.fork, branches=branches)
+            job = Job(uuid.uuid4().hex, joined, stages.on_error, stages.on_oom)
             dispatcher = Dispatcher(self.session, job, self.plan.stages[-1], self._on_done)
             with progress_bar("curating", len(self.ranges)) as self.show:
                 self._on_progress()
@@ -270,6 +282,9 @@ class _Run:
         for target in self.targets:
             target.receipt.seconds = time.monotonic() - started
             target.receipt.retries = dict(dispatcher.retries)
+            if dispatcher.start_bytes < dispatcher.stage.block_bytes:
+                smaller = f"; from {show_size(dispatcher.start_bytes)} on after ranges ran out of memory"
+                target.receipt.settings["blocks"] += smaller
             target.receipt.measured_bytes = self._measured(dispatcher)
             target.receipt.projected_bytes = self.plan.with_long_row(dispatcher.largest_block_bytes)
         # The first comes last: while it is not complete, the files of drops below it are of use to a resumed run.
@@ -329,9 +344,19 @@ def advice(receipt: Receipt) -> list[str]:
         said.append(f"{slowest.name} took {slowest.seconds / busy:.0%} of the time ({slowest.seconds:,.0f} s)")
     if receipt.rows_read and receipt.rows_dropped > 0.95 * receipt.rows_read:
         said.append("more than 95 % of the rows were dropped: see receipt.reasons() for the rules that did it")
+    if receipt.rows_out_of_memory:
+        said.append(_out_of_memory(receipt))
     if receipt.retries.get("memory"):
         said.append("tasks ran out of memory and were run again with smaller blocks; a smaller blocksize= avoids that")
     return said
+
+
+def _out_of_memory(receipt: Receipt) -> str:
+    return (
+        f"{receipt.rows_out_of_memory:,} rows did not fit into the memory allowed even when each was alone on the node. They "
+        f"are not in the output: {receipt.output}/{QUARANTINE_FOLDER} names file, offset, size and step of each. To have them, "
+        "allow more memory and run with on_existing='overwrite'"
+    )
 
 
 def _identity(branch: Branch) -> Identity:

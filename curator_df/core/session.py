@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,13 @@ class Session:
     """Compiles a group of kernels, where workers are this machine's."""
     revive: Callable[[], object] | None = None
     """Starts workers in the place of those that are gone for good."""
+    watchers: list[Callable[[str, str], object]] = field(default_factory=list)
+    """Called with what happens in a run: kind (``retry``) and text."""
+
+    def note(self, kind: str, text: str) -> None:
+        """Tell the watchers of something that happened."""
+        for watcher in list(self.watchers):
+            watcher(kind, text)
 
 
 def prepare_kernels(session: Session, actions: Iterable[Any]) -> None:

@@ -35,7 +35,7 @@ from curator_df.core.row_count import CountSink, NumberRows, RowCount
 from curator_df.core.session import Session
 from curator_df.core.source import Range, Ranges
 from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
-from curator_df.core.task import Attempt, Job, Manifest, OnError, run_guarded
+from curator_df.core.task import Attempt, Job, Manifest, OnError, OnOom, run_guarded
 from curator_df.errors import CorruptFileError, ParameterError, ResumeError
 
 STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
@@ -78,9 +78,15 @@ class StageRunner:
     """Runs the stages of one output, one after the other."""
 
     def __init__(
-        self, session: Session, stage: StagePlan, temporary: Folder, ranges: Ranges, on_error: OnError
+        self,
+        session: Session,
+        stage: StagePlan,
+        temporary: Folder,
+        ranges: Ranges,
+        on_error: OnError,
+        on_oom: OnOom = "halve",
     ) -> None:
-        self.session, self.stage, self.ranges, self.on_error = session, stage, ranges, on_error
+        self.session, self.stage, self.ranges, self.on_error, self.on_oom = session, stage, ranges, on_error, on_oom
         self.temporary = temporary
         self.exchanges: list[ExchangeReceipt] = []
         self._made: list[str] = []
@@ -154,7 +160,7 @@ class StageRunner:
                 self._require_same_ranges(journal.resume(identity), home)
             else:
                 journal.start(identity, self.ranges)
-            job = Job(uuid.uuid4().hex, fork([Branch(before, CountSink(home))]), self.on_error)
+            job = Job(uuid.uuid4().hex, fork([Branch(before, CountSink(home))]), self.on_error, self.on_oom)
             title = f"{step.name}: count rows"
             counted = self.run_tasks(journal, title, job, self.ranges, stage=self.stage, folder=home)
         return NumberRows(barrier, np.array([manifest["rows_written"] for manifest in counted], dtype=np.int64))
@@ -225,7 +231,7 @@ class StageRunner:
         mended: set[str] = set()
         program = _with_columns(before, barrier.columns)
         while True:
-            job = Job(uuid.uuid4().hex, fork([Branch(program, KeySink(exchange, barrier))]), self.on_error)
+            job = Job(uuid.uuid4().hex, fork([Branch(program, KeySink(exchange, barrier))]), self.on_error, self.on_oom)
             title = f"{step.name}: keys"
             keys = self.run_tasks(journal, title, job, self.ranges, stage=self.stage, folder=journal.folder)
             files = [record for manifest in keys for record in manifest["files"]]
