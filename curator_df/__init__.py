@@ -8,6 +8,7 @@ what is interrupted resumes; every dropped row has a reason.
 from curator_df import errors, profiles
 from curator_df.cluster.connect import connect
 from curator_df.cluster.local import start_cluster
+from curator_df.core.comparison import compare_receipts
 from curator_df.io.checkpoint import checkpoint, read_receipt
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
@@ -31,6 +32,7 @@ __all__ = [
     "add_profile",
     "best",
     "checkpoint",
+    "compare_receipts",
     "connect",
     "drop_exact_duplicates",
     "errors",

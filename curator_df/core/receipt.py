@@ -6,7 +6,9 @@ from __future__ import annotations
 import dataclasses
 import html
 import io
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -109,7 +111,15 @@ class Receipt:
     exchanges: list[ExchangeReceipt] = field(default_factory=list)
     """What was compared before the last pass, for each drop."""
     settings: dict[str, str] = field(default_factory=dict)
-    """Layout and block size, with reasons."""
+    """What was set, by the user or by the plan, with reasons."""
+    arguments: dict[str, int] = field(default_factory=dict)
+    """The same as numbers, to be given again: ``memory`` and ``cpus`` of `start_cluster`, ``blocksize`` of a reader."""
+    tasks_at_a_time: int = 0
+    """Threads of all workers."""
+    timeline: list[tuple[float, int]] = field(default_factory=list)
+    """Seconds, and the most bytes of the process tree up to then since the point before; at most 400."""
+    events: list[tuple[float, str]] = field(default_factory=list)
+    """Seconds, and what happened: the first 200 ranges that ran again, with the cause."""
     rejects: str | None = None
     """Folder of the removed rows, if they were kept."""
     advice: list[str] = field(default_factory=list)
@@ -180,7 +190,20 @@ class Receipt:
         """Return the receipt that `to_json` was made from."""
         steps = [StepReceipt(**step) for step in values["steps"]]
         exchanges = [ExchangeReceipt(**exchange) for exchange in values["exchanges"]]
-        return Receipt(**{**values, "steps": steps, "exchanges": exchanges})
+        pairs = {name: [tuple(pair) for pair in values.get(name, [])] for name in ("timeline", "events")}
+        return Receipt(**{**values, **pairs, "steps": steps, "exchanges": exchanges})
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the receipt as one HTML page that needs nothing else: figures, memory over time, steps, drops, settings.
+
+        Parameters
+        ----------
+        path : str or path
+            Name of the file, such as ``"report.html"``; one that is there is replaced.
+        """
+        from curator_df.core.report import report_page
+
+        Path(path).write_text(report_page(self), encoding="utf-8")
 
     def summary(self) -> list[tuple[str, str]]:
         """Return the lines at the head of the receipt, as (what, value)."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.advice import advice, rows_out_of_memory
 from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.columns import choose
 from curator_df.core.dispatch import Dispatcher
@@ -30,7 +31,6 @@ from curator_df.core.journal import (
 from curator_df.core.plan import Plan, plan_fork
 from curator_df.core.program import lower
 from curator_df.core.progress import progress_bar
-from curator_df.core.quarantine import QUARANTINE_FOLDER
 from curator_df.core.receipt import Receipt, StepReceipt
 from curator_df.core.session import Session, current_session, prepare_kernels
 from curator_df.core.sink import Sink
@@ -46,6 +46,8 @@ RANGE_BYTES = 64_000_000
 SMALL_RANGE_BYTES = 16_000_000
 """Range of a small input, which would otherwise be one or two tasks."""
 FEWEST_RANGES = 32
+MOST_EVENTS = 200
+"""Of a receipt."""
 MOST_RANGES = 50_000
 """Beyond that ranges grow: the scheduler and the journal hold something for each."""
 
@@ -190,10 +192,15 @@ def new_receipt(plan: Plan, joined: Fork, branch: Branch, ranges: int) -> Receip
     names = ("read", *(step.name for step in branch.program.steps), "write")
     receipt.steps = [StepReceipt(name) for name in names]
     receipt.rejects = None if branch.rejects is None else branch.rejects.folder.url
+    layout = plan.layout
+    named = "as blocksize= says" if joined.explicit_block_bytes else "the largest that fit, 16 MB at most"
     receipt.settings = {
-        "layout": f"{plan.layout.shape}: {plan.layout.reason}",
-        "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that for a task",
+        "layout": f"{layout.shape}: {layout.reason}",
+        "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that for a task: {named}",
+        "cut": f"{ranges:,} ranges, which follow from the input alone so that the run can resume with other settings",
     }
+    receipt.arguments = {"memory": layout.allowed_bytes, "cpus": layout.cpus, "blocksize": stage.block_bytes}
+    receipt.tasks_at_a_time = layout.workers * layout.threads
     if len(joined.branches) > 1:
         shared = ", ".join(names[: joined.shared + 1])
         receipt.settings["shared"] = f"{shared}: once for {len(joined.branches)} outputs"
@@ -236,7 +243,7 @@ class _Target:
             self.branch.sink.write_empty(self.branch.program.meta)
         receipt.advice = advice(receipt)
         if receipt.rows_out_of_memory:
-            warnings.warn(_out_of_memory(receipt), UserWarning, stacklevel=2)
+            warnings.warn(rows_out_of_memory(receipt), UserWarning, stacklevel=2)
         self.journal.finish(receipt.to_json())
         return receipt
 
@@ -265,8 +272,15 @@ class _Run:
 
     def execute(self, stages: StageRunner) -> list[Receipt]:
         started = time.monotonic()
+        events: list[tuple[float, str]] = []
+
+        def watch(_: str, text: str) -> None:
+            if len(events) < MOST_EVENTS:
+                events.append((round(time.monotonic() - started, 3), text))
+
         if self.session.sampler is not None:
             self.session.sampler.take()
+        self.session.watchers.append(watch)
         try:
             with progress_bar("comparing", 1) as show:
                 branches = self._resolve(stages, lambda title, done, total: show(done, f"{title} {done}/{total}"))
@@ -279,8 +293,12 @@ class _Run:
         except KeyboardInterrupt:
             sys.stderr.write(self._how_to_resume() + "\n")
             raise
+        finally:
+            self.session.watchers.remove(watch)
+        timeline = [] if self.session.sampler is None else self.session.sampler.trace()
         for target in self.targets:
             target.receipt.seconds = time.monotonic() - started
+            target.receipt.timeline, target.receipt.events = timeline, events
             target.receipt.retries = dict(dispatcher.retries)
             if dispatcher.start_bytes < dispatcher.stage.block_bytes:
                 smaller = f"; from {show_size(dispatcher.start_bytes)} on after ranges ran out of memory"
@@ -333,30 +351,6 @@ class _Run:
             f"interrupted: {done:,} of {len(self.ranges):,} ranges are finished and kept in {folders}; "
             "run the same again with on_existing='resume' to go on, with any memory="
         )
-
-
-def advice(receipt: Receipt) -> list[str]:
-    """Return what the figures of a run say about the next one."""
-    said = []
-    busy = sum(step.seconds for step in receipt.steps)
-    slowest = max(receipt.steps, key=lambda step: step.seconds)
-    if busy > 10 and slowest.seconds > 0.6 * busy and slowest.name not in ("read", "write"):
-        said.append(f"{slowest.name} took {slowest.seconds / busy:.0%} of the time ({slowest.seconds:,.0f} s)")
-    if receipt.rows_read and receipt.rows_dropped > 0.95 * receipt.rows_read:
-        said.append("more than 95 % of the rows were dropped: see receipt.reasons() for the rules that did it")
-    if receipt.rows_out_of_memory:
-        said.append(_out_of_memory(receipt))
-    if receipt.retries.get("memory"):
-        said.append("tasks ran out of memory and were run again with smaller blocks; a smaller blocksize= avoids that")
-    return said
-
-
-def _out_of_memory(receipt: Receipt) -> str:
-    return (
-        f"{receipt.rows_out_of_memory:,} rows did not fit into the memory allowed even when each was alone on the node. They "
-        f"are not in the output: {receipt.output}/{QUARANTINE_FOLDER} names file, offset, size and step of each. To have them, "
-        "allow more memory and run with on_existing='overwrite'"
-    )
 
 
 def _identity(branch: Branch) -> Identity:

@@ -21,6 +21,7 @@ OTHER_VERBS = ("find_", "describe_", "write_")
 VERBLESS = {
     "best",
     "checkpoint",
+    "compare_receipts",
     "connect",
     "explain",
     "monitor_memory",
@@ -33,6 +34,7 @@ VERBLESS = {
 POSITIONAL_SECOND = {
     ("best", "which"),
     ("checkpoint", "path"),
+    ("compare_receipts", "second"),
     ("add_profile", "profile"),
     ("keep_profile", "profile"),
     ("keep_where", "predicate"),

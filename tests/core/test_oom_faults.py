@@ -133,7 +133,7 @@ def require_one_row_aside(receipt, tmp_path, corpus, reason):
     assert reason in record["reason"]
     assert "1 quarantined (1 for want of memory)" in " ".join(receipt["shown"].split())
     (said,) = receipt["said"]
-    assert "1 rows did not fit into the memory allowed even when each was alone on the node" in said
+    assert "1 row did not fit into the memory allowed, alone on the node, and went to" in said
     assert not (tmp_path / "out/_temporary").exists()
 
 
