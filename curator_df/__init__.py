@@ -16,6 +16,7 @@ from curator_df.io.split import split_by
 from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.io.write_many import write_many
 from curator_df.monitor.memory_monitor import monitor_memory
+from curator_df.monitor.memory_profile import profile_memory
 from curator_df.ops.accessor import register_operators as _register_operators
 from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
 from curator_df.ops.explain import explain
@@ -42,6 +43,7 @@ __all__ = [
     "keep_where",
     "monitor_memory",
     "normalize_unicode",
+    "profile_memory",
     "profiles",
     "read_jsonl",
     "read_parquet",

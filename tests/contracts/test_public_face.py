@@ -38,6 +38,7 @@ POSITIONAL_SECOND = {
     ("add_profile", "profile"),
     ("keep_profile", "profile"),
     ("keep_where", "predicate"),
+    ("profile_memory", "sample"),
     ("split_by", "path"),
     ("write_jsonl", "path"),
     ("write_parquet", "path"),
