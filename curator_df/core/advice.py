@@ -25,7 +25,7 @@ MUCH_SKEW = 3.0
 
 def advice(receipt: Receipt) -> list[str]:
     """Return what the figures of a run say about the next one, what matters most first."""
-    checks: tuple[Callable[[Receipt], Iterator[str]], ...] = (_memory, _retries, _rows, _time, _skew)
+    checks: tuple[Callable[[Receipt], Iterator[str]], ...] = (_memory, _retries, _leaks, _rows, _time, _skew)
     return [text for check in checks for text in check(receipt)]
 
 
@@ -72,6 +72,19 @@ def _retries(receipt: Receipt) -> Iterator[str]:
         yield (
             f"{alone:,} of {receipt.ranges:,} ranges ran alone on the node, one after the other: rows are longer than fit beside "
             "other tasks; more memory=, or fewer cpus=, leaves each task more"
+        )
+
+
+def _leaks(receipt: Receipt) -> Iterator[str]:
+    names = sorted({leak.step for leak in receipt.leaks if leak.step})
+    if receipt.leaks:
+        yield (
+            f"workers held more after each task, {len(receipt.leaks):,} times"
+            + (
+                f", because {', '.join(names)} leaves memory behind: look for what it appends to or caches"
+                if names
+                else ""
+            )
         )
 
 

@@ -22,9 +22,12 @@ from typing import Any
 import cloudpickle
 from distributed import KilledWorker
 
+from curator_df.core.leak_probe import address_of, probe, restart
+from curator_df.core.leaks import Leak, LeakWatch
 from curator_df.core.limits import release_free_memory
 from curator_df.core.out_of_memory import OnOom, RowAside, Unit, smaller_units, unit_left
 from curator_df.core.plan import MIN_BLOCK_BYTES, StagePlan, task_needs
+from curator_df.core.receipt import LeakReceipt
 from curator_df.core.session import Session
 from curator_df.core.sizes import show_size
 from curator_df.core.source import Range
@@ -70,6 +73,8 @@ class Dispatcher:
     """Most resident bytes of any worker process."""
     largest_block_bytes: int = 0
     """Bytes of the largest block that any task met."""
+    leaks: list[LeakReceipt] = dataclasses.field(default_factory=list)
+    """Workers that held more after each task, and what was done."""
     start_bytes: int = 0
     """Block size with which ranges begin now: that of the stage, or less since ranges ran out of memory with it."""
 
@@ -77,6 +82,8 @@ class Dispatcher:
         self.start_bytes = self.stage.block_bytes
         self._on_oom: OnOom = self.job.on_oom if isinstance(self.job, Job) else "halve"
         self._failed_at: collections.Counter[int] = collections.Counter()
+        self._leaks = LeakWatch(self.session.layout.work_bytes, self.session.layout.threads)
+        self._leak: tuple[Leak, Attempt] | None = None
         self._job_bytes = cloudpickle.dumps(self.job)
         self._flying: dict[Any, Attempt] = {}
         self._finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -88,6 +95,8 @@ class Dispatcher:
             more = True
             while more:
                 more = self._run_together(pieces)
+                if self._leak is not None:
+                    self._after_leak(*self._leak)
                 while self._alone:
                     self._run_alone(self._alone.popleft())
         except BaseException:
@@ -104,8 +113,9 @@ class Dispatcher:
             again = self._settle(*self._next_finished())
             if again is not None:
                 self._submit(again)
-            if self.retries["worker lost"] == lost_before:
-                # Otherwise that range is tried alone first: if it still kills, no other worker is to die for it.
+            if self.retries["worker lost"] == lost_before and self._leak is None:
+                # Otherwise that range is tried alone first: if it still kills, no other worker is to die for it. And a
+                # worker that leaks is started again when nothing is in flight, so that no work is lost.
                 more = self._submit_next(pieces, window)
         return more
 
@@ -165,6 +175,9 @@ class Dispatcher:
         manifest: Manifest = future.result()
         self.peak_bytes = max(self.peak_bytes, manifest.peak_bytes)
         self.largest_block_bytes = max(self.largest_block_bytes, manifest.largest_block_bytes)
+        leak = self._leaks.add(manifest.worker, manifest.floor_bytes)
+        if leak is not None and self._leak is None:
+            self._leak = (leak, attempt)
         if manifest.outcome == "done":
             self.on_done(manifest)
             return None
@@ -199,6 +212,20 @@ class Dispatcher:
         self.retries[cause] += 1
         blocks = f"blocks of {show_size(attempt.block_bytes)}"
         self.session.note("retry", f"range {attempt.piece.number} again: {cause}, it had {blocks}")
+
+    def _after_leak(self, leak: Leak, attempt: Attempt) -> None:
+        """Name the step that leaves memory behind, and start its worker again; nothing is in flight."""
+        self._leak = None
+        self._leaks.forget(leak.worker)
+        client = self.session.client
+        address = address_of(client, leak.worker)
+        found = probe(client, address, self._job_bytes, attempt) if self._is_job and address is not None else None
+        step, left_bytes = found or ("", 0)
+        recycled = not self.session.layout.in_process and address is not None and restart(client, address)
+        self._wait_for_worker()
+        told = LeakReceipt(leak.worker, leak.tasks, leak.growth_bytes, leak.task_bytes, step, left_bytes, recycled)
+        self.leaks.append(told)
+        self.session.note("leak", str(told))
 
     def _remember(self, attempt: Attempt) -> None:
         """Let later ranges begin with half the block, when more than one ran out of memory with this one."""

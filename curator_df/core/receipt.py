@@ -71,6 +71,34 @@ class ExchangeReceipt:
 
 
 @dataclass
+class LeakReceipt:
+    """A worker that held more after each task."""
+
+    worker: str
+    """Host and process number."""
+    tasks: int
+    """Tasks over which it was seen."""
+    growth_bytes: int
+    """How much more it held after them, when free memory had been given back."""
+    task_bytes: int
+    """Growth for each task."""
+    step: str
+    """The step that leaves most behind when it is called again and again; empty where none was found."""
+    left_bytes: int
+    """What a call of that step leaves behind on a block of 1 MB."""
+    recycled: bool
+    """Whether the worker was started again."""
+
+    def __str__(self) -> str:
+        named = f"; {self.step} leaves {show_size(self.left_bytes)} behind at each block" if self.step else ""
+        then = "started again, no work was lost" if self.recycled else "not started again: no nanny does that"
+        return (
+            f"worker {self.worker} held {show_size(self.growth_bytes)} more after {self.tasks:,} tasks, "
+            f"{show_size(self.task_bytes)} a task{named}; {then}"
+        )
+
+
+@dataclass
 class Receipt:
     """What a finished run returns."""
 
@@ -108,6 +136,8 @@ class Receipt:
     """Most bytes seen while running: PSS of the whole process tree, every 50 ms."""
     retries: dict[str, int] = field(default_factory=dict)
     """Ranges run again, by cause: ``memory``, ``worker lost``, ``exclusive``."""
+    leaks: list[LeakReceipt] = field(default_factory=list)
+    """Workers that held more after each task, in the last pass."""
     exchanges: list[ExchangeReceipt] = field(default_factory=list)
     """What was compared before the last pass, for each drop."""
     settings: dict[str, str] = field(default_factory=dict)
@@ -191,7 +221,8 @@ class Receipt:
         steps = [StepReceipt(**step) for step in values["steps"]]
         exchanges = [ExchangeReceipt(**exchange) for exchange in values["exchanges"]]
         pairs = {name: [tuple(pair) for pair in values.get(name, [])] for name in ("timeline", "events")}
-        return Receipt(**{**values, **pairs, "steps": steps, "exchanges": exchanges})
+        leaks = [LeakReceipt(**leak) for leak in values.get("leaks", [])]
+        return Receipt(**{**values, **pairs, "steps": steps, "exchanges": exchanges, "leaks": leaks})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the receipt as one HTML page that needs nothing else: figures, memory over time, steps, drops, settings.
@@ -226,6 +257,7 @@ class Receipt:
             lines.append(("rejects", self.rejects))
         if self.retries:
             lines.append(("retries", ", ".join(f"{number:,} {cause}" for cause, number in self.retries.items())))
+        lines += [("leak", str(leak)) for leak in self.leaks]
         lines += [(exchange.step, str(exchange)) for exchange in self.exchanges]
         lines += [(name, value) for name, value in self.settings.items()]
         return lines + [("advice", text) for text in self.advice]

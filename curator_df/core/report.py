@@ -62,7 +62,7 @@ def report_page(receipt: Receipt) -> str:
         ("Why rows were dropped", _reasons(receipt)),
         ("Rows set aside", _aside(receipt)),
         ("Comparisons of all rows", _exchanges(receipt)),
-        ("Ranges that ran again", _retries(receipt)),
+        ("Ranges that ran again, and what else happened", _retries(receipt)),
         ("Output by folder", _folders(receipt)),
         ("Settings, and why", _settings(receipt)),
     ]
@@ -187,7 +187,7 @@ def _exchanges(receipt: Receipt) -> str:
 
 
 def _retries(receipt: Receipt) -> str:
-    if not receipt.retries:
+    if not receipt.retries and not receipt.events:
         return ""
     counts = ", ".join(f"{number:,} {html.escape(cause)}" for cause, number in receipt.retries.items())
     rows = [[f"{seconds:,.1f}", html.escape(text)] for seconds, text in receipt.events[:SHOWN_EVENTS]]

@@ -299,7 +299,7 @@ class _Run:
         for target in self.targets:
             target.receipt.seconds = time.monotonic() - started
             target.receipt.timeline, target.receipt.events = timeline, events
-            target.receipt.retries = dict(dispatcher.retries)
+            target.receipt.retries, target.receipt.leaks = dict(dispatcher.retries), dispatcher.leaks
             if dispatcher.start_bytes < dispatcher.stage.block_bytes:
                 smaller = f"; from {show_size(dispatcher.start_bytes)} on after ranges ran out of memory"
                 target.receipt.settings["blocks"] += smaller

@@ -8,6 +8,8 @@ prints a traceback of its own and the runner decides what follows.
 from __future__ import annotations
 
 import functools
+import os
+import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +41,7 @@ from curator_df.core.storage import FileRecord, Folder, disk_errors
 from curator_df.core.stretch import OnError, Stretch
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError
 
-__all__ = ["Attempt", "Job", "Manifest", "OnError", "OnOom", "request_stop", "run_guarded", "run_range"]
+__all__ = ["Attempt", "Job", "Manifest", "OnError", "OnOom", "load_job", "request_stop", "run_guarded", "run_range"]
 
 _stopped_runs: set[str] = set()
 
@@ -114,6 +116,10 @@ class Manifest:
     """Time in the sink."""
     peak_bytes: int = 0
     """Most resident bytes of the worker process (all its threads) up to the end of the task."""
+    worker: str = ""
+    """Host and process number of the worker."""
+    floor_bytes: int = 0
+    """What the worker held after the task, when free memory was given back (private pages)."""
     error: BaseException | None = None
     """Why it did not finish."""
     unit: Unit | None = None
@@ -133,7 +139,7 @@ def run_range(job_bytes: bytes, attempt: Attempt) -> Manifest:
     """Stream one range; return what became of it."""
 
     def stream(manifest: Manifest) -> None:
-        job = _load(job_bytes)
+        job = load_job(job_bytes)
         with disk_errors(job.fork.branches[0].sink.folder):
             _stream(job, attempt, manifest)
 
@@ -151,12 +157,14 @@ def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
         manifest.outcome = _outcome_of(exc)
         manifest.error = _portable(exc)
     release_free_memory()
+    manifest.worker, manifest.floor_bytes = f"{socket.gethostname()}:{os.getpid()}", status_bytes("RssAnon")
     manifest.peak_bytes = status_bytes("VmHWM")
     return manifest
 
 
 @functools.lru_cache(maxsize=4)
-def _load(job_bytes: bytes) -> Job:
+def load_job(job_bytes: bytes) -> Job:
+    """Return a job that was pickled for all its tasks."""
     job: Job = cloudpickle.loads(job_bytes)
     return job
 
