@@ -128,7 +128,8 @@ class UnitLog:
         if folder is not None and folder.is_local:
             path = Path(folder.path(unit_file(number)))
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
+            # Not truncated: when Dask tries the task again and that worker dies before it begins, the first note stands.
+            self._descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
 
     def enter(self, step: str, block: Any) -> None:
         """Note that a step is about to work on a block."""

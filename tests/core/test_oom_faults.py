@@ -156,7 +156,7 @@ def test_a_row_that_kills_its_worker_is_found_and_set_aside(run, corpus, tmp_pat
     require_one_row_aside(
         receipt, tmp_path, corpus, "its worker process ended when step 'keep_where' had this row alone"
     )
-    assert 0 < receipt["retries"]["worker lost"] <= 4
+    assert 0 < receipt["retries"]["worker lost"] <= 8  # ranges beside it on the same worker are lost with it
 
 
 def test_the_smaller_block_is_remembered_for_later_ranges(run, corpus, tmp_path):
