@@ -10,17 +10,15 @@ mark is read. ``rows of 100 bytes`` shows what a row costs whatever its text.
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from curator_df.core.limits import status_bytes
+from curator_df.core.limits import peak_of_call
 from curator_df.kernels.unicode_repair import RepairSettings
 from curator_df.ops.lines import remove_c4_lines_block
 from curator_df.ops.profile import add_profile_block, keep_profile_block
@@ -84,13 +82,8 @@ def measure_one(kernel: str, shape: str) -> float:
     """Return peak extra bytes as a multiple of the text's bytes."""
     KERNELS[kernel](make_block(shape, 100_000))
     block = make_block(shape, BLOCK_BYTES)
-    gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")
-    before = status_bytes("VmRSS")
-    result = KERNELS[kernel](block)
-    peak = status_bytes("VmHWM") - before
-    del result
-    return peak / BLOCK_BYTES
+    extra_bytes, _ = peak_of_call(lambda: KERNELS[kernel](block))
+    return extra_bytes / BLOCK_BYTES
 
 
 def main() -> None:

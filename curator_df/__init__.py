@@ -8,12 +8,15 @@ what is interrupted resumes; every dropped row has a reason.
 from curator_df import errors, profiles
 from curator_df.cluster.connect import connect
 from curator_df.cluster.local import start_cluster
+from curator_df.core.comparison import compare_receipts
 from curator_df.io.checkpoint import checkpoint, read_receipt
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
 from curator_df.io.split import split_by
 from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.io.write_many import write_many
+from curator_df.monitor.memory_monitor import monitor_memory
+from curator_df.monitor.memory_profile import profile_memory
 from curator_df.ops.accessor import register_operators as _register_operators
 from curator_df.ops.cleaning import normalize_newlines, remove_urls
 from curator_df.ops.drops import describe_drops
@@ -38,6 +41,7 @@ __all__ = [
     "add_profile",
     "best",
     "checkpoint",
+    "compare_receipts",
     "connect",
     "describe_drops",
     "describe_near_duplicates",
@@ -50,8 +54,10 @@ __all__ = [
     "keep_profile",
     "keep_where",
     "minhash",
+    "monitor_memory",
     "normalize_newlines",
     "normalize_unicode",
+    "profile_memory",
     "profiles",
     "read_jsonl",
     "read_parquet",

@@ -2,8 +2,10 @@
 """Keep a few ranges in flight on the cluster, and decide what follows a task that ran out of memory or lost its worker.
 
 The ladder for one range: as planned; after each `MemoryError` with half the block; at the smallest block alone on the
-node; then the error. A range whose worker died three times goes alone as well. A row that is too long for a task beside
-others goes alone at once.
+node, where a step that runs out of memory takes half of the rows, down to one, which is then set aside. A range whose
+worker died twice goes alone as well: what it was working on is taken in ever smaller units, and a row that ends its worker
+when it is alone is set aside. A row that is too long for a task beside others goes alone at once, and one that is too long
+even then is set aside. With ``on_oom="fail"`` the first failure is the error.
 """
 
 from __future__ import annotations
@@ -20,17 +22,28 @@ from typing import Any
 import cloudpickle
 from distributed import KilledWorker
 
+from curator_df.core.leak_probe import address_of, probe, restart
+from curator_df.core.leaks import Leak, LeakWatch
 from curator_df.core.limits import release_free_memory
+from curator_df.core.out_of_memory import OnOom, RowAside, Unit, smaller_units, unit_left
 from curator_df.core.plan import MIN_BLOCK_BYTES, StagePlan, task_needs
+from curator_df.core.receipt import LeakReceipt
 from curator_df.core.session import Session
 from curator_df.core.sizes import show_size
 from curator_df.core.source import Range
-from curator_df.core.task import Attempt, Manifest, request_stop, run_range
+from curator_df.core.task import Attempt, Job, Manifest, request_stop, run_range
 from curator_df.errors import CuratorError, OversizeRowError, WorkerLostError
 
 SMALLEST_BLOCK_BYTES = 64_000
-"""Where halving ends. Rows longer than a block are blocks of their own, so this is "down to one row" for long ones."""
-
+"""Where halving ends. Then the rows of a block are halved: `core.stretch`."""
+REMEMBER_AFTER = 2
+"""When so many ranges ran out of memory with a block size, later ranges begin with half of it. One range may be odd."""
+MOST_LOST_ROWS = 2
+"""So many rows of one range may end their worker; more of them, and it is the step that does."""
+LOST_ROW = "its worker process ended"
+"""How the reason begins for a row that is set aside because of that."""
+MOST_UNITS = 100
+"""How often the rows of one range may be taken in smaller units; more, and units do not lead to the rows."""
 
 WATCH_SECONDS = 2.0
 """How often a silent cluster is asked whether it still has workers."""
@@ -60,8 +73,17 @@ class Dispatcher:
     """Most resident bytes of any worker process."""
     largest_block_bytes: int = 0
     """Bytes of the largest block that any task met."""
+    leaks: list[LeakReceipt] = dataclasses.field(default_factory=list)
+    """Workers that held more after each task, and what was done."""
+    start_bytes: int = 0
+    """Block size with which ranges begin now: that of the stage, or less since ranges ran out of memory with it."""
 
     def __post_init__(self) -> None:
+        self.start_bytes = self.stage.block_bytes
+        self._on_oom: OnOom = self.job.on_oom if isinstance(self.job, Job) else "halve"
+        self._failed_at: collections.Counter[int] = collections.Counter()
+        self._leaks = LeakWatch(self.session.layout.work_bytes, self.session.layout.threads)
+        self._leak: tuple[Leak, Attempt] | None = None
         self._job_bytes = cloudpickle.dumps(self.job)
         self._flying: dict[Any, Attempt] = {}
         self._finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -73,6 +95,8 @@ class Dispatcher:
             more = True
             while more:
                 more = self._run_together(pieces)
+                if self._leak is not None:
+                    self._after_leak(*self._leak)
                 while self._alone:
                     self._run_alone(self._alone.popleft())
         except BaseException:
@@ -89,8 +113,9 @@ class Dispatcher:
             again = self._settle(*self._next_finished())
             if again is not None:
                 self._submit(again)
-            if self.retries["worker lost"] == lost_before:
-                # Otherwise that range is tried alone first: if it still kills, no other worker is to die for it.
+            if self.retries["worker lost"] == lost_before and self._leak is None:
+                # Otherwise that range is tried alone first: if it still kills, no other worker is to die for it. And a
+                # worker that leaks is started again when nothing is in flight, so that no work is lost.
                 more = self._submit_next(pieces, window)
         return more
 
@@ -99,7 +124,7 @@ class Dispatcher:
             piece = next(pieces, None)
             if piece is None:
                 return False
-            self._submit(Attempt(piece, self.stage.block_bytes, self.stage.largest_row_bytes))
+            self._submit(Attempt(piece, self.start_bytes, self.stage.largest_row_bytes))
         return True
 
     def _submit(self, attempt: Attempt) -> None:
@@ -150,6 +175,9 @@ class Dispatcher:
         manifest: Manifest = future.result()
         self.peak_bytes = max(self.peak_bytes, manifest.peak_bytes)
         self.largest_block_bytes = max(self.largest_block_bytes, manifest.largest_block_bytes)
+        leak = self._leaks.add(manifest.worker, manifest.floor_bytes)
+        if leak is not None and self._leak is None:
+            self._leak = (leak, attempt)
         if manifest.outcome == "done":
             self.on_done(manifest)
             return None
@@ -161,35 +189,89 @@ class Dispatcher:
         return self._after_memory_error(attempt, manifest)
 
     def _after_memory_error(self, attempt: Attempt, manifest: Manifest) -> Attempt | None:
-        self.retries["memory"] += 1
+        error = manifest.error if manifest.error is not None else MemoryError(f"range {attempt.piece.number}")
+        if self._on_oom == "fail":
+            raise error
+        self._count("memory", attempt)
+        self._remember(attempt)
         smaller = max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES)
         retry = dataclasses.replace(attempt, block_bytes=smaller, tries=attempt.tries + 1)
-        if smaller < attempt.block_bytes:
-            return retry
-        if attempt.exclusive_bytes is not None:
-            raise manifest.error if manifest.error is not None else MemoryError(f"range {attempt.piece.number}")
-        self._alone.append(retry)
-        return None
+        if attempt.exclusive_bytes is None:
+            if smaller < attempt.block_bytes:
+                return retry
+            self._alone.append(retry)
+            return None
+        if smaller == attempt.block_bytes and attempt.halves:
+            if manifest.unit is None or manifest.unit.step != "write":
+                raise error  # a step's rows were halved already, and what else there is does not depend on rows
+            reason = f"out of memory: writing this row alone on the node raised {type(error).__name__}: {error}"
+            retry = _narrowed(retry, manifest.unit, reason, error)
+        return dataclasses.replace(retry, halves=smaller <= SMALLEST_BLOCK_BYTES)
+
+    def _count(self, cause: str, attempt: Attempt) -> None:
+        self.retries[cause] += 1
+        blocks = f"blocks of {show_size(attempt.block_bytes)}"
+        self.session.note("retry", f"range {attempt.piece.number} again: {cause}, it had {blocks}")
+
+    def _after_leak(self, leak: Leak, attempt: Attempt) -> None:
+        """Name the step that leaves memory behind, and start its worker again; nothing is in flight."""
+        self._leak = None
+        self._leaks.forget(leak.worker)
+        client = self.session.client
+        address = address_of(client, leak.worker)
+        found = probe(client, address, self._job_bytes, attempt) if self._is_job and address is not None else None
+        step, left_bytes = found or ("", 0)
+        recycled = not self.session.layout.in_process and address is not None and restart(client, address)
+        self._wait_for_worker()
+        told = LeakReceipt(leak.worker, leak.tasks, leak.growth_bytes, leak.task_bytes, step, left_bytes, recycled)
+        self.leaks.append(told)
+        self.session.note("leak", str(told))
+
+    def _remember(self, attempt: Attempt) -> None:
+        """Let later ranges begin with half the block, when more than one ran out of memory with this one."""
+        self._failed_at[attempt.block_bytes] += 1
+        if self._failed_at[attempt.block_bytes] >= REMEMBER_AFTER and attempt.exclusive_bytes is None:
+            self.start_bytes = min(self.start_bytes, max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES))
 
     def _after_lost_worker(self, future: Any, attempt: Attempt) -> Attempt | None:
-        exc = future.exception()
+        exc, number = future.exception(), attempt.piece.number
         if not isinstance(exc, KilledWorker):
-            raise WorkerLostError(f"range {attempt.piece.number} did not run: {exc}") from exc
+            raise WorkerLostError(f"range {number} did not run: {exc}") from exc
+        if self._on_oom == "fail":
+            raise WorkerLostError(f"range {number} ended its worker, and on_oom='fail' asks to stop: {exc}") from exc
         if attempt.exclusive_bytes is not None:
-            raise WorkerLostError(
-                f"range {attempt.piece.number} ended its worker again, alone on the node and with blocks of "
-                f"{show_size(attempt.block_bytes)}: {exc}"
-            ) from exc
-        self.retries["worker lost"] += 1
+            return self._after_lost_alone(attempt, exc)
+        self._count("worker lost", attempt)
         smaller = max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES)
         self._alone.append(dataclasses.replace(attempt, block_bytes=smaller, tries=attempt.tries + 1))
         return None
+
+    def _after_lost_alone(self, attempt: Attempt, exc: KilledWorker) -> Attempt:
+        """Return the attempt in which the rows that ended a worker are taken in smaller units."""
+        unit = unit_left(self.job.fork.branches[0].sink.folder, attempt.piece.number) if self._is_job else None
+        error = WorkerLostError(
+            f"range {attempt.piece.number} ended its worker again, alone on the node and with blocks of "
+            f"{show_size(attempt.block_bytes)}"
+            + (f", in step {unit.step!r} on {unit.rows:,} rows" if unit is not None else "")
+            + f": {exc}"
+        )
+        lost = sum(row.reason.startswith(LOST_ROW) for row in attempt.aside)
+        if unit is None or (unit.rows == 1 and lost >= MOST_LOST_ROWS):
+            raise error from exc
+        self._count("worker lost", attempt)
+        self._wait_for_worker()
+        reason = f"{LOST_ROW} when step {unit.step!r} had this row alone on the node (out of memory, or a crash)"
+        return _narrowed(dataclasses.replace(attempt, tries=attempt.tries + 1), unit, reason, error)
+
+    @property
+    def _is_job(self) -> bool:
+        return isinstance(self.job, Job)
 
     def _for_long_row(self, attempt: Attempt, manifest: Manifest) -> Attempt:
         row = manifest.error
         if not isinstance(row, OversizeRowError):
             raise CuratorError("an oversize task came back without its row; this is a defect in curator_df")
-        if row.row_bytes > self.stage.exclusive_row_bytes:
+        if row.row_bytes > self.stage.exclusive_row_bytes and (self._on_oom == "fail" or not self._is_job):
             needed = task_needs(row.row_bytes, self.stage.task_factor)
             raise OversizeRowError(
                 f"{row.path} line {row.line:,} (byte {row.offset:,}) is one row of {show_size(row.row_bytes)}. It needs "
@@ -206,12 +288,13 @@ class Dispatcher:
         The task is not tied to a worker: Dask (2026.7.1) leaves a task whose worker went away in the state "no-worker",
         even with ``allow_other_workers`` and another worker there. So the limits of all are lifted meanwhile.
         """
-        self.retries["exclusive"] += 1
+        self._count("exclusive", attempt)
         self._wait_for_worker()  # it may have died just now
         self.session.client.run(release_free_memory, on_error="ignore")
         layout = self.session.layout
         with _limits_lifted(self.session, layout.exclusive_bytes - layout.work_bytes):
-            again: Attempt | None = dataclasses.replace(attempt, exclusive_bytes=layout.exclusive_bytes)
+            halves = self._on_oom == "halve" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES
+            again: Attempt | None = dataclasses.replace(attempt, exclusive_bytes=layout.exclusive_bytes, halves=halves)
             while again is not None:
                 self._submit(again)
                 again = self._settle(*self._next_finished())
@@ -224,6 +307,15 @@ class Dispatcher:
                 client.run(request_stop, self.job.run_id, wait=False, on_error="ignore")
             client.cancel(list(self._flying), force=True, asynchronous=False)
         self._flying.clear()
+
+
+def _narrowed(attempt: Attempt, unit: Unit, reason: str, error: BaseException) -> Attempt:
+    """Return an attempt that takes a unit's rows in smaller ones, or sets its only row aside."""
+    if len(attempt.spans) + len(attempt.aside) >= MOST_UNITS:
+        raise error
+    if unit.rows == 1:
+        return dataclasses.replace(attempt, aside=(*attempt.aside, RowAside(unit.first, reason)))
+    return dataclasses.replace(attempt, spans=(*attempt.spans, smaller_units(unit)))
 
 
 @contextlib.contextmanager

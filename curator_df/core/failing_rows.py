@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from curator_df.core.blocks import BlockKernel
+from curator_df.core.out_of_memory import is_out_of_memory
 from curator_df.core.program import Graph, Step, run_step
 from curator_df.core.source import OFFSET_BITS, BadRow
 from curator_df.errors import CuratorError, OperatorError
@@ -40,9 +41,9 @@ def without_failing_rows(step: Step, block: Any, files: Sequence[str], set_aside
     def search(start: int, stop: int) -> None:
         try:
             run_step(step, block.iloc[start:stop])
-        except (MemoryError, CuratorError):
-            raise
-        except Exception as exc:  # noqa: BLE001 - a user's function may raise anything; it is written down
+        except Exception as exc:
+            if isinstance(exc, CuratorError) or is_out_of_memory(exc):
+                raise
             if stop - start == 1:
                 failing.append(start)
                 set_aside(_failed_row(step, block.iloc[start:stop], exc, files))

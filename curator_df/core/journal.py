@@ -214,7 +214,7 @@ def difference(plan: dict[str, Any], identity: Identity) -> str:
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
     record = dataclasses.asdict(manifest)
-    for name in ("error", "outcome", "branch", "others"):
+    for name in ("error", "outcome", "branch", "others", "unit", "worker", "floor_bytes"):
         del record[name]
     return record
 

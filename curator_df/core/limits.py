@@ -12,9 +12,12 @@ import ctypes
 import gc
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 M_MMAP_THRESHOLD = -3
 M_ARENA_MAX = -8
@@ -100,6 +103,19 @@ def release_free_memory() -> None:
 def reset_peak() -> None:
     """Start a new ``VmHWM`` (peak resident bytes) for this process."""
     Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_of_call(call: Callable[[], Result]) -> tuple[int, Result]:
+    """Return by how many resident bytes a call raised this process at its worst moment, and what it returned.
+
+    The result is still held when the peak is read, so it is part of it. What a first call does once (imports, compiling,
+    the first touch of a library's pages) counts as well: call once on something small before.
+    """
+    release_free_memory()
+    reset_peak()
+    before = status_bytes("VmRSS")
+    result = call()
+    return status_bytes("VmHWM") - before, result
 
 
 def usable_cpus() -> int:

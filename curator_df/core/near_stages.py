@@ -159,8 +159,8 @@ class NearStages:
         }
 
     def _take_keys(self, journal: Journal, exchange: Exchange) -> list[dict[str, Any]]:
-        sink = NearKeySink(exchange, self.barrier)
-        job = Job(uuid.uuid4().hex, fork([Branch(self._program(*self.barrier.columns), sink)]), self.runner.on_error)
+        branch = Branch(self._program(*self.barrier.columns), NearKeySink(exchange, self.barrier))
+        job = Job(uuid.uuid4().hex, fork([branch]), self.runner.on_error, self.runner.on_oom)
         title = f"{self.step.name}: signatures"
         stage = self.runner.stage
         # When the bands are compared the keys are gone, and are not wanted any more.
@@ -273,7 +273,7 @@ class NearStages:
         wanted = np.array([rows > 0 for file in pairs for rows in rows_of_slices(self.home, file)], dtype=np.bool_)
         sink = TextSink(self.home, self.barrier, self.groups, pairs)
         program = self._program(self.barrier.columns[0])
-        job = Job(uuid.uuid4().hex, fork([Branch(program, sink)]), self.runner.on_error)
+        job = Job(uuid.uuid4().hex, fork([Branch(program, sink)]), self.runner.on_error, self.runner.on_oom)
         with Journal(Folder(f"{self.home.url}/fetch", self.home.options)) as journal:
             return self.runner.run_tasks(
                 journal,

@@ -2,7 +2,8 @@
 """Measure the memory of a process tree, from a process of its own that is not counted.
 
 Run as a script (``python -S peak.py PID``) it samples every 50 ms and answers ``peak`` and ``reset`` on standard input
-with a number of bytes. It imports four modules of the standard library, nothing else, and stays at 9 MB.
+with a number of bytes, and ``trace`` with a line of numbers: the seconds of a point, then the most bytes seen in each of at
+most 400 points since ``reset``. It imports four modules of the standard library, nothing else, and stays at 9 MB.
 
 A sample is the sum of PSS over the tree. Private pages (resident - shared) are read from ``statm`` at every sample; the
 shared, file-backed part of PSS changes slowly and costs milliseconds to read, so it is taken from ``smaps_rollup`` once
@@ -16,6 +17,7 @@ import time
 
 INTERVAL_SECONDS = 0.05
 SHARED_EVERY = 20
+MOST_POINTS = 400
 
 
 def processes(root: int, excluded: int) -> list[int]:
@@ -59,9 +61,37 @@ def tree_bytes(root: int, excluded: int = 0) -> int:
     return sum(pss_bytes(pid) for pid in processes(root, excluded))
 
 
+class Trace:
+    """The most bytes seen in each of a few equally long points of time; points grow longer as time passes."""
+
+    def __init__(self) -> None:
+        self.points: list[int] = []
+        self.samples_each = 1
+        self._samples = self._most = 0
+        self._started = time.monotonic()
+
+    def add(self, held: int) -> None:
+        """Take a sample."""
+        self._most = max(self._most, held)
+        self._samples += 1
+        if self._samples >= self.samples_each:
+            self.points.append(self._most)
+            self._samples = self._most = 0
+        if len(self.points) >= MOST_POINTS:
+            self.points = [max(self.points[start : start + 2]) for start in range(0, len(self.points), 2)]
+            self.samples_each *= 2
+
+    def line(self) -> str:
+        """Return the seconds of a point and all points, as text. A sample takes time, so the clock says how long a point is."""
+        points = self.points + ([self._most] if self._samples else [])
+        seconds = time.monotonic() - self._started
+        return " ".join(map(str, [round(seconds / max(len(points), 1), 4), *points]))
+
+
 def sample_forever(root: int, exact: bool) -> None:
     """Sample until standard input ends."""
     peak = samples = shared = 0
+    trace = Trace()
     while os.path.exists(f"/proc/{root}"):
         tree = processes(root, os.getpid())
         private = sum(private_bytes(pid) for pid in tree)
@@ -70,6 +100,7 @@ def sample_forever(root: int, exact: bool) -> None:
             shared = max(0, total - private)
         samples += 1
         peak = max(peak, private + shared)
+        trace.add(private + shared)
         deadline = time.monotonic() + INTERVAL_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             if not select.select([sys.stdin], [], [], left)[0]:
@@ -77,9 +108,9 @@ def sample_forever(root: int, exact: bool) -> None:
             command = sys.stdin.readline()
             if not command:
                 return
-            print(peak, flush=True)
+            print(trace.line() if command.startswith("trace") else peak, flush=True)
             if command.startswith("reset"):
-                peak = 0
+                peak, trace = 0, Trace()
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ class QuarantineFile:
         """Rows set aside."""
         self.unread_rows = 0
         """Of these, rows that the reader could not read, which are in no block."""
+        self.rows_out_of_memory = 0
+        """Of these, rows for which memory did not suffice."""
 
     def add(self, row: BadRow) -> None:
         """Set aside a row that cannot be read."""
@@ -39,6 +41,7 @@ class QuarantineFile:
             self._file = self._stack.enter_context(self._folder.create(self._name))
         self._file.write(json.dumps(_record(row), ensure_ascii=False).encode() + b"\n")
         self.rows += 1
+        self.rows_out_of_memory += row.size_bytes is not None
 
     def commit(self) -> list[FileRecord]:
         """Make the file durable and visible, if there is one."""
@@ -53,6 +56,10 @@ def _record(row: BadRow) -> dict[str, Any]:
     record: dict[str, Any] = {"file": row.path, "offset": row.offset, "reason": row.reason}
     if row.line:
         record["line"] = row.line
+    if row.size_bytes is not None:
+        record["bytes"] = row.size_bytes
+        if not row.raw:
+            return record
     try:
         record["raw"] = row.raw.decode("utf-8")
     except UnicodeDecodeError:

@@ -6,7 +6,9 @@ from __future__ import annotations
 import dataclasses
 import html
 import io
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -78,6 +80,34 @@ class ExchangeReceipt:
 
 
 @dataclass
+class LeakReceipt:
+    """A worker that held more after each task."""
+
+    worker: str
+    """Host and process number."""
+    tasks: int
+    """Tasks over which it was seen."""
+    growth_bytes: int
+    """How much more it held after them, when free memory had been given back."""
+    task_bytes: int
+    """Growth for each task."""
+    step: str
+    """The step that leaves most behind when it is called again and again; empty where none was found."""
+    left_bytes: int
+    """What a call of that step leaves behind on a block of 1 MB."""
+    recycled: bool
+    """Whether the worker was started again."""
+
+    def __str__(self) -> str:
+        named = f"; {self.step} leaves {show_size(self.left_bytes)} behind at each block" if self.step else ""
+        then = "started again, no work was lost" if self.recycled else "not started again: no nanny does that"
+        return (
+            f"worker {self.worker} held {show_size(self.growth_bytes)} more after {self.tasks:,} tasks, "
+            f"{show_size(self.task_bytes)} a task{named}; {then}"
+        )
+
+
+@dataclass
 class Receipt:
     """What a finished run returns."""
 
@@ -89,6 +119,8 @@ class Receipt:
     """Rows in the output."""
     rows_quarantined: int = 0
     """Rows set aside in ``_quarantine/``."""
+    rows_out_of_memory: int = 0
+    """Of these, rows for which memory did not suffice even when each was alone on the node."""
     files: int = 0
     """Output files."""
     input_bytes: int = 0
@@ -113,10 +145,20 @@ class Receipt:
     """Most bytes seen while running: PSS of the whole process tree, every 50 ms."""
     retries: dict[str, int] = field(default_factory=dict)
     """Ranges run again, by cause: ``memory``, ``worker lost``, ``exclusive``."""
+    leaks: list[LeakReceipt] = field(default_factory=list)
+    """Workers that held more after each task, in the last pass."""
     exchanges: list[ExchangeReceipt] = field(default_factory=list)
     """What was compared before the last pass, for each drop."""
     settings: dict[str, str] = field(default_factory=dict)
-    """Layout and block size, with reasons."""
+    """What was set, by the user or by the plan, with reasons."""
+    arguments: dict[str, int] = field(default_factory=dict)
+    """The same as numbers, to be given again: ``memory`` and ``cpus`` of `start_cluster`, ``blocksize`` of a reader."""
+    tasks_at_a_time: int = 0
+    """Threads of all workers."""
+    timeline: list[tuple[float, int]] = field(default_factory=list)
+    """Seconds, and the most bytes of the process tree up to then since the point before; at most 400."""
+    events: list[tuple[float, str]] = field(default_factory=list)
+    """Seconds, and what happened: the first 200 ranges that ran again, with the cause."""
     rejects: str | None = None
     """Folder of the removed rows, if they were kept."""
     advice: list[str] = field(default_factory=list)
@@ -132,6 +174,7 @@ class Receipt:
         self.rows_read += done["rows_read"]
         self.rows_written += done["rows_written"]
         self.rows_quarantined += done["rows_quarantined"]
+        self.rows_out_of_memory += done.get("rows_out_of_memory", 0)  # journals of 0.1.0 do not have it
         self.files += len(done["files"])
         self.output_bytes += sum(file["size_bytes"] for file in done["files"])
         for file in done["files"]:
@@ -186,11 +229,26 @@ class Receipt:
         """Return the receipt that `to_json` was made from."""
         steps = [StepReceipt(**step) for step in values["steps"]]
         exchanges = [ExchangeReceipt(**exchange) for exchange in values["exchanges"]]
-        return Receipt(**{**values, "steps": steps, "exchanges": exchanges})
+        pairs = {name: [tuple(pair) for pair in values.get(name, [])] for name in ("timeline", "events")}
+        leaks = [LeakReceipt(**leak) for leak in values.get("leaks", [])]
+        return Receipt(**{**values, **pairs, "steps": steps, "exchanges": exchanges, "leaks": leaks})
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the receipt as one HTML page that needs nothing else: figures, memory over time, steps, drops, settings.
+
+        Parameters
+        ----------
+        path : str or path
+            Name of the file, such as ``"report.html"``; one that is there is replaced.
+        """
+        from curator_df.core.report import report_page
+
+        Path(path).write_text(report_page(self), encoding="utf-8")
 
     def summary(self) -> list[tuple[str, str]]:
         """Return the lines at the head of the receipt, as (what, value)."""
-        bad = f", {self.rows_quarantined:,} quarantined" if self.rows_quarantined else ""
+        memory = f" ({self.rows_out_of_memory:,} for want of memory)" if self.rows_out_of_memory else ""
+        bad = f", {self.rows_quarantined:,} quarantined{memory}" if self.rows_quarantined else ""
         resumed = f" ({self.ranges_resumed:,} done by an earlier run)" if self.ranges_resumed else ""
         speed = f", {self.input_bytes / max(self.seconds, 1e-9) / 1e6:.0f} MB/s" if not self.ranges_resumed else ""
         measured = f"{show_size(self.measured_bytes)} at most, {show_size(self.projected_bytes)} projected"
@@ -208,6 +266,7 @@ class Receipt:
             lines.append(("rejects", self.rejects))
         if self.retries:
             lines.append(("retries", ", ".join(f"{number:,} {cause}" for cause, number in self.retries.items())))
+        lines += [("leak", str(leak)) for leak in self.leaks]
         lines += [(exchange.step, str(exchange)) for exchange in self.exchanges]
         lines += [(name, value) for name, value in self.settings.items()]
         return lines + [("advice", text) for text in self.advice]

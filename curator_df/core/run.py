@@ -8,12 +8,14 @@ import dataclasses
 import sys
 import time
 import uuid
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.advice import advice, rows_out_of_memory
 from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.columns import choose
 from curator_df.core.dispatch import Dispatcher
@@ -36,7 +38,7 @@ from curator_df.core.sizes import show_size
 from curator_df.core.source import Range, Ranges, Source
 from curator_df.core.stages import SHOW, STAGES_FOLDER, StageRunner
 from curator_df.core.storage import Folder
-from curator_df.core.task import Job, Manifest, OnError
+from curator_df.core.task import Job, Manifest, OnError, OnOom
 from curator_df.errors import ResumeError, RowCountError
 
 RANGE_BYTES = 64_000_000
@@ -44,6 +46,8 @@ RANGE_BYTES = 64_000_000
 SMALL_RANGE_BYTES = 16_000_000
 """Range of a small input, which would otherwise be one or two tasks."""
 FEWEST_RANGES = 32
+MOST_EVENTS = 200
+"""Of a receipt."""
 MOST_RANGES = 50_000
 """Beyond that ranges grow: the scheduler and the journal hold something for each."""
 
@@ -56,6 +60,7 @@ def run(
     workdir: Folder | None = None,
     on_existing: OnExisting = "error",
     on_error: OnError = "raise",
+    on_oom: OnOom = "halve",
 ) -> Receipt:
     """Run a lazy table into a sink under the budget of the current session.
 
@@ -73,6 +78,8 @@ def run(
         What to do when the output holds something.
     on_error : {"raise", "quarantine"}
         What to do with rows on which a user's function raises.
+    on_oom : {"halve", "fail"}
+        What to do when memory runs out: take less at a time, down to one row, or stop.
 
     Returns
     -------
@@ -84,7 +91,9 @@ def run(
     BudgetError
         If the plan does not fit. Nothing has been started.
     """
-    (receipt,) = run_branches([(df, sink, rejects)], workdir=workdir, on_existing=on_existing, on_error=on_error)
+    (receipt,) = run_branches(
+        [(df, sink, rejects)], workdir=workdir, on_existing=on_existing, on_error=on_error, on_oom=on_oom
+    )
     return receipt
 
 
@@ -94,6 +103,7 @@ def run_branches(
     workdir: Folder | None = None,
     on_existing: OnExisting = "error",
     on_error: OnError = "raise",
+    on_oom: OnOom = "halve",
 ) -> list[Receipt]:
     """Run several lazy tables into a sink each, in one pass over the input that they all begin with.
 
@@ -104,7 +114,7 @@ def run_branches(
     ----------
     outputs : sequence of (dask.dataframe.DataFrame, Sink, Sink or None)
         Tables, where their rows go, and where their removed rows go.
-    workdir, on_existing, on_error
+    workdir, on_existing, on_error, on_oom
         As in `run`, for every output.
 
     Returns
@@ -121,6 +131,7 @@ def run_branches(
     """
     choose("write", "on_existing", on_existing, OnExisting)
     choose("write", "on_error", on_error, OnError)
+    choose("write", "on_oom", on_oom, OnOom)
     session = current_session()
     branches = [Branch(lower(df), sink, rejects) for df, sink, rejects in outputs]
     plan_fork(fork(branches), session.layout)
@@ -139,7 +150,7 @@ def run_branches(
             plan = plan_fork(joined, session.layout)
             first = branches[waiting[0]].sink.folder
             temporary = workdir or Folder(f"{first.url}/{STAGES_FOLDER}", first.options)
-            stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error)
+            stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], ranges).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt
@@ -181,10 +192,15 @@ def new_receipt(plan: Plan, joined: Fork, branch: Branch, ranges: int) -> Receip
     names = ("read", *(step.name for step in branch.program.steps), "write")
     receipt.steps = [StepReceipt(name) for name in names]
     receipt.rejects = None if branch.rejects is None else branch.rejects.folder.url
+    layout = plan.layout
+    named = "as blocksize= says" if joined.explicit_block_bytes else "the largest that fit, 16 MB at most"
     receipt.settings = {
-        "layout": f"{plan.layout.shape}: {plan.layout.reason}",
-        "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that for a task",
+        "layout": f"{layout.shape}: {layout.reason}",
+        "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that for a task: {named}",
+        "cut": f"{ranges:,} ranges, which follow from the input alone so that the run can resume with other settings",
     }
+    receipt.arguments = {"memory": layout.allowed_bytes, "cpus": layout.cpus, "blocksize": stage.block_bytes}
+    receipt.tasks_at_a_time = layout.workers * layout.threads
     if len(joined.branches) > 1:
         shared = ", ".join(names[: joined.shared + 1])
         receipt.settings["shared"] = f"{shared}: once for {len(joined.branches)} outputs"
@@ -226,6 +242,8 @@ class _Target:
         if receipt.files == 0:
             self.branch.sink.write_empty(self.branch.program.meta)
         receipt.advice = advice(receipt)
+        if receipt.rows_out_of_memory:
+            warnings.warn(rows_out_of_memory(receipt), UserWarning, stacklevel=2)
         self.journal.finish(receipt.to_json())
         return receipt
 
@@ -254,12 +272,20 @@ class _Run:
 
     def execute(self, stages: StageRunner) -> list[Receipt]:
         started = time.monotonic()
+        events: list[tuple[float, str]] = []
+
+        def watch(_: str, text: str) -> None:
+            if len(events) < MOST_EVENTS:
+                events.append((round(time.monotonic() - started, 3), text))
+
         if self.session.sampler is not None:
             self.session.sampler.take()
+        self.session.watchers.append(watch)
         try:
             with progress_bar("comparing", 1) as show:
                 branches = self._resolve(stages, lambda title, done, total: show(done, f"{title} {done}/{total}"))
-            job = Job(uuid.uuid4().hex, dataclasses.replace(self.fork, branches=branches), stages.on_error)
+            joined = dataclasses.replace(self.fork, branches=branches)
+            job = Job(uuid.uuid4().hex, joined, stages.on_error, stages.on_oom)
             dispatcher = Dispatcher(self.session, job, self.plan.stages[-1], self._on_done)
             with progress_bar("curating", len(self.ranges)) as self.show:
                 self._on_progress()
@@ -267,9 +293,16 @@ class _Run:
         except KeyboardInterrupt:
             sys.stderr.write(self._how_to_resume() + "\n")
             raise
+        finally:
+            self.session.watchers.remove(watch)
+        timeline = [] if self.session.sampler is None else self.session.sampler.trace()
         for target in self.targets:
             target.receipt.seconds = time.monotonic() - started
-            target.receipt.retries = dict(dispatcher.retries)
+            target.receipt.timeline, target.receipt.events = timeline, events
+            target.receipt.retries, target.receipt.leaks = dict(dispatcher.retries), dispatcher.leaks
+            if dispatcher.start_bytes < dispatcher.stage.block_bytes:
+                smaller = f"; from {show_size(dispatcher.start_bytes)} on after ranges ran out of memory"
+                target.receipt.settings["blocks"] += smaller
             target.receipt.measured_bytes = self._measured(dispatcher)
             target.receipt.projected_bytes = self.plan.with_long_row(dispatcher.largest_block_bytes)
         # The first comes last: while it is not complete, the files of drops below it are of use to a resumed run.
@@ -318,20 +351,6 @@ class _Run:
             f"interrupted: {done:,} of {len(self.ranges):,} ranges are finished and kept in {folders}; "
             "run the same again with on_existing='resume' to go on, with any memory="
         )
-
-
-def advice(receipt: Receipt) -> list[str]:
-    """Return what the figures of a run say about the next one."""
-    said = []
-    busy = sum(step.seconds for step in receipt.steps)
-    slowest = max(receipt.steps, key=lambda step: step.seconds)
-    if busy > 10 and slowest.seconds > 0.6 * busy and slowest.name not in ("read", "write"):
-        said.append(f"{slowest.name} took {slowest.seconds / busy:.0%} of the time ({slowest.seconds:,.0f} s)")
-    if receipt.rows_read and receipt.rows_dropped > 0.95 * receipt.rows_read:
-        said.append("more than 95 % of the rows were dropped: see receipt.reasons() for the rules that did it")
-    if receipt.retries.get("memory"):
-        said.append("tasks ran out of memory and were run again with smaller blocks; a smaller blocksize= avoids that")
-    return said
 
 
 def _identity(branch: Branch) -> Identity:

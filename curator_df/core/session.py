@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,11 @@ class PeakSampler:
         """Return the most bytes seen since the last `take`."""
         return self._ask("peak")
 
+    def trace(self) -> list[tuple[float, int]]:
+        """Return seconds since the last `take` and the most bytes seen up to then, in at most 400 equal steps."""
+        step, *points = (self._line("trace") or "0").split()
+        return [(round((number + 1) * float(step), 3), int(point)) for number, point in enumerate(points)]
+
     def close(self) -> None:
         """End the process."""
         for pipe in (self._process.stdin, self._process.stdout):
@@ -57,11 +62,14 @@ class PeakSampler:
         self._process.wait(timeout=5)
 
     def _ask(self, command: str) -> int:
+        return int(self._line(command) or 0)
+
+    def _line(self, command: str) -> str:
         if self._process.poll() is not None or self._process.stdin is None or self._process.stdout is None:
-            return 0
+            return ""
         self._process.stdin.write(command + "\n")
         self._process.stdin.flush()
-        return int(self._process.stdout.readline() or 0)
+        return self._process.stdout.readline()
 
 
 @dataclass
@@ -82,6 +90,13 @@ class Session:
     """Compiles a group of kernels, where workers are this machine's."""
     revive: Callable[[], object] | None = None
     """Starts workers in the place of those that are gone for good."""
+    watchers: list[Callable[[str, str], object]] = field(default_factory=list)
+    """Called with what happens in a run: kind (``retry``) and text."""
+
+    def note(self, kind: str, text: str) -> None:
+        """Tell the watchers of something that happened."""
+        for watcher in list(self.watchers):
+            watcher(kind, text)
 
 
 def prepare_kernels(session: Session, actions: Iterable[Any]) -> None:

@@ -15,6 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.errors import OversizeRowError
+
 OFFSET_BITS = 40
 """Bits of an address that hold the offset: files of up to 1 TiB (decompressed), 8 million files."""
 
@@ -67,6 +69,8 @@ class BadRow:
     """What is wrong with it, in words."""
     raw: bytes
     """The bytes of the row as they stand in the file, without the line end."""
+    size_bytes: int | None = None
+    """For a row for which memory did not suffice: its size; ``raw`` is then empty where the row is large."""
 
 
 class Source(Protocol):
@@ -116,11 +120,13 @@ class Source(Protocol):
         block_bytes: int,
         largest_row_bytes: int | None = None,
         on_bad_row: Callable[[BadRow], None] | None = None,
+        on_long_row: Callable[[OversizeRowError], None] | None = None,
     ) -> Iterator[Any]:
         """Stream a range as DataFrames of about ``block_bytes`` each.
 
         Every row of the input belongs to exactly one range of a cut. A row longer than ``block_bytes`` is a block of
-        its own; one longer than ``largest_row_bytes`` raises `OversizeRowError` before it is held in memory.
+        its own; one longer than ``largest_row_bytes`` raises `OversizeRowError` before it is held in memory, or, with
+        ``on_long_row``, is given to that and left out.
         When the source does not quarantine, a bad row raises `BadRowError`. When it does, ``on_bad_row`` takes the row;
         without ``on_bad_row`` the row is left out and a `UserWarning` tells how many were.
         """

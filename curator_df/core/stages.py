@@ -37,7 +37,7 @@ from curator_df.core.row_count import CountSink, NumberRows, RowCount
 from curator_df.core.session import Session
 from curator_df.core.source import Range, Ranges
 from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
-from curator_df.core.task import Attempt, Job, Manifest, OnError, run_guarded
+from curator_df.core.task import Attempt, Job, Manifest, OnError, OnOom, run_guarded
 from curator_df.errors import CorruptFileError, ParameterError, ResumeError
 
 STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
@@ -81,9 +81,15 @@ class StageRunner:
     """Runs the stages of one output, one after the other."""
 
     def __init__(
-        self, session: Session, stage: StagePlan, temporary: Folder, ranges: Ranges, on_error: OnError
+        self,
+        session: Session,
+        stage: StagePlan,
+        temporary: Folder,
+        ranges: Ranges,
+        on_error: OnError,
+        on_oom: OnOom = "halve",
     ) -> None:
-        self.session, self.stage, self.ranges, self.on_error = session, stage, ranges, on_error
+        self.session, self.stage, self.ranges, self.on_error, self.on_oom = session, stage, ranges, on_error, on_oom
         self.temporary = temporary
         self.exchanges: list[ExchangeReceipt] = []
         self._made: list[str] = []
@@ -169,7 +175,7 @@ class StageRunner:
     def _count_rows(self, before: Program, step: Step, barrier: RowCount) -> NumberRows:
         with self.open_stage(before, step) as journal:
             home = journal.folder
-            job = Job(uuid.uuid4().hex, fork([Branch(before, CountSink(home))]), self.on_error)
+            job = Job(uuid.uuid4().hex, fork([Branch(before, CountSink(home))]), self.on_error, self.on_oom)
             title = f"{step.name}: count rows"
             counted = self.run_tasks(journal, title, job, self.ranges, stage=self.stage, folder=home)
         return NumberRows(barrier, np.array([manifest["rows_written"] for manifest in counted], dtype=np.int64))
@@ -229,7 +235,7 @@ class StageRunner:
         self, journal: Journal, exchange: Exchange, before: Program, step: Step, barrier: Barrier | PartBarrier
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         program = with_columns(before, barrier.columns)
-        job = Job(uuid.uuid4().hex, fork([Branch(program, KeySink(exchange, barrier))]), self.on_error)
+        job = Job(uuid.uuid4().hex, fork([Branch(program, KeySink(exchange, barrier))]), self.on_error, self.on_oom)
         title = f"{step.name}: keys"
 
         def take() -> list[dict[str, Any]]:

@@ -7,30 +7,41 @@ prints a traceback of its own and the runner decides what follows.
 
 from __future__ import annotations
 
-import errno
 import functools
+import os
+import socket
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import cloudpickle
 
-from curator_df.core.blocks import BlockKernel, Outcome
+from curator_df.core.blocks import Outcome
 from curator_df.core.branches import Branch, Fork
-from curator_df.core.failing_rows import may_be_users, operator_error, without_failing_rows
 from curator_df.core.limits import raised_data_limit, release_free_memory, status_bytes
-from curator_df.core.program import Step, StepTally, run_step
+from curator_df.core.out_of_memory import (
+    OnOom,
+    RowAside,
+    Span,
+    Unit,
+    UnitLog,
+    cut_block,
+    is_out_of_memory,
+    long_row,
+    without_rows,
+)
+from curator_df.core.program import Step, StepTally
 from curator_df.core.quarantine import QuarantineFile
-from curator_df.core.range_action import RangeAction
 from curator_df.core.rejects import reject_rows, rejects_meta
 from curator_df.core.sink import RangeWriter
 from curator_df.core.source import BadRow, Range
 from curator_df.core.storage import FileRecord, Folder, disk_errors
+from curator_df.core.stretch import OnError, Stretch
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError
 
-OnError = Literal["raise", "quarantine"]
+__all__ = ["Attempt", "Job", "Manifest", "OnError", "OnOom", "load_job", "request_stop", "run_guarded", "run_range"]
 
 _stopped_runs: set[str] = set()
 
@@ -45,6 +56,8 @@ class Job:
     """Where the blocks come from, what happens to them, and where they go."""
     on_error: OnError
     """What to do when a user's function raises."""
+    on_oom: OnOom = "halve"
+    """What to do when memory runs out."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,12 @@ class Attempt:
     """For a task that has the node to itself: what it may hold, instead of its share."""
     tries: int = 0
     """Earlier tries at this range that ran out of memory or lost their worker."""
+    halves: bool = False
+    """Whether a step that runs out of memory takes the halves of its block, and a single row is set aside."""
+    spans: tuple[Span, ...] = ()
+    """Rows to take in small units, because memory ran out, or the worker ended, when they were together."""
+    aside: tuple[RowAside, ...] = ()
+    """Rows to set aside before the first step, because that happened when they were alone."""
 
 
 @dataclass
@@ -76,7 +95,9 @@ class Manifest:
     rows_written: int = 0
     """Rows in the sink's files."""
     rows_quarantined: int = 0
-    """Rows set aside: unreadable ones, and ones on which a user's function raised."""
+    """Rows set aside: unreadable ones, ones on which a user's function raised, and the following."""
+    rows_out_of_memory: int = 0
+    """Of these, rows for which memory did not suffice even when they were alone on the node."""
     steps: list[StepTally] = field(default_factory=list)
     """What each step did."""
     files: list[FileRecord] = field(default_factory=list)
@@ -95,8 +116,14 @@ class Manifest:
     """Time in the sink."""
     peak_bytes: int = 0
     """Most resident bytes of the worker process (all its threads) up to the end of the task."""
+    worker: str = ""
+    """Host and process number of the worker."""
+    floor_bytes: int = 0
+    """What the worker held after the task, when free memory was given back (private pages)."""
     error: BaseException | None = None
     """Why it did not finish."""
+    unit: Unit | None = None
+    """Rows in work when it did not finish; None if that was not in a step or in the writer."""
     branch: int = 0
     """Place of the branch among those of the job."""
     others: list[Manifest] = field(default_factory=list)
@@ -112,7 +139,7 @@ def run_range(job_bytes: bytes, attempt: Attempt) -> Manifest:
     """Stream one range; return what became of it."""
 
     def stream(manifest: Manifest) -> None:
-        job = _load(job_bytes)
+        job = load_job(job_bytes)
         with disk_errors(job.fork.branches[0].sink.folder):
             _stream(job, attempt, manifest)
 
@@ -130,12 +157,14 @@ def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
         manifest.outcome = _outcome_of(exc)
         manifest.error = _portable(exc)
     release_free_memory()
+    manifest.worker, manifest.floor_bytes = f"{socket.gethostname()}:{os.getpid()}", status_bytes("RssAnon")
     manifest.peak_bytes = status_bytes("VmHWM")
     return manifest
 
 
 @functools.lru_cache(maxsize=4)
-def _load(job_bytes: bytes) -> Job:
+def load_job(job_bytes: bytes) -> Job:
+    """Return a job that was pickled for all its tasks."""
     job: Job = cloudpickle.loads(job_bytes)
     return job
 
@@ -145,8 +174,7 @@ def _outcome_of(exc: BaseException) -> Literal["memory", "oversize", "stopped", 
         return "oversize"
     if isinstance(exc, _StoppedError):
         return "stopped"
-    no_thread = isinstance(exc, RuntimeError) and "can't start new thread" in str(exc)
-    if isinstance(exc, MemoryError) or no_thread or (isinstance(exc, OSError) and exc.errno == errno.ENOMEM):
+    if is_out_of_memory(exc):
         return "memory"
     return "failed"
 
@@ -200,6 +228,7 @@ class _Output:
         """Check that every row is accounted for."""
         self.manifest.rows_read += self.quarantine.unread_rows
         self.manifest.rows_quarantined = self.quarantine.rows
+        self.manifest.rows_out_of_memory = self.quarantine.rows_out_of_memory
         _check_rows(self.manifest)
 
     def commit(self) -> None:
@@ -230,64 +259,11 @@ class _Output:
         return files
 
 
-class _Stretch:
-    """Consecutive steps on the way to the same outputs; each counts them as its own."""
-
-    def __init__(self, job: Job, steps: Sequence[Step], outputs: Sequence[_Output], number: int) -> None:
-        self.job, self.steps, self.outputs = job, steps, outputs
-        self.tallies = [StepTally() for _ in steps]
-        for output in outputs:
-            output.manifest.steps += self.tallies
-        self.prepared = {n: s.action.of_range(number) for n, s in enumerate(steps) if isinstance(s.action, RangeAction)}
-
-    def run(self, block: Any) -> Any:
-        """Return what is left of a block after these steps."""
-        files = self.job.fork.source.files
-        for number, (step, tally) in enumerate(zip(self.steps, self.tallies, strict=True)):
-            try:
-                outcome, seconds = run_step(step, block, self.prepared.get(number))
-            except (MemoryError, CuratorError):
-                raise
-            except Exception as exc:
-                if not may_be_users(step):
-                    raise
-                if self.job.on_error == "raise":
-                    raise operator_error(step, block, exc, files) from exc
-                block = without_failing_rows(step, block, files, self._set_aside)
-                outcome, seconds = run_step(step, block)
-            removed = len(block) - len(outcome.block)
-            if isinstance(step.action, BlockKernel) and removed != sum(outcome.dropped.values()):
-                raise RowCountError(
-                    f"{step.name} took {len(block):,} rows, returned {len(outcome.block):,} and gave reasons for "
-                    f"{sum(outcome.dropped.values()):,} removed; every removed row needs one"
-                )
-            tally.add(outcome, len(block), seconds)
-            if removed > 0:
-                self._reject(step, block, outcome)
-            block = outcome.block
-        return block
-
-    def finish(self) -> None:
-        """Check that the range was the one of the first pass."""
-        for number, of_range in self.prepared.items():
-            of_range.finish(self.steps[number].name)
-
-    def _set_aside(self, row: BadRow) -> None:
-        for output in self.outputs:
-            output.quarantine.add_row(row)
-
-    def _reject(self, step: Step, block: Any, outcome: Outcome) -> None:
-        """Keep removed rows where they are kept; outputs of one stretch read the same columns."""
-        keeping = [output for output in self.outputs if output.rejects is not None]
-        if keeping:
-            source = keeping[0].branch.program.source
-            rows = reject_rows(step.name, block, outcome, source.files, source.meta)
-            for output in keeping:
-                output.rejects.append(rows)  # type: ignore[union-attr]  # these have some
-
-
 def _stream(job: Job, attempt: Attempt, manifest: Manifest) -> None:
     outputs: list[_Output] = []
+    log = UnitLog(
+        attempt.piece.number, job.fork.branches[0].sink.folder if attempt.exclusive_bytes is not None else None
+    )
     try:
         for place, branch in enumerate(job.fork.branches):
             if attempt.piece.number not in branch.finished:
@@ -295,7 +271,7 @@ def _stream(job: Job, attempt: Attempt, manifest: Manifest) -> None:
                 part.branch = place
                 outputs.append(_Output(branch, attempt, part))
         manifest.others = [output.manifest for output in outputs[1:]]
-        _stream_into(outputs, job, attempt, manifest)
+        _stream_into(outputs, job, attempt, manifest, log)
         try:
             for output in outputs:
                 output.commit()
@@ -304,35 +280,58 @@ def _stream(job: Job, attempt: Attempt, manifest: Manifest) -> None:
                 output.withdraw()
             raise
     finally:
+        manifest.unit = log.unit
+        log.close()
         for output in outputs:
             output.discard()
 
 
-def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifest: Manifest) -> None:
-    def set_aside(row: BadRow) -> None:
-        for output in outputs:
-            output.quarantine.add(row)
+def _stretch(job: Job, attempt: Attempt, steps: Sequence[Step], outputs: Sequence[_Output], log: UnitLog) -> Stretch:
+    """Return the steps on the way to some outputs; each output counts them, and keeps the rows that they take away."""
+    files = job.fork.source.files
 
-    stem = _Stretch(job, job.fork.stem, outputs, attempt.piece.number)
-    stretches = [_Stretch(job, job.fork.own_steps(o.branch), [o], attempt.piece.number) for o in outputs]
-    blocks = job.fork.source.blocks(
-        attempt.piece,
-        block_bytes=attempt.block_bytes,
-        largest_row_bytes=attempt.largest_row_bytes,
-        on_bad_row=set_aside if job.fork.source.quarantines else None,
+    def reject(step: Step, block: Any, outcome: Outcome) -> None:
+        keeping = [output.rejects for output in outputs if output.rejects is not None]
+        if keeping:  # outputs of one stretch read the same columns
+            rows = reject_rows(step.name, block, outcome, files, outputs[0].branch.program.source.meta)
+            for rejects in keeping:
+                rejects.append(rows)
+
+    stretch = Stretch(
+        steps,
+        attempt.piece.number,
+        files=files,
+        on_error=job.on_error,
+        halves=attempt.halves,
+        log=log,
+        set_aside=_aside(outputs),
+        reject=reject,
     )
+    for output in outputs:
+        output.manifest.steps += stretch.tallies
+    return stretch
+
+
+def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifest: Manifest, log: UnitLog) -> None:
+    fork = job.fork
+    stem = _stretch(job, attempt, fork.stem, outputs, log)
+    stretches = [_stretch(job, attempt, fork.own_steps(output.branch), [output], log) for output in outputs]
     started = time.perf_counter()
-    for block in blocks:
+    for block in _read(outputs, job, attempt):
         manifest.read_seconds += time.perf_counter() - started
         if job.run_id in _stopped_runs:
             raise _StoppedError
         manifest.rows_read += len(block)
         manifest.largest_block_bytes = max(manifest.largest_block_bytes, int(block.memory_usage().sum()))
-        kept = stem.run(block)
+        units = _units(block, job, attempt, outputs) if attempt.spans or attempt.aside else [block]
         del block
-        for output, stretch in zip(outputs, stretches, strict=True):
-            output.write(stretch.run(output.select(kept) if job.fork.shared == 0 else kept))
-        del kept
+        for kept in stem.run(units):
+            for output, stretch in zip(outputs, stretches, strict=True):
+                for done in stretch.run([output.select(kept) if fork.shared == 0 else kept]):
+                    log.enter("write", done)
+                    output.write(done)
+        log.leave()
+        kept = done = None  # neither is held while the next block is read
         started = time.perf_counter()
     for part in manifest.others:
         part.rows_read, part.read_seconds = manifest.rows_read, manifest.read_seconds
@@ -341,6 +340,37 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
         output.finish()
     for stretch in (stem, *stretches):
         stretch.finish()
+
+
+def _units(block: Any, job: Job, attempt: Attempt, outputs: Sequence[_Output]) -> list[Any]:
+    """Return the parts in which a block is taken, without rows that are not to be worked on."""
+    return list(cut_block(without_rows(block, attempt.aside, job.fork.source.files, _aside(outputs)), attempt.spans))
+
+
+def _read(outputs: Sequence[_Output], job: Job, attempt: Attempt) -> Iterator[Any]:
+    """Yield the blocks of a range; rows that cannot be read are set aside where that was asked for."""
+
+    def set_aside(row: BadRow) -> None:
+        for output in outputs:
+            output.quarantine.add(row)
+
+    # A row that is too long for a task beside others is read when its range is alone.
+    skips = job.on_oom == "halve" and attempt.exclusive_bytes is not None
+    return job.fork.source.blocks(
+        attempt.piece,
+        block_bytes=attempt.block_bytes,
+        largest_row_bytes=attempt.largest_row_bytes,
+        on_bad_row=set_aside if job.fork.source.quarantines else None,
+        on_long_row=(lambda exc: set_aside(long_row(exc))) if skips else None,
+    )
+
+
+def _aside(outputs: Sequence[_Output]) -> Callable[[BadRow], None]:
+    def set_aside(row: BadRow) -> None:
+        for output in outputs:
+            output.quarantine.add_row(row)
+
+    return set_aside
 
 
 def _check_rows(manifest: Manifest) -> None:

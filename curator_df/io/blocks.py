@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.source import OFFSET_BITS, BadRow
-from curator_df.errors import ParameterError
+from curator_df.errors import OversizeRowError, ParameterError
 from curator_df.io.frames import LARGEST_OFFSET, in_one_piece, to_block, with_source
 from curator_df.io.line_numbers import lines_before, note_lines
 from curator_df.io.lines import (
@@ -49,6 +49,8 @@ class ChunkReader:
     """A longer line raises."""
     on_bad_row: Callable[[BadRow], None] | None
     """Takes rows that cannot be read; without it they raise."""
+    on_long_row: Callable[[OversizeRowError], None] | None = None
+    """Takes the errors of longer lines, which are then left out; without it they raise."""
 
     def blocks(self, chunk: Chunk, block_bytes: int) -> Iterator[pd.DataFrame]:
         """Make the blocks of a chunk: one, unless its lines are so short that what is held for each outweighs them."""
@@ -78,10 +80,11 @@ class ChunkReader:
         data = pieces.pop()
         lines, reasons = scan_lines(data)
         place = _Places(self.source, segments, data)
-        self._check_lengths(lines, place)
+        too_long = self._long_lines(lines, place)
         for number, reason in reasons.items():
-            self._bad_line(data, lines, number, Failure("syntax", reason), place)
-        lines = _without(data, lines, list(reasons))
+            if number not in too_long:
+                self._bad_line(data, lines, number, Failure("syntax", reason), place)
+        lines = _without(data, lines, [*too_long, *reasons])
         table, lines = self._parse(data, lines, place)
         addresses, files = place.addresses(lines)
         numbers = place.line_numbers(lines) if "source_line" in self.source.source_columns else None
@@ -114,13 +117,20 @@ class ChunkReader:
             raise self.source.failure_error(row, failure)
         self.on_bad_row(row)
 
-    def _check_lengths(self, lines: Lines, place: _Places) -> None:
+    def _long_lines(self, lines: Lines, place: _Places) -> list[int]:
+        """Return the numbers of lines that are too long, after telling of them."""
         limit = min(self.largest_row_bytes or LARGEST_LINE_BYTES, LARGEST_LINE_BYTES)
         lengths = lines.stops - lines.starts
-        if len(lengths) and lengths.max() > limit:
-            number = int((lengths > limit).argmax())
+        if not len(lengths) or lengths.max() <= limit:
+            return []
+        too_long: list[int] = np.flatnonzero(lengths > limit).tolist()
+        for number in too_long:
             path, _, offset = place.of(lines, number)
-            raise oversize_error(path, self.source.open_part, offset, int(lengths[number]), limit)
+            error = oversize_error(path, self.source.open_part, offset, int(lengths[number]), limit)
+            if self.on_long_row is None:
+                raise error
+            self.on_long_row(error)
+        return too_long
 
 
 class _Places:

@@ -14,7 +14,7 @@ from curator_df.core.journal import OnExisting
 from curator_df.core.program import origin_of
 from curator_df.core.receipt import Receipt
 from curator_df.core.storage import JOURNAL_FOLDER, Folder
-from curator_df.core.task import OnError
+from curator_df.core.task import OnError, OnOom
 from curator_df.errors import CorruptFileError, InputError
 from curator_df.io.parquet import read_parquet
 from curator_df.io.write import write_parquet
@@ -28,6 +28,7 @@ def checkpoint(
     workdir: str | os.PathLike[str] | None = None,
     on_existing: OnExisting = "resume",
     on_error: OnError = "raise",
+    on_oom: OnOom = "halve",
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
     """Run a chain into Parquet files, and return the table that they hold, to go on from there.
@@ -50,6 +51,8 @@ def checkpoint(
         delete what a run wrote there and start over.
     on_error : {"raise", "quarantine"}
         When a function of yours raises on a row; see `write_parquet`.
+    on_oom : {"halve", "fail"}
+        When memory runs out; see `write_parquet`.
     storage_options : dict, optional
         For fsspec.
 
@@ -78,6 +81,7 @@ def checkpoint(
         workdir=workdir,
         on_existing=on_existing,
         on_error=on_error,
+        on_oom=on_oom,
         storage_options=storage_options,
     )
     return read_parquet(path, storage_options=storage_options)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.source import BadRow, Range, Ranges
-from curator_df.errors import BadRowError, ParameterError, SchemaError
+from curator_df.errors import BadRowError, OversizeRowError, ParameterError, SchemaError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows
 from curator_df.io.blocks import ChunkReader
@@ -136,6 +136,7 @@ class JsonlSource:
         block_bytes: int,
         largest_row_bytes: int | None = None,
         on_bad_row: Callable[[BadRow], None] | None = None,
+        on_long_row: Callable[[OversizeRowError], None] | None = None,
     ) -> Iterator[pd.DataFrame]:
         """Stream a range as blocks of about ``block_bytes``; see `Source.blocks`.
 
@@ -148,10 +149,15 @@ class JsonlSource:
             source=self,
             largest_row_bytes=largest_row_bytes,
             on_bad_row=(on_bad_row or warning) if self.quarantines else None,
+            on_long_row=on_long_row,
         )
         open_part = self.open_part
         chunks = read_chunks(
-            self._parts(piece), open_part, block_bytes=block_bytes, largest_row_bytes=largest_row_bytes
+            self._parts(piece),
+            open_part,
+            block_bytes=block_bytes,
+            largest_row_bytes=largest_row_bytes,
+            on_long_row=on_long_row,
         )
         for chunk in chunks:
             yield from reader.blocks(chunk, block_bytes)

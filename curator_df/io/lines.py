@@ -7,7 +7,7 @@ lines that *begin* in it, so parts that touch share no line and miss none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,6 +122,13 @@ class OwnedLines:
         self.offset += count
         return count
 
+    def give_back(self, rest: Bytes) -> None:
+        """Take back the last bytes that were read: they are read again."""
+        if len(rest):
+            self._pending = np.concatenate([rest, self._pending])
+            self.offset -= len(rest)
+            self._done = False
+
     def _fill(self, view: Bytes) -> int:
         if not len(self._pending):
             return self._stream.readinto(view.data)
@@ -164,7 +171,12 @@ def count_newlines(data: Bytes) -> int:
 
 
 def read_chunks(
-    parts: Iterable[Part], open_part: Any, *, block_bytes: int, largest_row_bytes: int | None
+    parts: Iterable[Part],
+    open_part: Any,
+    *,
+    block_bytes: int,
+    largest_row_bytes: int | None,
+    on_long_row: Callable[[OversizeRowError], None] | None = None,
 ) -> Iterator[Chunk]:
     r"""Stream the lines of file parts as chunks of about ``block_bytes``.
 
@@ -178,6 +190,8 @@ def read_chunks(
         Bytes of a chunk. A longer line is a chunk of its own.
     largest_row_bytes : int, optional
         A longer line is not held: its length is found by reading on.
+    on_long_row : callable, optional
+        Takes the error of a longer line, which is then passed over; without it the error is raised.
 
     Yields
     ------
@@ -198,8 +212,14 @@ def read_chunks(
                 while gathered.is_full:
                     yield from gathered.cut()
                     if gathered.is_full:
-                        _refuse_oversize(gathered, lines, part, open_part, largest_row_bytes)
-                        gathered.grow()
+                        too_long = _oversize(gathered, lines, part, open_part, largest_row_bytes)
+                        if too_long is None:
+                            gathered.grow()
+                        elif on_long_row is None:
+                            raise too_long
+                        else:
+                            on_long_row(too_long)
+                            gathered.restart(part, lines.offset)
                 if not gathered.read(lines):
                     break
             gathered.end_line()
@@ -281,6 +301,12 @@ class _Gathered:
         # realloc moves the pages of a large buffer, it does not copy them.
         self._buffer.resize(len(self._buffer) + min(self._block_bytes, STEP_BYTES), refcheck=False)
 
+    def restart(self, part: Part, offset: int) -> None:
+        """Forget the line that fills the buffer; the bytes to come are those after it."""
+        self._buffer = np.empty(self._block_bytes, np.uint8)
+        self._segments, self.filled, self._searched, self.is_grown = [], 0, 0, False
+        self.begin(part, offset)
+
     def end_line(self) -> None:
         """End the last line of a file that does not end in a line end."""
         if self.filled and self._buffer[self.filled - 1] != NEWLINE:
@@ -308,20 +334,21 @@ def _after(segments: list[Segment], end: int) -> list[Segment]:
     ]
 
 
-def _refuse_oversize(
+def _oversize(
     gathered: _Gathered, lines: OwnedLines, part: Part, open_part: Any, largest_row_bytes: int | None
-) -> None:
-    """Raise if the line that fills the buffer is too long already, after reading on to its end without holding it."""
+) -> OversizeRowError | None:
+    """Return the error if the line that fills the buffer is too long already, after reading on to its end unheld."""
     if largest_row_bytes is None or gathered.filled <= largest_row_bytes:
-        return
+        return None
     offset, row_bytes = lines.offset - gathered.filled, gathered.filled
     scratch = np.empty(WINDOW_BYTES, np.uint8)
     while read := lines.readinto(scratch):
         end = first_newline(scratch[:read])
         row_bytes += read if end is None else end
         if end is not None:
+            lines.give_back(scratch[end + 1 : read])
             break
-    raise oversize_error(part.path, open_part, offset, row_bytes, largest_row_bytes)
+    return oversize_error(part.path, open_part, offset, row_bytes, largest_row_bytes)
 
 
 def oversize_error(path: str, open_part: Any, offset: int, row_bytes: int, largest_row_bytes: int) -> OversizeRowError:

@@ -34,6 +34,7 @@ from curator_df.io.frames import (
 )
 from curator_df.io.jsonl import OnBadRows
 from curator_df.io.listing import Listing, Paths, list_files
+from curator_df.io.long_rows import without_long_rows
 from curator_df.io.partitions import block_bytes_of, from_source
 from curator_df.io.schema import Dtypes, requested_types
 
@@ -151,6 +152,7 @@ class ParquetSource:
         block_bytes: int,
         largest_row_bytes: int | None = None,
         on_bad_row: Callable[[BadRow], None] | None = None,
+        on_long_row: Callable[[OversizeRowError], None] | None = None,
     ) -> Iterator[pd.DataFrame]:
         """Stream a range as blocks of about ``block_bytes``; see `Source.blocks`.
 
@@ -161,7 +163,7 @@ class ParquetSource:
         del on_bad_row  # a Parquet file is damaged as a whole, never row by row
         held: list[tuple[int, int, pa.Table]] = []
         held_bytes = 0
-        for file, row, table in self._batches(piece, block_bytes, largest_row_bytes):
+        for file, row, table in self._batches(piece, block_bytes, largest_row_bytes, on_long_row):
             if held and held_bytes + table.nbytes > block_bytes:
                 yield self._block(held)
                 held_bytes = 0
@@ -187,7 +189,11 @@ class ParquetSource:
         return to_block(table, (files << OFFSET_BITS) + rows)
 
     def _batches(
-        self, piece: Range, block_bytes: int, largest_row_bytes: int | None
+        self,
+        piece: Range,
+        block_bytes: int,
+        largest_row_bytes: int | None,
+        on_long_row: Callable[[OversizeRowError], None] | None,
     ) -> Iterator[tuple[int, int, pa.Table]]:
         """Yield file number, number of the first row, and rows, at most a block at a time."""
         for number in range(piece.first_file, piece.last_file + 1):
@@ -196,12 +202,13 @@ class ParquetSource:
             with open_parquet(self.listing, number) as file:
                 names = self._check_schema(plain_schema(file.schema_arrow), number)
                 for first, batch in _rows_between(file, names, start, stop, block_bytes):
-                    row = first
                     table = self._conform(batch, number)
-                    self._check_rows(table, number, row, largest_row_bytes)
-                    for part in _parts_of(table, block_bytes):
-                        yield number, row, part
-                        row += len(part)
+                    path = self.listing.paths[number]
+                    for row, rows in without_long_rows(table, path, first, largest_row_bytes, on_long_row):
+                        place = row
+                        for part in _parts_of(rows, block_bytes):
+                            yield number, place, part
+                            place += len(part)
 
     def _check_schema(self, found: pa.Schema, number: int) -> list[str]:
         """Return the columns to read from one file; raise if it does not go with the schema."""
@@ -243,20 +250,6 @@ class ParquetSource:
         if not columns:
             return pa.table({"": pa.nulls(len(batch))}).select([])
         return pa.Table.from_arrays(columns, schema=self.schema)
-
-    def _check_rows(self, table: pa.Table, number: int, row: int, largest_row_bytes: int | None) -> None:
-        if largest_row_bytes is None or table.nbytes <= largest_row_bytes:
-            return
-        sizes = [table.slice(place, 1).nbytes for place in range(len(table))]
-        for place, size in enumerate(sizes):
-            if size > largest_row_bytes:
-                path = self.listing.paths[number]
-                error = OversizeRowError(
-                    f"{path!r}, row {row + place + 1:,}: the row has {size:,} bytes, and {largest_row_bytes:,} fit "
-                    "into the memory allowed. Allow more memory, or take the row out of the file"
-                )
-                error.path, error.line, error.offset, error.row_bytes = path, row + place + 1, row + place, size
-                raise error
 
 
 def read_parquet(

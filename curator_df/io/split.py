@@ -18,7 +18,7 @@ from curator_df.core.columns import require_columns
 from curator_df.core.journal import OnExisting
 from curator_df.core.receipt import Receipt
 from curator_df.core.storage import Folder
-from curator_df.core.task import OnError
+from curator_df.core.task import OnError, OnOom
 from curator_df.errors import SchemaError
 from curator_df.io.frames import block_dtype
 from curator_df.io.output import HIVE_NULL, arrow_schema
@@ -70,6 +70,7 @@ def split_by(
     workdir: str | os.PathLike[str] | None = None,
     on_existing: OnExisting = "error",
     on_error: OnError = "raise",
+    on_oom: OnOom = "halve",
     storage_options: dict[str, Any] | None = None,
 ) -> Split:
     """Write a table to a folder for each value of a column, in one pass, and return the table of each value.
@@ -96,6 +97,8 @@ def split_by(
         When the folder holds something; see `write_parquet`.
     on_error : {"raise", "quarantine"}
         When a function of yours raises on a row; see `write_parquet`.
+    on_oom : {"halve", "fail"}
+        When memory runs out; see `write_parquet`.
     storage_options : dict, optional
         For fsspec.
 
@@ -146,6 +149,7 @@ def split_by(
         workdir=workdir,
         on_existing=on_existing,
         on_error=on_error,
+        on_oom=on_oom,
         storage_options=storage_options,
     )
     most_first = sorted(receipt.rows_by_folder.items(), key=lambda item: (-item[1], item[0]))

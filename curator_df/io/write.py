@@ -21,7 +21,7 @@ from curator_df.core.receipt import Receipt
 from curator_df.core.run import run
 from curator_df.core.sizes import read_size
 from curator_df.core.storage import Folder, NewFile
-from curator_df.core.task import OnError
+from curator_df.core.task import OnError, OnOom
 from curator_df.io.output import FileSink, require_partition_columns
 
 ParquetCompression = Literal["zstd", "snappy", "lz4", "gzip", "none"]
@@ -122,6 +122,7 @@ def write_parquet(
     workdir: str | os.PathLike[str] | None = None,
     on_existing: OnExisting = "error",
     on_error: OnError = "raise",
+    on_oom: OnOom = "halve",
     storage_options: dict[str, Any] | None = None,
 ) -> Receipt:
     """Run a chain and write its rows to Parquet files.
@@ -149,6 +150,9 @@ def write_parquet(
         delete what a run wrote there and start over.
     on_error : {"raise", "quarantine"}
         When a function of yours raises on a row: stop, or set the row aside in ``_quarantine/`` and count it.
+    on_oom : {"halve", "fail"}
+        When memory runs out or a worker dies: take half as much at a time, down to one row, and set rows aside in
+        ``_quarantine/`` that do not fit even alone (a warning and the receipt say so); or stop with the error.
     storage_options : dict, optional
         For fsspec.
 
@@ -181,6 +185,7 @@ def write_parquet(
         workdir=None if workdir is None else folder_at(workdir, storage_options),
         on_existing=on_existing,
         on_error=on_error,
+        on_oom=on_oom,
     )
 
 
@@ -195,6 +200,7 @@ def write_jsonl(
     workdir: str | os.PathLike[str] | None = None,
     on_existing: OnExisting = "error",
     on_error: OnError = "raise",
+    on_oom: OnOom = "halve",
     storage_options: dict[str, Any] | None = None,
 ) -> Receipt:
     """Run a chain and write its rows to JSON Lines files.
@@ -219,6 +225,8 @@ def write_jsonl(
         When the folder holds something; see `write_parquet`.
     on_error : {"raise", "quarantine"}
         When a function of yours raises on a row; see `write_parquet`.
+    on_oom : {"halve", "fail"}
+        When memory runs out; see `write_parquet`.
     storage_options : dict, optional
         For fsspec.
 
@@ -250,6 +258,7 @@ def write_jsonl(
         workdir=None if workdir is None else folder_at(workdir, storage_options),
         on_existing=on_existing,
         on_error=on_error,
+        on_oom=on_oom,
     )
 
 

@@ -15,7 +15,7 @@ from curator_df.core.journal import OnExisting
 from curator_df.core.receipt import Receipt
 from curator_df.core.run import run_branches
 from curator_df.core.storage import Folder
-from curator_df.core.task import OnError
+from curator_df.core.task import OnError, OnOom
 from curator_df.errors import ExpressionError, ParameterError
 from curator_df.io.write import (
     TARGET_FILE_BYTES,
@@ -42,6 +42,7 @@ def write_many(
     workdir: Path | None = None,
     on_existing: OnExisting = "error",
     on_error: OnError = "raise",
+    on_oom: OnOom = "halve",
     storage_options: dict[str, Any] | None = None,
 ) -> dict[Path, Receipt]:
     """Run several chains over one input in one pass, each into a folder of its own.
@@ -72,6 +73,8 @@ def write_many(
         When any of the folders holds something; see `write_parquet`. A complete output is taken as it is by "resume".
     on_error : {"raise", "quarantine"}
         When a function of yours raises on a row: stop, or set the row aside for every output that it was on its way to.
+    on_oom : {"halve", "fail"}
+        When memory runs out; see `write_parquet`.
     storage_options : dict, optional
         For fsspec.
 
@@ -129,7 +132,7 @@ def write_many(
         for path, df in tables.items()
     ]
     temporary = None if workdir is None else folder_at(workdir, storage_options)
-    receipts = run_branches(outputs, workdir=temporary, on_existing=on_existing, on_error=on_error)
+    receipts = run_branches(outputs, workdir=temporary, on_existing=on_existing, on_error=on_error, on_oom=on_oom)
     return dict(zip(tables, receipts, strict=True))
 
 

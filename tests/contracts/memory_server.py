@@ -8,6 +8,7 @@ Prints one JSON object a line, a `Measured`.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ import pyarrow as pa
 from curator_df.cluster.preload import prepare_process
 from curator_df.core import barrier, part_barrier
 from curator_df.core.blocks import BlockKernel, Outcome
-from curator_df.core.limits import release_free_memory, reset_peak, status_bytes
+from curator_df.core.limits import peak_of_call
 from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.row_count import NumberRows, RowCount
 from curator_df.io.frames import to_block
@@ -121,11 +122,7 @@ def measure(case: Case, name: str) -> Iterator[Measured]:
     made = make_table(shape, shape.block_bytes)
     block, block_bytes = make_block(made), made.nbytes
     for kernel in kernels:
-        release_free_memory()
-        reset_peak()
-        before = status_bytes("VmRSS")
-        outcome = run_kernel(kernel, block)
-        extra_bytes = status_bytes("VmHWM") - before
+        extra_bytes, outcome = peak_of_call(functools.partial(run_kernel, kernel, block))
         yield Measured(str(case), name, kernel.name, kernel.peak_factor, kernel.fixed_bytes, block_bytes, extra_bytes)
         block = outcome.block
 

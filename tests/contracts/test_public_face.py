@@ -18,16 +18,29 @@ import curator_df as cdf
 LAZY_VERBS = ("read_", "add_", "normalize_", "keep_", "drop_", "sample_", "redact_", "remove_")
 """Verbs whose functions are lazy and state what they do to rows and memory."""
 OTHER_VERBS = ("find_", "describe_", "write_")
-VERBLESS = {"best", "checkpoint", "connect", "explain", "profile_memory", "recommend", "split_by", "start_cluster"}
+VERBLESS = {
+    "best",
+    "checkpoint",
+    "compare_receipts",
+    "connect",
+    "explain",
+    "monitor_memory",
+    "profile_memory",
+    "recommend",
+    "split_by",
+    "start_cluster",
+}
 """Functions that are what their name says; add one only with the design."""
 POSITIONAL_SECOND = {
     ("best", "which"),
     ("checkpoint", "path"),
     ("add_metrics", "metrics"),
+    ("compare_receipts", "second"),
     ("add_profile", "profile"),
     ("describe_drops", "profile"),
     ("keep_profile", "profile"),
     ("keep_where", "predicate"),
+    ("profile_memory", "sample"),
     ("split_by", "path"),
     ("write_jsonl", "path"),
     ("write_parquet", "path"),

@@ -254,10 +254,11 @@ def test_a_full_disk_is_a_clear_error_and_the_run_resumes(start, script, corpus,
     assert ids(small_disk / "out") == EXPECTED
 
 
-def test_a_step_that_kills_its_worker_ends_in_an_error_that_names_the_range(start, corpus, tmp_path):
+@pytest.mark.slow
+def test_a_step_that_kills_every_worker_ends_in_an_error_that_names_the_range(start, corpus, tmp_path):
     deadly = tmp_path / "deadly.py"
     deadly.write_text(SCRIPT.replace("def hungry", "def deadly(block):\n    os._exit(9)\n\ndef hungry"))
     process = start(deadly, corpus, tmp_path / "out", step="deadly")
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=240)  # ten workers die: so many until it is known that it is not the rows
     assert process.returncode != 0
     assert re.search(r"WorkerLostError: range \d+ ended its worker again, alone", err), err

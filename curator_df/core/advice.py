@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the figures of a finished run say about the next one: the symptom, its cause, and what to set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from curator_df.core.quarantine import QUARANTINE_FOLDER
+from curator_df.core.receipt import Receipt
+from curator_df.core.sizes import show_size
+
+LEAST_SECONDS = 10.0
+"""Shorter runs say nothing about time: starting is part of it."""
+MUCH_OF_THE_TIME = 0.6
+"""Share of the tasks' time from which on one step is worth naming."""
+IDLE_SHARE = 0.5
+"""Share of the threads' time under which tasks were waiting for something."""
+LITTLE_MEMORY = 0.35
+"""Share of the memory allowed under which most of it was of no use."""
+MANY_RETRIES = 0.1
+"""Share of the ranges from which on running again costs time that matters."""
+MUCH_SKEW = 3.0
+"""Keys of the largest hash range as a multiple of the mean, from which on one task works while others wait."""
+
+
+def advice(receipt: Receipt) -> list[str]:
+    """Return what the figures of a run say about the next one, what matters most first."""
+    checks: tuple[Callable[[Receipt], Iterator[str]], ...] = (_memory, _retries, _leaks, _rows, _time, _skew)
+    return [text for check in checks for text in check(receipt)]
+
+
+def rows_out_of_memory(receipt: Receipt) -> str:
+    """Return what is to be said about rows that were set aside for want of memory."""
+    count = receipt.rows_out_of_memory
+    rows = (
+        f"{count:,} rows did not fit into the memory allowed, each alone"
+        if count > 1
+        else ("1 row did not fit into the memory allowed, alone")
+    )
+    return (
+        f"{rows} on the node, and went to {receipt.output}/{QUARANTINE_FOLDER} instead of the output, with file, offset, size "
+        "and step. To have such rows, allow more memory and run with on_existing='overwrite'"
+    )
+
+
+def _memory(receipt: Receipt) -> Iterator[str]:
+    if receipt.rows_out_of_memory:
+        yield rows_out_of_memory(receipt)
+    measured, projected, allowed = receipt.measured_bytes, receipt.projected_bytes, receipt.allowed_bytes
+    if measured > projected > 0:
+        yield (
+            f"{show_size(measured)} were measured and {show_size(projected)} projected: a step needs more than it states. "
+            "profile_memory measures a function of yours; explain says which factors are assumed"
+        )
+    if 0 < measured < LITTLE_MEMORY * allowed and receipt.seconds > LEAST_SECONDS:
+        yield (
+            f"of {show_size(allowed)} allowed {show_size(measured)} were used: memory={show_size(2 * measured)!r} would do, or "
+            f"more cpus= than {receipt.arguments.get('cpus', receipt.tasks_at_a_time)} where the machine has them"
+        )
+
+
+def _retries(receipt: Receipt) -> Iterator[str]:
+    if receipt.retries.get("memory"):
+        yield "tasks ran out of memory and were run again with smaller blocks; a smaller blocksize= avoids that"
+    if receipt.retries.get("worker lost"):
+        yield (
+            f"{receipt.retries['worker lost']:,} times a range ended its worker: something allocates outside Python and Arrow, "
+            "or crashes; on a cluster from connect, raise --memory-limit or give each worker fewer threads"
+        )
+    alone = receipt.retries.get("exclusive", 0)
+    if alone > max(2, MANY_RETRIES * receipt.ranges):
+        yield (
+            f"{alone:,} of {receipt.ranges:,} ranges ran alone on the node, one after the other: rows are longer than fit beside "
+            "other tasks; more memory=, or fewer cpus=, leaves each task more"
+        )
+
+
+def _leaks(receipt: Receipt) -> Iterator[str]:
+    names = sorted({leak.step for leak in receipt.leaks if leak.step})
+    if receipt.leaks:
+        yield (
+            f"workers held more after each task, {len(receipt.leaks):,} times"
+            + (
+                f", because {', '.join(names)} leaves memory behind: look for what it appends to or caches"
+                if names
+                else ""
+            )
+        )
+
+
+def _rows(receipt: Receipt) -> Iterator[str]:
+    if receipt.rows_read and receipt.rows_dropped > 0.95 * receipt.rows_read:
+        yield "more than 95 % of the rows were dropped: see receipt.reasons() for the rules that did it"
+    others = receipt.rows_quarantined - receipt.rows_out_of_memory
+    if receipt.rows_read and others > 0.01 * receipt.rows_read:
+        yield (
+            f"{others / receipt.rows_read:.1%} of the rows are in {QUARANTINE_FOLDER}, because they cannot be read or your "
+            "function raised on them: look at their reasons before you go on"
+        )
+
+
+def _time(receipt: Receipt) -> Iterator[str]:
+    busy = sum(step.seconds for step in receipt.steps)
+    if busy <= LEAST_SECONDS:
+        return
+    files = sum(step.seconds for step in receipt.steps if step.name in ("read", "write"))
+    slowest = max(receipt.steps, key=lambda step: step.seconds)
+    if slowest.seconds > MUCH_OF_THE_TIME * busy and slowest.name not in ("read", "write"):
+        yield f"{slowest.name} took {slowest.seconds / busy:.0%} of the time ({slowest.seconds:,.0f} s)"
+    elif files > MUCH_OF_THE_TIME * busy:
+        yield (
+            f"reading and writing took {files / busy:.0%} of the time: a faster disk or compression ('snappy', 'none') helps, "
+            "more cpus= does not"
+        )
+    compared = sum(exchange.seconds for exchange in receipt.exchanges)
+    threads_seconds = (receipt.seconds - compared) * receipt.tasks_at_a_time
+    if not receipt.ranges_resumed and 0 < busy < IDLE_SHARE * threads_seconds:
+        few = receipt.ranges < 2 * receipt.tasks_at_a_time
+        yield (
+            f"threads were busy {busy / threads_seconds:.0%} of the time: "
+            + (
+                f"{receipt.ranges:,} ranges are few for {receipt.tasks_at_a_time} threads; more and smaller files, or files "
+                "that are not compressed, can be cut finer"
+                if few
+                else "ranges waited for one that ran alone, for the disk, or for the client; see retries"
+            )
+        )
+
+
+def _skew(receipt: Receipt) -> Iterator[str]:
+    for exchange in receipt.exchanges:
+        if exchange.skew > MUCH_SKEW and exchange.hash_ranges > 1:
+            yield (
+                f"{exchange.step}: the largest hash range had {exchange.skew:.1f} x the mean of keys, because many rows have "
+                "the same key; drop_exact_duplicates on the text first takes such rows away"
+            )

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find the step that leaves memory behind, on a worker that leaks, and start such workers again."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from curator_df.core.leaks import left_by
+from curator_df.core.program import run_step
+from curator_df.core.range_action import RangeAction
+from curator_df.core.task import Attempt, load_job
+
+PROBE_BLOCK_BYTES = 1_000_000
+PROBE_SECONDS = 60
+RESTART_SECONDS = 60
+
+
+def left_by_steps(job_bytes: bytes, attempt: Attempt) -> dict[str, int]:
+    """Call each step of a job some times on one small block; return by name what a call leaves behind, in bytes."""
+    job = load_job(job_bytes)
+    program = job.fork.branches[0].program
+    blocks = program.source.blocks(
+        attempt.piece,
+        block_bytes=PROBE_BLOCK_BYTES,
+        on_bad_row=(lambda _: None) if program.source.quarantines else None,
+        on_long_row=lambda _: None,
+    )
+    block, calls = next(iter(blocks)), list[tuple[str, Callable[[], Any]]]()
+    for step in program.steps:
+        if step.barrier is None and not isinstance(step.action, RangeAction):
+            calls.append((step.name, lambda step=step, block=block: run_step(step, block)))  # type: ignore[misc]
+            block = run_step(step, block)[0].block
+    return left_by(calls)
+
+
+def probe(client: Any, address: str, job_bytes: bytes, attempt: Attempt) -> tuple[str, int] | None:
+    """Return the step that leaves most behind on a worker, and its bytes for each block; None if no step is found."""
+    future = client.submit(left_by_steps, job_bytes, attempt, workers=[address], pure=False)
+    try:
+        left = future.result(timeout=PROBE_SECONDS)
+    except Exception:  # noqa: BLE001 - a probe that fails says nothing; what leaks is told without a name
+        future.cancel()
+        return None
+    return max(left.items(), key=lambda item: item[1]) if left else None
+
+
+def address_of(client: Any, worker: str) -> str | None:
+    """Return the address of the worker with this host and process number."""
+    names = client.run(worker_name, on_error="ignore")
+    return next((address for address, name in names.items() if name == worker), None)
+
+
+def restart(client: Any, address: str) -> bool:
+    """Start a worker again, on which no task runs; return False where it has no nanny to do that."""
+    info = client.scheduler_info(n_workers=-1)["workers"].get(address, {})
+    if not info.get("nanny"):
+        return False
+    done = client.restart_workers([address], timeout=RESTART_SECONDS, raise_for_error=False)
+    return bool(done.get(address) == "OK")
+
+
+def worker_name() -> str:
+    """Return host and number of this process."""
+    return f"{socket.gethostname()}:{os.getpid()}"

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tell a worker that leaks from one that works: a trend in what it holds after each task, not in its peaks.
+
+A floor is taken after each task, when Arrow's pool and malloc have given back what they only kept. Other threads of the
+process may be at work then, so the least of a few floors counts. A leak goes on; a cache fills up and stays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from curator_df.core.limits import release_free_memory, status_bytes
+
+LEAST_WINDOWS = 12
+"""Windows before anything is said."""
+MOST_WINDOWS = 60
+"""Windows that are looked at, the latest; a test over all would grow with the square of the tasks."""
+FALSE_ALARMS = 1e-4
+"""Probability with which a worker whose floors have no trend is said to leak, at each look (Mann-Kendall, one-sided).
+Floors that follow one another are not independent, so the growth must matter as well."""
+LATE_FALSE_ALARMS = 0.02
+"""The same for the later half of the windows alone: without a trend there, it was a cache that filled up."""
+LEAST_GROWTH_BYTES = 32_000_000
+"""Less is not worth a restart."""
+LEAST_GROWTH_SHARE = 0.1
+"""Of the work memory of a worker."""
+CLEAR_GROWTH = 8.0
+"""Growth as a multiple of the scatter about the trend: floors that wander by themselves rise a little by chance."""
+PROBE_CALLS = 8
+PROBE_LEFT_BYTES = 32_000
+"""A step that leaves more than this behind at each call of the probe is named."""
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A worker that holds more after each task."""
+
+    worker: str
+    """Host and process number."""
+    tasks: int
+    """Tasks that were looked at."""
+    growth_bytes: int
+    """How much more it holds than at the first of them."""
+    task_bytes: int
+    """Growth for each task: a robust slope (Theil-Sen)."""
+
+    def __str__(self) -> str:
+        return (
+            f"worker {self.worker} holds {self.growth_bytes / 1e6:,.0f} MB more than {self.tasks:,} tasks ago, "
+            f"{self.task_bytes / 1e6:,.2f} MB for each task, after free memory was given back"
+        )
+
+
+class LeakWatch:
+    """Takes the floor after each task of each worker."""
+
+    def __init__(self, work_bytes: int, threads: int) -> None:
+        self._least = max(LEAST_GROWTH_BYTES, int(LEAST_GROWTH_SHARE * work_bytes))
+        self._window = 1 if threads == 1 else 2 * threads
+        self._floors: dict[str, list[int]] = {}
+        self._minima: dict[str, list[int]] = {}
+
+    def add(self, worker: str, floor_bytes: int) -> Leak | None:
+        """Take a floor; return the leak when a window is full and its worker leaks."""
+        floors = self._floors.setdefault(worker, [])
+        floors.append(floor_bytes)
+        if len(floors) < self._window:
+            return None
+        minima = self._minima.setdefault(worker, [])
+        minima.append(min(floors))
+        del minima[:-MOST_WINDOWS]
+        floors.clear()
+        return self._leak(worker, minima)
+
+    def forget(self, worker: str) -> None:
+        """Start anew for a worker that was started again."""
+        self._floors.pop(worker, None)
+        self._minima.pop(worker, None)
+
+    def _leak(self, worker: str, minima: Sequence[int]) -> Leak | None:
+        windows = len(minima)
+        if windows < LEAST_WINDOWS or minima[-1] - minima[0] < self._least:
+            return None
+        if trend_probability(minima) > FALSE_ALARMS or trend_probability(minima[windows // 2 :]) > LATE_FALSE_ALARMS:
+            return None
+        slope = theil_sen(minima)
+        growth_bytes = int(slope * (windows - 1))
+        if growth_bytes < max(self._least, CLEAR_GROWTH * _scatter(minima, slope)):
+            return None
+        return Leak(worker, windows * self._window, growth_bytes, int(slope / self._window))
+
+
+def trend_probability(values: Sequence[float]) -> float:
+    """Return how likely values without a trend would rise as much as these (Mann-Kendall, normal approximation).
+
+    Examples
+    --------
+    >>> trend_probability(range(20)) < 1e-6, round(trend_probability([1, 2] * 10), 1)
+    (True, 0.4)
+    """
+    array = np.asarray(values, dtype=float)
+    count = len(array)
+    later, earlier = np.triu_indices(count, 1)[::-1]
+    score = float(np.sign(array[later] - array[earlier]).sum())
+    _, ties = np.unique(array, return_counts=True)
+    variance = (count * (count - 1) * (2 * count + 5) - float((ties * (ties - 1) * (2 * ties + 5)).sum())) / 18
+    if variance <= 0 or score <= 0:
+        return 1.0
+    return 0.5 * math.erfc((score - 1) / math.sqrt(2 * variance))
+
+
+def theil_sen(values: Sequence[float]) -> float:
+    """Return the median of the slopes between all pairs of values.
+
+    Examples
+    --------
+    >>> theil_sen([0, 1, 2, 300, 4, 5])
+    1.0
+    """
+    array = np.asarray(values, dtype=float)
+    later, earlier = np.triu_indices(len(array), 1)[::-1]
+    return float(np.median((array[later] - array[earlier]) / (later - earlier)))
+
+
+def _scatter(values: Sequence[float], slope: float) -> float:
+    """Return the spread about a line of that slope, as the standard deviation that its median deviation amounts to."""
+    rest = np.asarray(values, dtype=float) - slope * np.arange(len(values))
+    return 1.4826 * float(np.median(np.abs(rest - np.median(rest))))
+
+
+def left_by(calls: Sequence[tuple[str, Callable[[], Any]]]) -> dict[str, int]:
+    """Return by name how many bytes a call leaves behind, on average over `PROBE_CALLS`, where that is not nothing."""
+    left: dict[str, int] = {}
+    for name, call in calls:
+        call()
+        before = _floor()
+        for _ in range(PROBE_CALLS):
+            call()
+        each = (_floor() - before) // PROBE_CALLS
+        if each > PROBE_LEFT_BYTES:
+            left[name] = each
+    return left
+
+
+def _floor() -> int:
+    release_free_memory()
+    return status_bytes("RssAnon")

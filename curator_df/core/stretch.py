@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consecutive steps on the way to the same outputs, on the blocks of one range; each output counts them as its own.
+
+What happens to rows on which a step fails is decided here: a user's function that raises (`core.failing_rows`), and
+memory that does not suffice (`core.out_of_memory`).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+from curator_df.core.blocks import BlockKernel, Outcome
+from curator_df.core.failing_rows import may_be_users, operator_error, without_failing_rows
+from curator_df.core.limits import release_free_memory
+from curator_df.core.out_of_memory import MOST_IN_A_ROW, UnitLog, has_room, is_out_of_memory, row_without_memory
+from curator_df.core.program import Step, StepTally, run_step
+from curator_df.core.range_action import RangeAction
+from curator_df.core.source import BadRow
+from curator_df.errors import CuratorError, RowCountError
+
+OnError = Literal["raise", "quarantine"]
+"""A user's function that raises: stop, or set the rows aside on which it does."""
+
+
+class Stretch:
+    """Steps that run on every block of a range, one after the other."""
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        number: int,
+        *,
+        files: Sequence[str],
+        on_error: OnError,
+        halves: bool,
+        log: UnitLog,
+        set_aside: Callable[[BadRow], None],
+        reject: Callable[[Step, Any, Outcome], None],
+    ) -> None:
+        self.steps, self.tallies = steps, [StepTally() for _ in steps]
+        self._files, self._on_error, self._halves, self._log = files, on_error, halves, log
+        self._set_aside, self._reject = set_aside, reject
+        self._prepared = {
+            n: s.action.of_range(number) for n, s in enumerate(steps) if isinstance(s.action, RangeAction)
+        }
+        self._failed_in_a_row = [0] * len(steps)
+
+    def run(self, blocks: list[Any]) -> Iterator[Any]:
+        """Yield what is left of blocks after these steps, in order; where memory ran out, in parts.
+
+        The list is emptied, so that a block is let go of as soon as a step has made another of it.
+        """
+        waiting = [(0, block) for block in reversed(blocks)]
+        blocks.clear()
+        while waiting:
+            place, part = waiting.pop()
+            while place < len(self.steps):
+                try:
+                    taken, outcome, seconds = self._run_step(place, part)
+                except Exception as exc:
+                    if not (self._may_halve(place) and is_out_of_memory(exc)):
+                        raise
+                    waiting += self._halved(place, part, exc)
+                    break
+                self._count(place, taken, outcome, seconds)
+                part = outcome.block
+                del taken, outcome
+                place += 1
+            else:
+                yield part
+
+    def finish(self) -> None:
+        """Check that the range was the one of the first pass."""
+        for number, of_range in self._prepared.items():
+            of_range.finish(self.steps[number].name)
+
+    def _may_halve(self, place: int) -> bool:
+        # What knows the rows of the range has noted some of them by then, and cannot take them again.
+        return self._halves and place not in self._prepared
+
+    def _run_step(self, place: int, block: Any) -> tuple[Any, Outcome, float]:
+        """Return the rows that a step took, what came out, and the seconds; nothing is counted if it raises."""
+        step, failing = self.steps[place], list[BadRow]()
+        self._log.enter(step.name, block)
+        try:
+            outcome, seconds = run_step(step, block, self._prepared.get(place))
+        except Exception as exc:
+            if isinstance(exc, CuratorError) or is_out_of_memory(exc) or not may_be_users(step):
+                raise
+            if self._on_error == "raise":
+                raise operator_error(step, block, exc, self._files) from exc
+            block = without_failing_rows(step, block, self._files, failing.append)
+            outcome, seconds = run_step(step, block)
+        for row in failing:
+            self._set_aside(row)
+        return block, outcome, seconds
+
+    def _count(self, place: int, block: Any, outcome: Outcome, seconds: float) -> None:
+        step, removed = self.steps[place], len(block) - len(outcome.block)
+        self._log.leave()
+        if isinstance(step.action, BlockKernel) and removed != sum(outcome.dropped.values()):
+            raise RowCountError(
+                f"{step.name} took {len(block):,} rows, returned {len(outcome.block):,} and gave reasons for "
+                f"{sum(outcome.dropped.values()):,} removed; every removed row needs one"
+            )
+        self._failed_in_a_row[place] = 0
+        self.tallies[place].add(outcome, len(block), seconds)
+        if removed > 0:
+            self._reject(step, block, outcome)
+
+    def _halved(self, place: int, block: Any, exc: Exception) -> list[tuple[int, Any]]:
+        """Return the halves of a block as they wait for the step that ran out of memory; set a single row aside."""
+        traceback.clear_frames(exc.__traceback__)  # they hold what the step had made
+        release_free_memory()
+        if len(block) > 1:
+            half = len(block) // 2
+            return [(place, block.iloc[half:]), (place, block.iloc[:half])]
+        step = self.steps[place]
+        self._failed_in_a_row[place] += 1
+        if not has_room() or self._failed_in_a_row[place] > MOST_IN_A_ROW:
+            raise MemoryError(
+                f"step {step.name!r} runs out of memory on one row after the other, each of them alone on the node, so it "
+                f"is not the rows: the step itself needs more than there is ({exc}). Allow more memory and resume"
+            ) from exc
+        reason = f"out of memory: step {step.name!r} raised {type(exc).__name__} on this row alone on the node: {exc}"
+        self._set_aside(row_without_memory(block, self._files, reason))
+        return []

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory over time as an SVG picture that stands inside a page and takes its colors from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from curator_df.core.sizes import show_size
+
+WIDTH, HEIGHT = 1000, 280
+LEFT, RIGHT, TOP, BOTTOM = 70, 10, 12, 34
+"""Room for the labels, in the picture's own units."""
+
+
+def timeline_picture(
+    timeline: Sequence[tuple[float, int]], marks: Sequence[float], *, allowed_bytes: int, projected_bytes: int
+) -> str:
+    """Draw what a run held.
+
+    Parameters
+    ----------
+    timeline : sequence of (float, int)
+        Seconds, and the most bytes since the point before; at least one.
+    marks : sequence of float
+        Seconds at which a range was run again.
+    allowed_bytes, projected_bytes : int
+        Drawn as lines.
+
+    Returns
+    -------
+    str
+        An ``<svg>`` element.
+    """
+    last = max(timeline[-1][0], 1e-9)
+    most = 1.05 * max(allowed_bytes, projected_bytes, *(held for _, held in timeline))
+
+    def x(seconds: float) -> float:
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * min(seconds, last) / last, 1)
+
+    def y(held: float) -> float:
+        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * held / most, 1)
+
+    ground = y(0)
+    points = [(x(0.0), y(timeline[0][1])), *((x(seconds), y(held)) for seconds, held in timeline)]
+    outline = " ".join(f"{one},{two}" for one, two in points)
+    parts = [
+        *_grid(most, last, x, y),
+        f"<polygon points='{LEFT},{ground} {outline} {points[-1][0]},{ground}' fill='var(--bar)' opacity='.25'/>",
+        f"<polyline points='{outline}' fill='none' stroke='var(--bar)' stroke-width='1.6'/>",
+        *(
+            f"<line x1='{x(one)}' x2='{x(one)}' y1='{TOP}' y2='{ground}' stroke='var(--drop)' stroke-width='1'/>"
+            for one in marks
+        ),
+        *_limit("allowed", allowed_bytes, "var(--bad)", "", y),
+        *_limit("projected", projected_bytes, "var(--soft)", "stroke-dasharray='6 4'", y),
+    ]
+    if marks:
+        parts.append(f"<text x='{LEFT + 6}' y='{ground - 6}'>vertical lines: a range ran again</text>")
+    label = f"memory over {last:.0f} seconds, at most {show_size(max(held for _, held in timeline))}"
+    return f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-label='{label}'>{''.join(parts)}</svg>"
+
+
+def _limit(name: str, held: int, color: str, dashes: str, y: Callable[[float], float]) -> Iterator[str]:
+    if held > 0:
+        height = y(held)
+        yield f"<line x1='{LEFT}' x2='{WIDTH - RIGHT}' y1='{height}' y2='{height}' stroke='{color}' stroke-width='1.4' {dashes}/>"
+        text = f"{name} {show_size(held)}"
+        yield f"<text x='{WIDTH - RIGHT - 4}' y='{height - 4 if height > 26 else height + 14}' text-anchor='end'>{text}</text>"
+
+
+def _grid(most: float, last: float, x: Callable[[float], float], y: Callable[[float], float]) -> Iterator[str]:
+    """Yield lines and labels at round numbers."""
+    step = _round_step(most)
+    for number in range(1, int(most / step) + 1):
+        height = y(number * step)
+        yield f"<line x1='{LEFT}' x2='{WIDTH - RIGHT}' y1='{height}' y2='{height}' stroke='var(--line)'/>"
+        yield f"<text x='{LEFT - 8}' y='{height + 4}' text-anchor='end'>{show_size(int(number * step))}</text>"
+    yield f"<line x1='{LEFT}' x2='{WIDTH - RIGHT}' y1='{y(0)}' y2='{y(0)}' stroke='var(--soft)'/>"
+    step = _round_step(last)
+    for number in range(int(last / step) + 1):
+        label = f"{number * step:,.0f}" if step >= 1 else f"{number * step:.3g}"
+        yield f"<text x='{x(number * step)}' y='{HEIGHT - BOTTOM + 18}' text-anchor='middle'>{label} s</text>"
+
+
+def _round_step(most: float) -> float:
+    """Return 1, 2 or 5 times a power of ten, so that there are 3 to 6 steps."""
+    power = 10.0 ** math.floor(math.log10(most))
+    return power * next(factor for factor in (0.2, 0.5, 1.0, 2.0) if most / (power * factor) <= 6)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules over a sample of all processes and GPUs, and the alerts that they raise once until they are over."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from curator_df.core.sizes import show_size
+
+LOG = logging.getLogger("curator_df.monitor")
+
+REARM_SHARE = 0.95
+"""An alert is over when its value is under this share of the threshold: then it may be raised again."""
+
+
+@dataclass(frozen=True)
+class Alert:
+    """A rule that was broken, from when on."""
+
+    seconds: float
+    """Since the monitor started."""
+    rule: str
+    """Name of the rule."""
+    subject: str
+    """Process, GPU or ``cluster``."""
+    value: float
+    """What was measured, in the rule's unit."""
+    threshold: float
+    """What the rule allows."""
+    text: str
+    """The whole of it, in words."""
+
+    def __str__(self) -> str:
+        return f"{self.seconds:,.1f} s: {self.text}"
+
+
+@dataclass(frozen=True)
+class AlertRule:
+    """A measure of each subject, and how much of it is too much."""
+
+    name: str
+    """Names it, in alerts and log lines."""
+    measure: Callable[[Sequence[Mapping[str, Any]]], Mapping[str, float]]
+    """From the rows of one sample (as `MemoryMonitor.to_frame` has them) to values by subject."""
+    threshold: float
+    """The value from which on it alerts."""
+    text: str
+    """What is said, with ``{subject}``, ``{value}`` and ``{threshold}``; ``{size}`` is the value as bytes."""
+
+
+def budget_share(share: float = 0.9) -> AlertRule:
+    """Alert when all processes together hold more than a share of the bytes allowed."""
+
+    def measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        total, allowed = tree_bytes(rows), rows[0]["allowed_bytes"] if rows else None
+        return {"cluster": total / allowed} if allowed else {}
+
+    return AlertRule("budget share", measure, share, "all processes together hold {value:.0%} of the memory allowed")
+
+
+def worker_share(share: float = 0.9) -> AlertRule:
+    """Alert when a worker's resident bytes are more than a share of its limit: at 95 % its nanny ends it."""
+
+    def measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        return {
+            row["name"]: row["rss_bytes"] / row["limit_bytes"]
+            for row in rows
+            if row["kind"] == "worker" and row["limit_bytes"] and row["rss_bytes"]
+        }
+
+    return AlertRule("worker share", measure, share, "{subject} holds {value:.0%} of its limit; at 95 % it is ended")
+
+
+def worker_paused() -> AlertRule:
+    """Alert when a worker takes no tasks because it is full."""
+
+    def measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        return {row["name"]: float(bool(row["is_paused"])) for row in rows if row["kind"] == "worker"}
+
+    return AlertRule("paused", measure, 1.0, "{subject} is paused: it is full and takes no tasks")
+
+
+def spill_rate(bytes_per_second: float = 50e6) -> AlertRule:
+    """Alert when a worker writes more than so many bytes a second to its spill directory."""
+
+    def measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        rates = {row["name"]: row["spill_bytes_per_second"] for row in rows if row["kind"] == "worker"}
+        return {name: rate for name, rate in rates.items() if rate is not None}
+
+    return AlertRule("spill rate", measure, bytes_per_second, "{subject} spills {size} a second to disk")
+
+
+def gpu_share(share: float = 0.9) -> AlertRule:
+    """Alert when more than a share of a GPU's memory is in use."""
+
+    def measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        return {r["name"]: r["gpu_used_bytes"] / r["gpu_total_bytes"] for r in rows if r["kind"] == "gpu"}
+
+    return AlertRule("GPU share", measure, share, "{subject} has {value:.0%} of its memory in use")
+
+
+def worker_silent(seconds: float = 30.0) -> AlertRule:
+    """Alert when a worker has not answered for so long: it hangs, or something holds Python's lock."""
+
+    def measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        return {row["name"]: row["silent_seconds"] for row in rows if row["kind"] == "worker"}
+
+    return AlertRule("silent", measure, seconds, "{subject} has not answered for {value:,.0f} s")
+
+
+DEFAULT_RULES = (budget_share(), worker_share(), worker_paused(), spill_rate(), gpu_share(), worker_silent())
+
+
+class AlertBook:
+    """Raises alerts: each once, until its value is well under the threshold again."""
+
+    def __init__(self, rules: Sequence[AlertRule], on_alert: Callable[[Alert], object] | None) -> None:
+        self.alerts: list[Alert] = []
+        self._rules, self._on_alert = rules, on_alert
+        self._raised: set[tuple[str, str]] = set()
+
+    def look(self, seconds: float, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Take the rows of one sample."""
+        for rule in self._rules:
+            for subject, value in rule.measure(rows).items():
+                key = (rule.name, subject)
+                if value >= rule.threshold and key not in self._raised:
+                    self._raised.add(key)
+                    self._raise(rule, subject, value, seconds)
+                elif value < REARM_SHARE * rule.threshold:
+                    self._raised.discard(key)
+
+    def _raise(self, rule: AlertRule, subject: str, value: float, seconds: float) -> None:
+        text = rule.text.format(
+            subject=subject, value=value, threshold=rule.threshold, size=show_size(int(value)) if value >= 1 else ""
+        )
+        alert = Alert(seconds, rule.name, subject, value, rule.threshold, text)
+        self.alerts.append(alert)
+        LOG.warning("%s", text)
+        if self._on_alert is not None:
+            try:
+                self._on_alert(alert)
+            except Exception:
+                LOG.exception("the callback of the alert %r raised", rule.name)
+
+
+def tree_bytes(rows: Sequence[Mapping[str, Any]]) -> int:
+    """Return the PSS of all processes in the rows of one sample, each process once."""
+    held = {(row["host"], row["pid"]): row["pss_bytes"] for row in rows if row["pss_bytes"] is not None}
+    return sum(held.values())

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What NVML says of each GPU of this machine: memory, utilisation, and which process holds how much."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """One GPU at one time."""
+
+    index: int
+    """As NVML counts them."""
+    used_bytes: int
+    """Memory in use, of all processes and the driver."""
+    total_bytes: int
+    """Memory of the device."""
+    utilization: float | None
+    """Share of the last sample period (0 to 1) in which a kernel ran; None where the device does not say."""
+    processes: tuple[tuple[int, int], ...]
+    """Process number and bytes of each process that computes on it, as far as the driver tells."""
+
+
+def read_gpus() -> tuple[GpuReading, ...]:
+    """Return all GPUs of this machine; none where there is no driver or nvidia-ml-py is not installed."""
+    nvml = _nvml()
+    if nvml is None:
+        return ()
+    return tuple(_read(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+
+
+@cache
+def _nvml() -> Any:
+    """Return the NVML bindings, ready for use; None where there is no GPU to read."""
+    try:
+        import pynvml
+    except ImportError:  # the monitor extra is not installed
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:  # no driver
+        return None
+    return pynvml
+
+
+def _read(nvml: Any, index: int) -> GpuReading:
+    device = nvml.nvmlDeviceGetHandleByIndex(index)
+    memory = nvml.nvmlDeviceGetMemoryInfo(device)
+    utilization: float | None = None
+    processes: list[tuple[int, int]] = []
+    with contextlib.suppress(nvml.NVMLError):  # a MIG device has no utilisation of its own
+        utilization = nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100
+    with contextlib.suppress(nvml.NVMLError):  # not everywhere may one process see the others
+        for process in nvml.nvmlDeviceGetComputeRunningProcesses(device):
+            processes.append((int(process.pid), int(process.usedGpuMemory or 0)))  # noqa: PERF401 - what came stays
+    return GpuReading(index, int(memory.used), int(memory.total), utilization, tuple(processes))

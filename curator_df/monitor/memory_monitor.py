@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sample client, scheduler, workers and GPUs while a block of code runs: `monitor_memory`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, Self
+
+import pandas as pd
+import pyarrow as pa
+
+from curator_df.core.session import Session, current_session, has_session
+from curator_df.errors import NoClusterError, ParameterError
+from curator_df.monitor.alerts import DEFAULT_RULES, LOG, Alert, AlertBook, AlertRule
+from curator_df.monitor.gpus import GpuReading, read_gpus
+from curator_df.monitor.processes import ProcessReader
+from curator_df.monitor.workers import WorkerReading, read_worker
+
+COLUMNS = {
+    "seconds": "float64",
+    "time": "datetime64[us, UTC]",
+    "kind": "str",
+    "name": "str",
+    "host": "str",
+    "pid": "Int64",
+    "rss_bytes": "Int64",
+    "pss_bytes": "Int64",
+    "uss_bytes": "Int64",
+    "arrow_bytes": "Int64",
+    "managed_bytes": "Int64",
+    "unmanaged_bytes": "Int64",
+    "spilled_bytes": "Int64",
+    "spill_bytes_per_second": "Float64",
+    "limit_bytes": "Int64",
+    "is_paused": "boolean",
+    "silent_seconds": "Float64",
+    "gpu": "Int64",
+    "gpu_used_bytes": "Int64",
+    "gpu_total_bytes": "Int64",
+    "gpu_utilization": "Float64",
+    "rmm_bytes": "Int64",
+    "cudf_spilled_bytes": "Int64",
+    "allowed_bytes": "Int64",
+}
+"""Columns of `MemoryMonitor.to_frame`, with their types."""
+WORKERS_SECONDS = 1.0
+"""How often workers are asked; their processes on this machine are read at every sample."""
+ANSWER_SECONDS = 5.0
+"""How long workers may take to answer, all together."""
+MOST_ROWS = 200_000
+"""Rows kept, 60 MB; beyond that every second sample is dropped, and sampling goes on half as often."""
+
+
+class MemoryMonitor:
+    """A thread that samples a cluster, from ``with`` to its end. Made by `monitor_memory`."""
+
+    def __init__(
+        self,
+        client: Any,
+        session: Session | None,
+        *,
+        interval_seconds: float,
+        rules: Sequence[AlertRule],
+        on_alert: Callable[[Alert], object] | None,
+    ) -> None:
+        self.allowed_bytes = None if session is None else session.layout.allowed_bytes
+        self.events: list[tuple[float, str, str]] = []
+        """Seconds, kind (``retry``) and text of what the runner told while the monitor ran."""
+        self._client, self._session, self._interval = client, session, interval_seconds
+        self._book = AlertBook(rules, on_alert)
+        self._samples: list[list[dict[str, Any]]] = []
+        self._rows = 0
+        self._readers: dict[int, ProcessReader] = {}
+        self._workers: dict[str, tuple[WorkerReading, float]] = {}
+        self._rates: dict[str, float] = {}
+        self._scheduler: tuple[str, int] | None = None
+        self._asked = -WORKERS_SECONDS
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="curator-df-monitor", daemon=True)
+        self._host = socket.gethostname()
+        self._started = 0.0
+
+    @property
+    def alerts(self) -> list[Alert]:
+        """Alerts raised so far, in order."""
+        return list(self._book.alerts)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return what was sampled so far.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row for each sample and process or GPU. ``kind`` is ``client``, ``scheduler`` (where it is a process of its
+            own), ``worker``, ``gpu``, or ``gpu process``, which is what one process holds on one GPU. Bytes are ``Int64``;
+            what does not apply, or nobody could tell, is missing. ``rss_bytes`` counts shared pages in full, ``pss_bytes``
+            in part, ``uss_bytes`` not at all; ``managed_bytes`` are results in memory that Dask knows of,
+            ``unmanaged_bytes`` the rest of ``rss_bytes``.
+        """
+        rows = [row for sample in list(self._samples) for row in sample]
+        frame = pd.DataFrame(rows, columns=list(COLUMNS))
+        return frame.astype(COLUMNS)
+
+    def plot(self) -> Any:
+        """Draw memory over time, with the limits and what happened.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            All processes together against the memory allowed; each worker against its limit; each GPU. Save it with
+            ``figure.savefig("memory.png")``. Needs matplotlib, which ``pip install 'curator-df[monitor]'`` brings.
+        """
+        from curator_df.monitor.plot import draw_memory
+
+        return draw_memory(self.to_frame(), self.events, self.alerts)
+
+    def __enter__(self) -> Self:
+        self._started = time.monotonic()
+        if self._session is not None:
+            self._session.watchers.append(self._note)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=2 * ANSWER_SECONDS)
+        if self._session is not None:
+            self._session.watchers.remove(self._note)
+
+    def __repr__(self) -> str:
+        seconds = self._samples[-1][0]["seconds"] if self._samples else 0.0
+        return f"{len(self._samples):,} samples in {seconds:,.1f} s, {len(self.alerts)} alerts"
+
+    def _note(self, kind: str, text: str) -> None:
+        self.events.append((time.monotonic() - self._started, kind, text))
+
+    def _run(self) -> None:
+        failed = False
+        while True:
+            began = time.monotonic()
+            try:
+                self._take()
+            except Exception:  # noqa: BLE001 - whatever a cluster that is closing raises
+                if not failed:  # once, not at every sample; the work that is watched goes on in any case
+                    LOG.exception("the memory monitor could not take a sample; it goes on trying")
+                failed = True
+            if self._stop.wait(max(0.0, self._interval - (time.monotonic() - began))):
+                return
+
+    def _take(self) -> None:
+        seconds = time.monotonic() - self._started
+        if time.monotonic() - self._asked >= WORKERS_SECONDS:
+            self._asked = time.monotonic()
+            self._ask()
+        shared = {"seconds": seconds, "time": pd.Timestamp.now("UTC"), "allowed_bytes": self.allowed_bytes}
+        rows = [{**dict.fromkeys(COLUMNS), **shared, **row} for row in self._sample()]
+        self._book.look(seconds, rows)
+        self._samples.append(rows)
+        self._rows += len(rows)
+        if self._rows > MOST_ROWS:
+            self._samples = self._samples[::2]
+            self._rows = sum(map(len, self._samples))
+            self._interval *= 2
+
+    def _ask(self) -> None:
+        """Ask scheduler and workers; who does not answer keeps what it said last, and grows silent."""
+        if self._client.status != "running":
+            return
+        if self._scheduler is None:
+            self._scheduler = self._client.run_on_scheduler(_host_and_pid)
+        known = self._client.nthreads()
+        try:
+            answers = self._client.sync(
+                self._client._run, read_worker, with_gpus=True, on_error="ignore", callback_timeout=ANSWER_SECONDS
+            )
+        except TimeoutError:
+            answers = {}
+        now = time.monotonic()
+        for address, reading in answers.items():
+            if address in self._workers:
+                before, heard = self._workers[address]
+                self._rates[address] = max(0, reading.spilled_bytes - before.spilled_bytes) / (now - heard)
+            self._workers[address] = (reading, now)
+        for address in set(self._workers) - set(known) - set(answers):
+            del self._workers[address]
+
+    def _sample(self) -> Iterator[dict[str, Any]]:
+        own = {"pid": os.getpid(), "arrow_bytes": pa.total_allocated_bytes(), **self._held(os.getpid())}
+        yield {"kind": "client", "name": "client", "host": self._host, **own}
+        if self._scheduler is not None and self._scheduler != (self._host, os.getpid()):
+            host, pid = self._scheduler
+            held = self._held(pid) if host == self._host else {}
+            yield {"kind": "scheduler", "name": "scheduler", "host": host, "pid": pid, **held}
+        gpus: dict[str, tuple[GpuReading, ...]] = {self._host: read_gpus()}
+        for address, (reading, heard) in sorted(self._workers.items(), key=lambda item: item[1][0].name):
+            rate = self._rates.get(address)
+            yield {**self._worker_row(reading, time.monotonic() - heard), "spill_bytes_per_second": rate}
+            gpus.setdefault(reading.host, reading.gpus)
+        for host, devices in gpus.items():
+            for gpu in devices:
+                yield from _gpu_rows(gpu, host)
+
+    def _worker_row(self, reading: WorkerReading, silent_seconds: float) -> dict[str, Any]:
+        values = {name: value for name, value in asdict(reading).items() if name in COLUMNS}
+        if reading.host == self._host:
+            values |= self._held(reading.pid)
+        name = f"worker {reading.name}"
+        values |= {
+            "kind": "worker",
+            "name": name,
+            "unmanaged_bytes": max(0, values["rss_bytes"] - reading.managed_bytes),
+        }
+        return {**values, "silent_seconds": silent_seconds}
+
+    def _held(self, pid: int) -> dict[str, int]:
+        reader = self._readers.setdefault(pid, ProcessReader(pid))
+        held = reader.read()
+        if held is None:  # it ended just now
+            del self._readers[pid]
+            return {"rss_bytes": 0, "pss_bytes": 0, "uss_bytes": 0}
+        return asdict(held)
+
+
+def monitor_memory(
+    cluster: Any = None,
+    *,
+    interval_seconds: float = 0.5,
+    rules: Sequence[AlertRule] = DEFAULT_RULES,
+    on_alert: Callable[[Alert], object] | None = None,
+) -> MemoryMonitor:
+    """Sample the memory of every process and GPU of a cluster while a block of code runs.
+
+    Parameters
+    ----------
+    cluster : optional
+        What `start_cluster` or `connect` returned, or a `distributed.Client`; the current one by default.
+    interval_seconds : float
+        Time between samples. Processes of this machine are read at each of them, workers are asked once a second.
+    rules : sequence of AlertRule
+        When to alert (`curator_df.monitor.alerts`): by default at 90 % of the memory allowed, of a worker's limit or of a
+        GPU, when a worker is paused, spills 50 MB/s, or has not answered for 30 s.
+    on_alert : callable, optional
+        Called with each `Alert`, in the monitor's thread. Alerts are also logged as warnings of ``curator_df.monitor``.
+
+    Returns
+    -------
+    MemoryMonitor
+        Use it in a ``with`` statement; then ``to_frame()``, ``plot()`` and ``alerts``.
+
+    Raises
+    ------
+    NoClusterError
+        If no cluster was named and none is running.
+    ParameterError
+        If ``interval_seconds`` is not positive.
+
+    Notes
+    -----
+    Rows: none. Peak extra memory: 300 bytes a row of `to_frame`, 60 MB at most, in this process. Computes: no.
+
+    Examples
+    --------
+    >>> with cdf.start_cluster(memory="4GB") as cluster, cdf.monitor_memory(cluster) as monitor:  # doctest: +SKIP
+    ...     receipt = cdf.write_parquet(docs, "clean/")
+    >>> monitor.to_frame().groupby("name").pss_bytes.max()  # doctest: +SKIP
+    >>> monitor.plot().savefig("memory.png")  # doctest: +SKIP
+    """
+    if interval_seconds <= 0:
+        raise ParameterError(f"monitor_memory: interval_seconds={interval_seconds} must be more than 0")
+    session = current_session() if cluster is None or has_session() else None
+    client = session.client if cluster is None and session is not None else getattr(cluster, "client", cluster)
+    if not hasattr(client, "run_on_scheduler"):
+        raise NoClusterError(
+            f"monitor_memory takes what start_cluster or connect returned, or a distributed.Client; got {type(cluster).__name__}"
+        )
+    if session is not None and session.client is not client:
+        session = None
+    return MemoryMonitor(client, session, interval_seconds=interval_seconds, rules=rules, on_alert=on_alert)
+
+
+def _gpu_rows(gpu: GpuReading, host: str) -> Iterator[dict[str, Any]]:
+    name = f"GPU {gpu.index}"
+    yield {
+        "kind": "gpu",
+        "name": name,
+        "host": host,
+        "gpu": gpu.index,
+        "gpu_used_bytes": gpu.used_bytes,
+        "gpu_total_bytes": gpu.total_bytes,
+        "gpu_utilization": gpu.utilization,
+    }
+    for pid, used_bytes in gpu.processes:
+        process = {"kind": "gpu process", "name": f"{name} process {pid}", "host": host, "pid": pid}
+        yield {**process, "gpu": gpu.index, "gpu_used_bytes": used_bytes}
+
+
+def _host_and_pid() -> tuple[str, int]:
+    return socket.gethostname(), os.getpid()

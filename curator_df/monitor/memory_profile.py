@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure what an operator needs, and say what to write down: `profile_memory`."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pandas as pd
+
+from curator_df.core.program import lower
+from curator_df.core.sizes import read_size, show_size
+from curator_df.errors import OperatorError, ParameterError
+from curator_df.io.parquet import read_parquet
+from curator_df.monitor.profile_process import ProfileJob
+
+ALLOWANCE_BYTES = 1_000_000
+"""What a call may hold beyond its factor: pages that the system adds to a process in batches, and small buffers."""
+TIMEOUT_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """What one step needs."""
+
+    step: str
+    """Operator or Dask operation."""
+    stated_factor: float
+    """What the step states now, or what is assumed for it."""
+    is_measured: bool
+    """Whether that was measured."""
+    peak_factor: float | None
+    """Measured: extra bytes of a call for each byte of the block, its result included; rounded up to 0.1. None for a
+    pending drop, which does nothing to one block."""
+    fixed_bytes: int | None
+    """Measured: extra bytes whatever the block."""
+    held_bytes: int | None
+    """What the first call left in the process: imports, models, caches."""
+    extra_bytes: dict[int, int] = field(default_factory=dict)
+    """Bytes of each block that was tried, and the extra bytes of the call."""
+
+
+@dataclass(frozen=True)
+class MemoryProfile:
+    """What the steps of an operator need, as measured on a sample."""
+
+    steps: tuple[StepMemory, ...]
+    """In order."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row for each step, with what it states and what was measured.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Shape (steps, 6): ``step``, ``stated_factor``, ``is_measured``, ``peak_factor``, ``fixed_bytes``,
+            ``held_bytes``.
+        """
+        table = pd.DataFrame([asdict(step) for step in self.steps]).drop(columns="extra_bytes")
+        return table.astype({"peak_factor": "Float64", "fixed_bytes": "Int64", "held_bytes": "Int64"})
+
+    def __str__(self) -> str:
+        return "\n".join(_line(step) for step in self.steps)
+
+    __repr__ = __str__
+
+
+def profile_memory(operator: Callable[[Any], Any], sample: Any, *, sample_size: str | int = "16MB") -> MemoryProfile:
+    """Measure in a fresh process what an operator adds to the memory of a block.
+
+    Parameters
+    ----------
+    operator : callable
+        A function from a lazy table to a lazy table: ``lambda df: df.pipe(cdf.keep_where, is_good)``.
+    sample : dask.dataframe.DataFrame or pandas.DataFrame
+        Rows like those that it will meet. Of a lazy table the first ``sample_size`` bytes are read, and its own steps
+        run first; few rows are repeated.
+    sample_size : str or int
+        Bytes of the largest block that is tried; a half and a quarter of it are tried too.
+
+    Returns
+    -------
+    MemoryProfile
+        Shows what to write down; ``steps`` and ``to_frame()`` have ``peak_factor`` (a multiple of the block's bytes,
+        rounded up to 0.1), ``fixed_bytes`` and ``held_bytes`` of each step.
+
+    Raises
+    ------
+    ParameterError
+        If the sample has no rows, or ``operator`` adds no step.
+    OperatorError
+        If the operator raises in the fresh process; the message has what it said.
+
+    Notes
+    -----
+    Rows: none. Peak extra memory: in a process of its own, about 200 MB, 4 x ``sample_size`` and what the operator needs.
+    Computes: yes, the sample. It is outside of the budget of a running cluster, and other processes do not disturb it:
+    what is read is the high-water mark of its own resident bytes.
+
+    Examples
+    --------
+    >>> profile = cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, is_good), docs)  # doctest: +SKIP
+    >>> profile  # doctest: +SKIP
+    keep_where: peak_factor 1.3 (it states 1.2, measured)...
+    """
+    sample_bytes = read_size("sample_size", sample_size)
+    with tempfile.TemporaryDirectory(prefix="curator-df-profile-") as folder:
+        table = _lazy(sample, folder)
+        before, after = lower(table), lower(operator(table))
+        first = len(before.steps)
+        if [step.fingerprint for step in after.steps[:first]] != [step.fingerprint for step in before.steps] or len(
+            after.steps
+        ) == first:
+            raise ParameterError(
+                "profile_memory: operator returned a table without a step of its own; give a function that takes the sample's "
+                "lazy table and returns it with the operator applied"
+            )
+        lines = _measured(ProfileJob(after.source, after.steps, first, sample_bytes))
+    return MemoryProfile(
+        tuple(
+            _step_memory(step, [line for line in lines if line["step"] == place])
+            for place, step in enumerate(after.steps)
+            if place >= first
+        )
+    )
+
+
+def _lazy(sample: Any, folder: str) -> Any:
+    if not isinstance(sample, pd.DataFrame):
+        return sample
+    if not len(sample):
+        raise ParameterError("profile_memory: the sample has no rows")
+    path = Path(folder) / "sample.parquet"
+    sample.to_parquet(path, index=False)
+    return read_parquet(path)
+
+
+def _measured(job: ProfileJob) -> list[dict[str, int]]:
+    """Run a job in a fresh process, with the allocators and settings of a worker."""
+    # With this process's own path, as the compiler of kernels is started.
+    program = f"import sys; sys.path[:] = {sys.path!r}; from curator_df.monitor.profile_process import main; main()"
+    allocators = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=cloudpickle.dumps(job),
+        capture_output=True,
+        env={**os.environ, **allocators},
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip()
+        if "NoRowsError" in said:
+            raise ParameterError("profile_memory: the sample has no rows")
+        raise OperatorError(f"profile_memory: the fresh process ended with status {done.returncode}:\n{said}")
+    return [json.loads(line) for line in done.stdout.decode().splitlines() if line.startswith("{")]
+
+
+def _step_memory(step: Any, lines: list[dict[str, int]]) -> StepMemory:
+    stated = (step.name, step.peak_factor, step.peak_is_measured)
+    sizes = {line["block_bytes"]: line["extra_bytes"] for line in lines if "block_bytes" in line}
+    if not sizes:
+        return StepMemory(*stated, None, None, None)
+    factor, fixed_bytes = fit(sizes)
+    held = max(line["held_bytes"] for line in lines if "held_bytes" in line)
+    return StepMemory(*stated, factor, fixed_bytes, held, sizes)
+
+
+def fit(sizes: dict[int, int]) -> tuple[float, int]:
+    """Return the factor (rounded up to 0.1) and the fixed bytes that no measured call exceeded.
+
+    Parameters
+    ----------
+    sizes : dict of int to int
+        Bytes of the block, and extra bytes of the call.
+
+    Examples
+    --------
+    >>> fit({4_000_000: 8_000_000, 8_000_000: 16_000_000, 16_000_000: 32_000_000})
+    (2.0, 0)
+    >>> fit({4_000_000: 34_000_000, 8_000_000: 38_000_000, 16_000_000: 46_000_000})
+    (1.0, 30000000)
+    """
+    blocks, extra = np.array(list(sizes), dtype=float), np.array(list(sizes.values()), dtype=float)
+    slope = float(np.polyfit(blocks, extra, 1)[0]) if len(sizes) > 1 else float(extra[0] / blocks[0])
+    factor = max(0.0, math.ceil(round(slope * 10, 2)) / 10)
+    return factor, max(0, int((extra - factor * blocks).max()))
+
+
+def _line(step: StepMemory) -> str:
+    known = "measured" if step.is_measured else "assumed"
+    if step.peak_factor is None or step.fixed_bytes is None or step.held_bytes is None:
+        return f"{step.step}: a pending drop, which does nothing to one block (it states {step.stated_factor}, {known})"
+    fixed = step.fixed_bytes if step.fixed_bytes > ALLOWANCE_BYTES else 0
+    said = f"{step.step}: peak_factor {step.peak_factor:.1f} (it states {step.stated_factor}, {known})"
+    said += f", and {show_size(fixed)} whatever the block" if fixed else ""
+    said += (
+        f"; its first call left {show_size(step.held_bytes)} in the process"
+        if step.held_bytes > ALLOWANCE_BYTES
+        else ""
+    )
+    if step.peak_factor <= step.stated_factor and not fixed:
+        return f"{said}. The plan has room for it"
+    arguments = f"peak_factor={step.peak_factor:.1f}, " + (f"fixed_bytes={fixed:_}, " if fixed else "")
+    return f"{said}. Write down BlockKernel(..., {arguments}peak_is_measured=True)"

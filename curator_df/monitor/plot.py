@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The picture of a monitored run: the whole tree against what is allowed, each worker against its limit, each GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from curator_df.core.sizes import show_size
+from curator_df.monitor.alerts import Alert
+
+ALLOWED, MARK, OTHERS = "#c0392b", "#7f8c8d", "#b0b7bd"
+COLORS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf")
+"""Of workers and GPUs, the same in every panel."""
+
+
+def draw_memory(frame: pd.DataFrame, events: Sequence[tuple[float, str, str]], alerts: Sequence[Alert]) -> Any:
+    """Draw a monitor's samples; see `MemoryMonitor.plot`.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        As `MemoryMonitor.to_frame` returns it.
+    events : sequence of (float, str, str)
+        Seconds, kind and text.
+    alerts : sequence of Alert
+        Marked at the top of the first panel.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        One panel for the tree, one for the workers, one for the GPUs if there are some.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    try:
+        # Not pyplot: its figures are global, and stay until they are closed.
+        from matplotlib.figure import Figure
+    except ImportError as exc:
+        raise ImportError("drawing needs matplotlib: pip install 'curator-df[monitor]'") from exc
+
+    has_workers, has_gpus = (frame.kind == "worker").any(), (frame.kind == "gpu").any()
+    panels = 1 + int(has_workers) + int(has_gpus)
+    figure = Figure(figsize=(10, 0.6 + 2.7 * panels), layout="constrained")
+    axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0])
+    _draw_tree(axes[0], frame, events, alerts)
+    if has_workers:
+        _draw_workers(axes[1], frame[frame.kind == "worker"])
+    if has_gpus:
+        _draw_gpus(axes[-1], frame[frame.kind == "gpu"])
+    for panel in axes:
+        panel.set_ylim(bottom=0)
+        panel.yaxis.set_major_formatter(lambda value, _: show_size(int(value)) if value > 0 else "0")
+        panel.grid(axis="y", color="#eeeeee")
+        panel.spines[["top", "right"]].set_visible(False)
+        if panel.get_legend_handles_labels()[1]:
+            panel.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize="small")
+    axes[-1].set_xlabel("seconds")
+    axes[-1].set_xlim(0, max(float(frame.seconds.max()), 1e-3) if len(frame) else 1.0)
+    return figure
+
+
+def _colors(names: Sequence[str]) -> dict[str, str]:
+    """Return a color for each name: workers and GPUs have one of their own."""
+    own = [name for name in names if name not in ("client", "scheduler")]
+    return dict.fromkeys(names, OTHERS) | {name: COLORS[n % len(COLORS)] for n, name in enumerate(own)}
+
+
+def _draw_tree(
+    axes: Any, frame: pd.DataFrame, events: Sequence[tuple[float, str, str]], alerts: Sequence[Alert]
+) -> None:
+    held = frame[frame.pss_bytes.notna()].drop_duplicates(["seconds", "host", "pid"])
+    by_name = (
+        held.pivot_table(index="seconds", columns="name", values="pss_bytes", aggfunc="sum").astype(float).fillna(0)
+    )
+    order = sorted(by_name.columns, key=lambda name: (name.startswith("worker"), name))
+    colors = _colors(order)
+    stacked = by_name[order].T.to_numpy()
+    axes.stackplot(
+        by_name.index, stacked, labels=order, colors=[colors[name] for name in order], alpha=0.8, linewidth=0
+    )
+    allowed = frame.allowed_bytes.dropna()
+    if len(allowed):
+        axes.axhline(
+            float(allowed.iloc[0]), color=ALLOWED, linewidth=1.5, label=f"allowed, {show_size(int(allowed.iloc[0]))}"
+        )
+    times = [seconds for seconds, kind, _ in events if kind == "retry"]
+    if times:
+        axes.vlines(
+            times, 0, 1, transform=axes.get_xaxis_transform(), color=MARK, linewidth=0.8, label="range run again"
+        )
+    if alerts:
+        heights = [0.97] * len(alerts)
+        axes.scatter(
+            [alert.seconds for alert in alerts],
+            heights,
+            transform=axes.get_xaxis_transform(),
+            marker="v",
+            color=ALLOWED,
+            label="alert",
+            zorder=5,
+        )
+    axes.set_title("PSS of all processes", loc="left", fontsize="medium")
+
+
+def _draw_workers(axes: Any, workers: pd.DataFrame) -> None:
+    colors = _colors(sorted(set(workers.name)))
+    for name, rows in workers.groupby("name", sort=True):
+        color = colors[str(name)]
+        axes.plot(rows.seconds, rows.rss_bytes.astype(float), label=name, color=color, linewidth=1.2)
+        paused = rows[rows.is_paused.fillna(False)]
+        if len(paused):
+            axes.scatter(paused.seconds, paused.rss_bytes.astype(float), color=color, marker="s", s=14)
+        if (rows.spilled_bytes.fillna(0) > 0).any():
+            axes.plot(
+                rows.seconds, rows.spilled_bytes.astype(float), color=color, linestyle=":", label=f"{name}, spilled"
+            )
+    if workers.is_paused.fillna(False).any():
+        axes.scatter([], [], color=MARK, marker="s", s=14, label="paused")
+    limits = sorted(set(workers.limit_bytes.dropna().astype(int)))
+    for limit in limits[-1:]:
+        axes.axhline(limit, color=ALLOWED, linestyle="--", linewidth=1.2, label=f"limit, {show_size(limit)}")
+    axes.set_title("Resident bytes of each worker", loc="left", fontsize="medium")
+
+
+def _draw_gpus(axes: Any, gpus: pd.DataFrame) -> None:
+    for name, rows in gpus.groupby("name", sort=True):
+        axes.plot(rows.seconds, rows.gpu_used_bytes.astype(float), label=name, linewidth=1.2)
+    total = int(gpus.gpu_total_bytes.max())
+    axes.axhline(total, color=ALLOWED, linestyle="--", linewidth=1.2, label=f"device, {show_size(total)}")
+    axes.set_title("Memory in use on each GPU", loc="left", fontsize="medium")

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fresh process of `profile_memory`: runs steps on a sample in three sizes and prints what each call needed.
+
+Reads a pickle of `ProfileJob` from standard input; prints one JSON object a line: ``step`` (its place), ``block_bytes``,
+``extra_bytes``; and one of the first call on a small block, with ``held_bytes`` instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+
+from curator_df.cluster.preload import prepare_process
+from curator_df.core.limits import peak_of_call, release_free_memory, status_bytes
+from curator_df.core.program import Step, run_step
+from curator_df.core.source import Source
+from curator_df.io.frames import to_block
+
+SMALL_BYTES = 100_000
+"""Of the block of the first call."""
+SIZES = (0.25, 0.5, 1.0)
+"""Of the blocks that are measured, as shares of the sample."""
+
+
+class NoRowsError(Exception):
+    """The sample is empty: nothing can be measured."""
+
+
+@dataclass(frozen=True)
+class ProfileJob:
+    """What is measured."""
+
+    source: Source
+    """Where the sample comes from."""
+    steps: tuple[Step, ...]
+    """All steps of the chain."""
+    first: int
+    """Place of the first step that is measured; those before it only prepare its block."""
+    sample_bytes: int
+    """Of the largest block."""
+
+
+def sample_table(source: Source, wanted_bytes: int) -> pa.Table:
+    """Read the first rows of a source, and repeat them until there are enough, in one chunk for each column."""
+    tables: list[pa.Table] = []
+    for block in _blocks(source, wanted_bytes):
+        tables.append(pa.Table.from_pandas(block, preserve_index=False))
+        if sum(table.nbytes for table in tables) >= wanted_bytes:
+            break
+    if not any(len(table) for table in tables):
+        raise NoRowsError
+    table = pa.concat_tables(tables)
+    times = -(-wanted_bytes // max(table.nbytes, 1))
+    return pa.concat_tables([table] * times).combine_chunks()
+
+
+def measure(job: ProfileJob) -> Iterator[dict[str, int]]:
+    """Yield what each step needed at each size."""
+    table = sample_table(job.source, job.sample_bytes)
+    row_bytes = max(table.nbytes // len(table), 1)
+    for place, _, step_bytes in _run(job, _block(table, max(1, SMALL_BYTES // row_bytes))):
+        yield {"step": place, "held_bytes": step_bytes}
+    for share in SIZES:
+        rows = max(1, int(len(table) * share * job.sample_bytes / max(table.nbytes, job.sample_bytes)))
+        block = _block(table, rows)
+        block_bytes = table.slice(0, rows).nbytes
+        for place, extra_bytes, _ in _run(job, block):
+            yield {"step": place, "block_bytes": block_bytes, "extra_bytes": extra_bytes}
+
+
+def _run(job: ProfileJob, block: Any) -> Iterator[tuple[int, int, int]]:
+    """Run all steps on a block; yield of each measured one its place, peak and what stays beside its result."""
+    for place, step in enumerate(job.steps):
+        if step.barrier is not None:  # a pending drop has nothing to do to one block
+            continue
+        before = status_bytes("VmRSS")
+        extra_bytes, (outcome, _) = peak_of_call(functools.partial(run_step, step, block))
+        block = outcome.block
+        del outcome
+        release_free_memory()
+        if place >= job.first:
+            yield place, extra_bytes, max(0, status_bytes("VmRSS") - before)
+
+
+def _blocks(source: Source, block_bytes: int) -> Iterator[Any]:
+    for piece in source.cut(block_bytes):
+        yield from source.blocks(piece, block_bytes=block_bytes)
+
+
+def _block(table: pa.Table, rows: int) -> Any:
+    """Return the first rows as a block of its own, as readers make it."""
+    return to_block(table.take(pa.array(np.arange(rows))), np.arange(rows) * 1_000)
+
+
+def main() -> None:
+    """Measure what came on standard input."""
+    prepare_process()
+    job: ProfileJob = cloudpickle.loads(sys.stdin.buffer.read())
+    for line in measure(job):
+        os.write(1, json.dumps(line).encode() + b"\n")

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A leak is told from noise and from a cache, its step is named, and its worker starts again without losing work."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from curator_df.core.leaks import LeakWatch, left_by, theil_sen, trend_probability
+
+MB = 1_000_000
+
+
+def found(floors, work_bytes=300 * MB, threads=1):
+    """Return how many tasks a watch took until it told of a leak, and what it told."""
+    watch = LeakWatch(work_bytes, threads)
+    for number, floor in enumerate(floors, start=1):
+        leak = watch.add("node:1", int(floor))
+        if leak is not None:
+            return number, leak
+    return None, None
+
+
+def noise(count, seed=0, correlation=0.0, size=20 * MB):
+    random = np.random.default_rng(seed)
+    values, state = np.empty(count), 0.0
+    for place, step in enumerate(random.exponential(size, count)):
+        state = correlation * state + (1 - correlation) * step
+        values[place] = state
+    return 250 * MB + values
+
+
+def test_a_leak_of_one_megabyte_a_task_is_found_with_its_size():
+    tasks, leak = found(noise(400, size=5 * MB) + np.arange(400) * MB)
+    assert tasks < 120
+    assert leak.task_bytes == pytest.approx(MB, rel=0.25)
+    assert leak.growth_bytes > 32 * MB
+    assert "node:1 holds" in str(leak)
+
+
+def test_a_leak_beside_other_threads_is_found_by_the_least_of_some_floors():
+    busy = np.where(np.arange(600) % 3 == 0, 0, np.random.default_rng(1).uniform(0, 200 * MB, 600))
+    tasks, leak = found(250 * MB + busy + np.arange(600) * MB, work_bytes=600 * MB, threads=4)
+    assert tasks is not None
+    assert leak.task_bytes == pytest.approx(MB, rel=0.3)
+
+
+@pytest.mark.parametrize("tasks_to_fill", [10, 40, 100])
+def test_a_cache_that_fills_up_is_no_leak(tasks_to_fill):
+    held = np.minimum(np.arange(1_000) / tasks_to_fill, 1.0) * 200 * MB
+    tasks, _ = found(noise(1_000, seed=tasks_to_fill) + held)
+    # While it fills nothing tells it from a leak; once it is full it is none.
+    assert tasks is None or tasks <= tasks_to_fill + 10
+
+
+@pytest.mark.parametrize(("correlation", "size"), [(0.0, 60 * MB), (0.5, 60 * MB), (0.9, 20 * MB)])
+def test_workers_without_a_trend_raise_no_alarm(correlation, size):
+    alarms = sum(found(noise(300, seed, correlation, size=size))[0] is not None for seed in range(100))
+    assert alarms == 0  # of 100 runs of 300 tasks
+
+
+def test_little_growth_is_not_worth_a_restart():
+    assert found(250 * MB + np.arange(200) * 0.1 * MB) == (None, None)
+    assert found(250 * MB + np.arange(80) * MB, work_bytes=2_000 * MB)[0] is None  # a tenth of it is 200 MB
+
+
+def test_a_worker_that_was_started_again_begins_anew():
+    watch = LeakWatch(300 * MB, 1)
+    floors = [250 * MB + number * MB for number in range(400)]
+    first = next(number for number, floor in enumerate(floors) if watch.add("node:1", floor))
+    watch.forget("node:1")
+    assert not any(watch.add("node:1", floor) for floor in floors[: first // 2])
+
+
+def test_the_statistics_are_those_of_the_textbook():
+    # Mann-Kendall of 1..8 with one swap: S = 26, var = 65.33, z = 25 / 8.083 = 3.09.
+    assert trend_probability([1, 2, 4, 3, 5, 6, 7, 8]) == pytest.approx(0.000990, abs=2e-5)
+    assert trend_probability([3, 2, 1]) == 1.0
+    assert trend_probability([5, 5, 5, 5]) == 1.0
+    assert theil_sen([10, 8, 6]) == -2.0
+
+
+def test_the_call_that_leaves_memory_behind_is_named():
+    kept = []
+    left = left_by([("keeps", lambda: kept.append(np.ones(MB, np.uint8))), ("frees", lambda: np.ones(MB, np.uint8))])
+    assert left == {"keeps": pytest.approx(MB, rel=0.2)}
+
+
+SCRIPT = """
+import json, sys
+import numpy as np
+import curator_df as cdf
+from curator_df.core import run
+
+run.FEWEST_RANGES = 10_000
+run.SMALL_RANGE_BYTES = 8_000 if sys.argv[3:] == ["leaks"] else 40_000  # two blocks a task, or ten
+kept = []
+
+def leaks(block):
+    sys.modules.setdefault("_kept_by_leaks", kept).append(np.ones(1_000_000, np.uint8))
+    return block.id % 5 != 0
+
+def clean(block):
+    np.ones(1_000_000, np.uint8)
+    return block.id % 5 != 0
+
+if __name__ == "__main__":
+    source, target, step = sys.argv[1:4]
+    docs = cdf.read_jsonl(source, blocksize="4kB").pipe(cdf.normalize_unicode).curate.keep_where(globals()[step])
+    with cdf.start_cluster(memory="900MB", cpus=1) as cluster:
+        receipt = cdf.write_parquet(docs, target)
+    print(json.dumps(receipt.to_json()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("step", "rows"), [("leaks", 1_200), ("clean", 20_000)])
+def test_an_operator_that_leaks_a_megabyte_a_block_is_named_and_2000_clean_blocks_are_not(tmp_path, step, rows):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    with open(tmp_path / "in.jsonl", "w") as file:
+        file.writelines(json.dumps({"id": number, "text": f"{number} " * 70}) + "\n" for number in range(rows))
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "in.jsonl"), str(tmp_path / "out"), step]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, env={**os.environ}, check=False)
+    assert done.returncode == 0, done.stderr
+    receipt = json.loads(done.stdout.splitlines()[-1])
+    kept = [n for path in sorted((tmp_path / "out").glob("*.parquet")) for n in pq.read_table(path)["id"].to_pylist()]
+    assert kept == [number for number in range(rows) if number % 5 != 0]
+    assert receipt["rows_out_of_memory"] == 0
+    if step == "clean":
+        assert (tmp_path / "in.jsonl").stat().st_size > 2_000 * 3_800
+        assert receipt["leaks"] == []
+        return
+    assert receipt["leaks"]
+    assert all(leak["recycled"] for leak in receipt["leaks"])
+    assert all(leak["task_bytes"] > 1_000_000 for leak in receipt["leaks"])
+    named = [leak for leak in receipt["leaks"] if leak["step"]]
+    assert {leak["step"] for leak in named} == {"keep_where"}
+    assert named[0]["left_bytes"] == pytest.approx(1_000_000, rel=0.3)
+    assert receipt["retries"] == {}  # no work was lost, and no allocation had to fail
+    assert any("because keep_where leaves memory behind" in text for text in receipt["advice"])

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of a receipt: whole, in one file, with every figure, and nothing in it that was text of the user's as HTML."""
+
+import re
+import time
+from html.parser import HTMLParser
+
+import pytest
+
+from curator_df.core import peak
+from curator_df.core.receipt import Receipt
+from curator_df.core.report import report_page
+from curator_df.core.session import PeakSampler
+from curator_df.core.timeline import timeline_picture
+from tests.core.receipts import EXCHANGE, receipt
+
+VOID = {"meta", "br", "line", "polygon", "polyline"}
+
+
+class Page(HTMLParser):
+    """Collects text and attributes; fails on a tag that is not closed in order."""
+
+    def __init__(self, content):
+        super().__init__()
+        self.open, self.tags, self.text, self.links = [], set(), [], []
+        self.feed(content)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.links += [value for name, value in attrs if name in ("href", "src")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.text.append(data)
+
+
+def sections(content):
+    return re.findall("<h2>(.*?)</h2>", content)
+
+
+def test_the_page_is_one_file_with_every_figure(tmp_path):
+    full = receipt(
+        rows_quarantined=3,
+        rows_out_of_memory=1,
+        exchanges=[EXCHANGE],
+        retries={"memory": 2},
+        events=[(4.0, "range 3 again: memory, it had blocks of 16 MB")],
+        rows_by_folder={"lang=en": 400, "lang=de": 200},
+        advice=["a smaller blocksize= avoids that"],
+        rejects="removed",
+    )
+    full.save(tmp_path / "report.html")
+    content = (tmp_path / "report.html").read_text()
+    page = Page(content)
+    text = " ".join(page.text)
+    assert not page.links
+    assert not page.tags & {"script", "link", "img", "iframe"}
+    assert "url(" not in content
+    for said in (
+        "out & more", "600 ", "rows written of 1,000 read (60.0%)", "700 MB", "of 1.00 GB allowed", "2 MB/s", "20.0 s",
+        "no <b>stop</b> words", "20.00%", "texts_seen 1,000", "a smaller blocksize= avoids that", "lang=en",
+        "range 3 again: memory", "did not fit into the memory allowed even alone", "enough for 2 processes", "16,000,000",
+        "They are kept in removed.", "800 MB (80%)",
+    ):  # fmt: skip
+        assert said.strip() in text, said
+    assert len(sections(content)) == 10
+
+
+def test_sections_without_anything_to_say_are_left_out():
+    bare = Receipt("out")
+    assert sections(report_page(bare)) == ["What the figures say", "Steps"]
+    Page(report_page(bare))
+
+
+def test_a_resumed_run_says_so_instead_of_a_speed():
+    text = " ".join(Page(report_page(receipt(ranges_resumed=30))).text)
+    assert "30 of 40 ranges were done by an earlier run" in text
+    assert "MB/s" not in text
+
+
+@pytest.mark.parametrize("scale", [1, 1_000, 10**6, 10**9, 10**12])
+def test_the_picture_stays_inside_its_frame_at_any_scale(scale):
+    timeline = [(0.07 * number * scale / 1_000, number * scale) for number in range(1, 60)]
+    picture = timeline_picture(timeline, [1.0], allowed_bytes=50 * scale, projected_bytes=70 * scale)
+    heights = [float(height) for height in re.findall(r"y[12]?='([-\d.]+)'", picture)]
+    places = [float(place) for place in re.findall(r"x[12]?='([-\d.]+)'", picture)]
+    points = [tuple(map(float, pair.split(","))) for pair in re.search("polyline points='(.*?)'", picture)[1].split()]
+    assert all(0 <= height <= 280 for height in heights + [y for _, y in points])
+    assert all(0 <= place <= 1000 for place in places + [x for x, _ in points])
+    assert 3 <= picture.count("text-anchor='end'") <= 10
+    assert picture.count("text-anchor='middle'") >= 3
+
+
+def test_a_receipt_comes_back_from_its_json_with_its_timeline():
+    first = receipt(events=[(1.0, "range 3 again")])
+    assert Receipt.from_json(first.to_json()) == first
+    older = {name: value for name, value in first.to_json().items() if name not in ("timeline", "events", "arguments")}
+    assert Receipt.from_json(older).timeline == []
+
+
+def test_points_of_a_trace_grow_so_that_there_are_never_many():
+    trace = peak.Trace()
+    for number in range(10_000):
+        trace.add(number)
+    seconds, *points = trace.line().split()
+    assert 200 <= len(points) <= 400
+    assert int(points[-1]) == 9_999
+    assert float(seconds) >= 0
+    assert [int(point) for point in points] == sorted(int(point) for point in points)
+
+
+def test_the_sampler_keeps_what_was_held_over_time():
+    sampler = PeakSampler()
+    try:
+        sampler.take()
+        started = time.monotonic()
+        time.sleep(0.4)
+        kept = bytearray(60_000_000)
+        time.sleep(0.4)
+        trace, seconds = sampler.trace(), time.monotonic() - started
+        del kept
+        assert trace[-1][0] == pytest.approx(seconds, abs=0.15)
+        assert trace[-1][1] - trace[0][1] > 50_000_000
+        assert [moment for moment, _ in trace] == sorted(moment for moment, _ in trace)
+        assert sampler.seen() == max(held for _, held in trace)
+        assert sampler.take() > 0
+        assert len(sampler.trace()) < len(trace)
+    finally:
+        sampler.close()

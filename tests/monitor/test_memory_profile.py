@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `profile_memory` measures of functions whose needs are known."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df.core.program import FOREIGN_PEAK_FACTOR
+
+PROSE = "It was the best of times, and it was the worst of times; that we have to be with all of it.\n"
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return pd.DataFrame({"id": range(400), "text": [PROSE * 20] * 400})
+
+
+def three_blocks_and_20_mb(block):
+    text_bytes = int(block.text.str.len().sum())
+    kept = np.ones(3 * text_bytes, np.uint8), np.ones(20_000_000, np.uint8)
+    return block.id >= kept[0][0] - 1
+
+
+def keeps_30_mb(block):
+    if not hasattr(np, "_kept_by_a_test"):
+        np._kept_by_a_test = np.ones(30_000_000, np.uint8)
+    return block.id >= 0
+
+
+def fails(block):
+    raise ZeroDivisionError("on the sample")
+
+
+def one_step(profile):
+    (step,) = profile.steps
+    return step
+
+
+def test_factor_and_fixed_bytes_of_a_function_are_found(sample):
+    profile = cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, three_blocks_and_20_mb), sample)
+    step = one_step(profile)
+    assert (step.step, step.stated_factor) == ("keep_where", 1.2)
+    assert step.peak_factor == pytest.approx(3.1, abs=0.11)  # and masks
+    assert step.fixed_bytes == pytest.approx(20_000_000, abs=2_000_000)
+    assert len(step.extra_bytes) == 3
+    said = str(profile)
+    assert f"keep_where: peak_factor {step.peak_factor:.1f} (it states 1.2, " in said
+    assert f"Write down BlockKernel(..., peak_factor={step.peak_factor:.1f}, fixed_bytes=" in said
+
+
+def test_what_a_first_call_leaves_is_told_apart(sample):
+    step = one_step(cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, keeps_30_mb), sample))
+    assert step.held_bytes == pytest.approx(30_000_000, abs=5_000_000)
+    assert step.fixed_bytes < 2_000_000
+
+
+def test_operators_of_ours_need_no_more_than_they_state(sample, tmp_path):
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"id": n, "text": PROSE * 20}) + "\n" for n in range(2_000)))
+    docs = cdf.read_jsonl(tmp_path / "in.jsonl").pipe(cdf.keep_where, "id >= 0")
+    profile = cdf.profile_memory(
+        lambda df: df.pipe(cdf.keep_profile, cdf.profiles.DATATROVE_GOPHER_QUALITY).pipe(cdf.drop_exact_duplicates),
+        docs,
+    )
+    table = profile.to_frame()
+    assert table.step.tolist() == ["keep_profile", "drop_exact_duplicates"]  # not the step of the sample itself
+    assert table.peak_factor[0] <= table.stated_factor[0]
+    assert table.is_measured[0]
+    assert pd.isna(table.peak_factor[1])
+    assert "a pending drop, which does nothing to one block" in str(profile)
+    assert "The plan has room for it" in str(profile)
+
+
+def test_steps_that_are_not_ours_are_measured_too(sample):
+    step = one_step(cdf.profile_memory(lambda df: df.assign(copy=df.text + "."), sample, sample_size="4MB"))
+    assert (step.stated_factor, step.is_measured) == (FOREIGN_PEAK_FACTOR, False)
+    assert step.peak_factor >= 1.0
+
+
+def test_an_operator_that_raises_says_what_it_said(sample):
+    with pytest.raises(cdf.errors.OperatorError, match=r"(?s)the fresh process ended with status 1.*on the sample"):
+        cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, fails), sample)
+
+
+def test_nothing_to_measure_is_refused(sample, tmp_path):
+    with pytest.raises(cdf.errors.ParameterError, match="without a step of its own"):
+        cdf.profile_memory(lambda df: df, sample)
+    with pytest.raises(cdf.errors.ParameterError, match="the sample has no rows"):
+        cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, "id > 0"), sample.head(0))
+    (tmp_path / "in.jsonl").write_text("\n\n")
+    empty = cdf.read_jsonl(tmp_path / "in.jsonl", dtype={"id": "int64"})
+    with pytest.raises(cdf.errors.ParameterError, match="the sample has no rows"):
+        cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, "id > 0"), empty)
