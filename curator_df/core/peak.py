@@ -110,7 +110,9 @@ def sample_forever(root: int, exact: bool) -> None:
                 return
             print(trace.line() if command.startswith("trace") else peak, flush=True)
             if command.startswith("reset"):
-                peak, trace = 0, Trace()
+                # What is held now counts for what follows, which may end before the next sample.
+                peak, trace = private + shared, Trace()
+                trace.add(peak)
 
 
 if __name__ == "__main__":
