@@ -246,6 +246,15 @@ class TextSink:
         """Start the files of a range."""
         return _RangeTexts(self, number, max(buffer_bytes // 4, LEAST_KEY_BYTES))
 
+    def wanted(self, number: int) -> npt.NDArray[np.int64]:
+        """Return the addresses of the rows of a range that have an edge, ascending."""
+        group, place = divmod(number, self.groups.per_group)
+        pieces = merge_slices(
+            open_slices(self.folder, self.pairs[group : group + 1], place), memory_bytes=LEAST_KEY_BYTES
+        )
+        rows = [np.unique(piece[:, 0].view(np.int64)) for piece in pieces]
+        return np.unique(np.concatenate(rows)) if rows else np.empty(0, dtype=np.int64)
+
     def write_empty(self, meta: Any) -> list[FileRecord]:  # noqa: ARG002 - the face of a sink
         """Write nothing."""
         return []

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.barrier import Found
+from curator_df.core.blocks import BlockKernel
 from curator_df.core.branches import Branch, fork
 from curator_df.core.exchange import Exchange, range_starts
 from curator_df.core.exchange_plan import (
@@ -273,7 +274,16 @@ class NearStages:
         wanted = np.array([rows > 0 for file in pairs for rows in rows_of_slices(self.home, file)], dtype=np.bool_)
         sink = TextSink(self.home, self.barrier, self.groups, pairs)
         program = self._program(self.barrier.columns[0])
-        job = Job(uuid.uuid4().hex, fork([Branch(program, sink)]), self.runner.on_error, self.runner.on_oom)
+        # Kernels work on each row by itself; whether a step of the user's does is not known.
+        by_row = all(isinstance(step.action, BlockKernel) for step in program.steps)
+        branches = fork([Branch(program, sink)])
+        job = Job(
+            uuid.uuid4().hex,
+            branches,
+            self.runner.on_error,
+            self.runner.on_oom,
+            wanted=sink.wanted if by_row else None,
+        )
         with Journal(Folder(f"{self.home.url}/fetch", self.home.options)) as journal:
             return self.runner.run_tasks(
                 journal,

@@ -121,6 +121,7 @@ class Source(Protocol):
         largest_row_bytes: int | None = None,
         on_bad_row: Callable[[BadRow], None] | None = None,
         on_long_row: Callable[[OversizeRowError], None] | None = None,
+        wanted: npt.NDArray[np.int64] | None = None,
     ) -> Iterator[Any]:
         """Stream a range as DataFrames of about ``block_bytes`` each.
 
@@ -128,5 +129,6 @@ class Source(Protocol):
         its own; one longer than ``largest_row_bytes`` raises `OversizeRowError` before it is held in memory, or, with
         ``on_long_row``, is given to that and left out.
         When the source does not quarantine, a bad row raises `BadRowError`. When it does, ``on_bad_row`` takes the row;
-        without ``on_bad_row`` the row is left out and a `UserWarning` tells how many were.
+        without ``on_bad_row`` the row is left out and a `UserWarning` tells how many were. ``wanted`` are ascending
+        addresses: other rows are left out, at less cost than reading them.
         """

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import cloudpickle
+import numpy as np
+import numpy.typing as npt
 
 from curator_df.core.blocks import Outcome
 from curator_df.core.branches import Branch, Fork
@@ -58,6 +60,8 @@ class Job:
     """What to do when a user's function raises."""
     on_oom: OnOom = "halve"
     """What to do when memory runs out."""
+    wanted: Callable[[int], npt.NDArray[np.int64]] | None = None
+    """Returns the addresses, ascending, of the rows of a range that are wanted; by default all are."""
 
 
 @dataclass(frozen=True)
@@ -362,6 +366,7 @@ def _read(outputs: Sequence[_Output], job: Job, attempt: Attempt) -> Iterator[An
         largest_row_bytes=attempt.largest_row_bytes,
         on_bad_row=set_aside if job.fork.source.quarantines else None,
         on_long_row=(lambda exc: set_aside(long_row(exc))) if skips else None,
+        wanted=None if job.wanted is None else job.wanted(attempt.piece.number),
     )
 
 

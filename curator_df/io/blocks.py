@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from curator_df.core.source import OFFSET_BITS, BadRow
 from curator_df.errors import OversizeRowError, ParameterError
-from curator_df.io.frames import LARGEST_OFFSET, in_one_piece, to_block, with_source
+from curator_df.io.frames import LARGEST_OFFSET, are_among, in_one_piece, to_block, with_source
 from curator_df.io.line_numbers import lines_before, note_lines
 from curator_df.io.lines import (
     SPACE,
@@ -51,6 +51,8 @@ class ChunkReader:
     """Takes rows that cannot be read; without it they raise."""
     on_long_row: Callable[[OversizeRowError], None] | None = None
     """Takes the errors of longer lines, which are then left out; without it they raise."""
+    wanted: npt.NDArray[np.int64] | None = None
+    """Ascending addresses: other lines are passed over."""
 
     def blocks(self, chunk: Chunk, block_bytes: int) -> Iterator[pd.DataFrame]:
         """Make the blocks of a chunk: one, unless its lines are so short that what is held for each outweighs them."""
@@ -85,6 +87,8 @@ class ChunkReader:
             if number not in too_long:
                 self._bad_line(data, lines, number, Failure("syntax", reason), place)
         lines = _without(data, lines, [*too_long, *reasons])
+        if self.wanted is not None:
+            lines = _without(data, lines, np.flatnonzero(~are_among(place.addresses(lines)[0], self.wanted)).tolist())
         table, lines = self._parse(data, lines, place)
         addresses, files = place.addresses(lines)
         numbers = place.line_numbers(lines) if "source_line" in self.source.source_columns else None

@@ -160,3 +160,18 @@ def check_address_space(listing: Listing, reader: str) -> None:
             f"{reader}: {path!r} has {listing.sizes.max():,} bytes, and a file may have {LARGEST_OFFSET:,} at most; "
             "split it"
         )
+
+
+def are_among(addresses: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Tell which addresses are among others; both ascend.
+
+    Examples
+    --------
+    >>> are_among(np.array([3, 5, 9]), np.array([1, 5, 7])).tolist()
+    [False, True, False]
+    """
+    if not len(wanted):
+        return np.zeros(len(addresses), dtype=np.bool_)
+    places = np.minimum(np.searchsorted(wanted, addresses), len(wanted) - 1)
+    found: npt.NDArray[np.bool_] = wanted[places] == addresses
+    return found

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -137,12 +138,13 @@ class JsonlSource:
         largest_row_bytes: int | None = None,
         on_bad_row: Callable[[BadRow], None] | None = None,
         on_long_row: Callable[[OversizeRowError], None] | None = None,
+        wanted: npt.NDArray[np.int64] | None = None,
     ) -> Iterator[pd.DataFrame]:
         """Stream a range as blocks of about ``block_bytes``; see `Source.blocks`.
 
         Notes
         -----
-        Rows: all but bad ones. Peak extra memory: ``reader_factor`` x block. Computes: no.
+        Rows: all (or all that are wanted) but bad ones. Peak extra memory: ``reader_factor`` x block. Computes: no.
         """
         warning = WarnOfBadRows() if self.quarantines and on_bad_row is None else None
         reader = ChunkReader(
@@ -150,6 +152,7 @@ class JsonlSource:
             largest_row_bytes=largest_row_bytes,
             on_bad_row=(on_bad_row or warning) if self.quarantines else None,
             on_long_row=on_long_row,
+            wanted=wanted,
         )
         open_part = self.open_part
         chunks = read_chunks(

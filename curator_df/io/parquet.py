@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +25,7 @@ from curator_df.io.footers import find_schema, open_parquet, plain_schema, row_g
 from curator_df.io.frames import (
     LARGEST_OFFSET,
     SOURCE_COLUMNS,
+    are_among,
     check_address_space,
     chosen_columns,
     empty_block,
@@ -153,25 +155,26 @@ class ParquetSource:
         largest_row_bytes: int | None = None,
         on_bad_row: Callable[[BadRow], None] | None = None,
         on_long_row: Callable[[OversizeRowError], None] | None = None,
+        wanted: npt.NDArray[np.int64] | None = None,
     ) -> Iterator[pd.DataFrame]:
         """Stream a range as blocks of about ``block_bytes``; see `Source.blocks`.
 
         Notes
         -----
-        Rows: all. Peak extra memory: ``reader_factor`` x block. Computes: no.
+        Rows: all (or all that are wanted). Peak extra memory: ``reader_factor`` x block. Computes: no.
         """
         del on_bad_row  # a Parquet file is damaged as a whole, never row by row
         held: list[tuple[int, int, pa.Table]] = []
         held_bytes = 0
         for file, row, table in self._batches(piece, block_bytes, largest_row_bytes, on_long_row):
             if held and held_bytes + table.nbytes > block_bytes:
-                yield self._block(held)
+                yield _only(self._block(held), wanted)
                 held_bytes = 0
             held.append((file, row, table))
             held_bytes += table.nbytes
             del table
         if held:
-            yield self._block(held)
+            yield _only(self._block(held), wanted)
 
     def _block(self, held: list[tuple[int, int, pa.Table]]) -> pd.DataFrame:
         """Join batches into a block; ``held`` is emptied."""
@@ -377,3 +380,8 @@ def _parts_of(table: pa.Table, block_bytes: int) -> Iterator[pa.Table]:
     half = len(table) // 2
     yield from _parts_of(table.slice(0, half), block_bytes)
     yield from _parts_of(table.slice(half), block_bytes)
+
+
+def _only(block: pd.DataFrame, wanted: npt.NDArray[np.int64] | None) -> pd.DataFrame:
+    """Return the rows at these ascending addresses."""
+    return block if wanted is None else block[are_among(block.index.to_numpy(), wanted)]

@@ -327,3 +327,15 @@ def test_reading_leaks_no_warning(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         read_jsonl(tmp_path, add_source=True).head()
+
+
+@given(st.sets(st.integers(0, 30)), st.sampled_from([40, 200, 10**6]))
+def test_rows_that_are_not_wanted_are_passed_over(tmp_path_factory, wanted, block_bytes):
+    folder = tmp_path_factory.mktemp("in")
+    lines = [json.dumps({"id": number, "text": "é\u2028" * (number % 7)}) + "\n\n" for number in range(31)]
+    write(folder, a_jsonl="".join(lines[:20]), b_jsonl="".join(lines[20:]))
+    source = source_of(read_jsonl(folder))
+    rows = pd.concat(all_blocks(source, block_bytes=block_bytes))
+    chosen = rows[rows["id"].isin(wanted)]
+    found = all_blocks(source, block_bytes=block_bytes, wanted=chosen.index.to_numpy())
+    pd.testing.assert_frame_equal(pd.concat([rows.iloc[:0], *found]), chosen)

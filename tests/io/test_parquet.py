@@ -195,3 +195,14 @@ def test_files_per_partition(tmp_path):
     assert df.compute()["n"].tolist() == list(range(5))
     with pytest.raises(ParameterError, match="read_parquet: give blocksize or files_per_partition, not both"):
         read_parquet(tmp_path, files_per_partition=2, blocksize=5)
+
+
+@pytest.mark.parametrize("wanted", [[], [0, 4, 5], [1, 2, 3, 6]])
+def test_rows_that_are_not_wanted_are_left_out(tmp_path, wanted):
+    write(tmp_path / "a.parquet", {"id": [0, 1, 2, 3], "text": list("abcd")}, row_group_size=2)
+    write(tmp_path / "b.parquet", {"id": [4, 5, 6], "text": list("efg")})
+    source = source_of(read_parquet(tmp_path))
+    rows = pd.concat(all_blocks(source))
+    chosen = rows[rows["id"].isin(wanted)]
+    found = all_blocks(source, block_bytes=20, wanted=chosen.index.to_numpy())
+    pd.testing.assert_frame_equal(pd.concat([rows.iloc[:0], *found]), chosen)

@@ -255,6 +255,20 @@ def test_two_drops_of_different_kinds_in_one_chain(tmp_path):
     assert ids_in(tmp_path / "out") == ids_in(tmp_path / "alone")
 
 
+@pytest.mark.parametrize("of_the_user", [False, True])
+def test_behind_other_steps_and_out_of_parquet(tmp_path, of_the_user):
+    texts = [f"{text}\r\n" for text in variants(300, seed=10)]
+    cdf.write_parquet(cdf.read_jsonl(write_rows(tmp_path / "json", texts)), tmp_path / "in")
+    docs = cdf.read_parquet(str(tmp_path / "in")).curate.normalize_unicode().curate.keep_where("id % 3 != 1")
+    if of_the_user:
+        docs = docs.assign(text=docs.text.str.upper())
+    cdf.write_parquet(cdf.drop_near_duplicates(docs, scheme=WORDS, verify=0.6), tmp_path / "out")
+    kept = [number for number in range(300) if number % 3 != 1]
+    prepared = [f"{texts[number][:-2]}\n" for number in kept]
+    names = plain_groups([text.upper() for text in prepared] if of_the_user else prepared, WORDS, 0.6)
+    assert ids_in(tmp_path / "out") == [kept[place] for place in first_of_each(names)]
+
+
 def test_a_prefix_that_depends_on_chance_is_caught(tmp_path):
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", variants(300, seed=9)))
     changing = docs.curate.keep_where(sometimes)
