@@ -67,7 +67,7 @@ def test_dedup_without_more_keeps_one_of_those_that_are_alike(tmp_path):
         (["curate", "IN", "out", "--format", "csv"], "ParameterError: --format 'csv'"),
         (["curate", "IN", "out", "--text", "body"], "ColumnError: normalize_unicode needs the column 'body'"),
         (["dedup", "IN", "out", "--exact", "--keep", "best"], "ParameterError: drop_exact_duplicates: keep='best'"),
-        (["dedup", "IN", "out", "--scheme", "mine"], "ParameterError: --scheme 'mine' is not one of 'data_juicer'"),
+        (["dedup", "IN", "out", "--scheme", "mine"], "ParameterError: --scheme 'mine' is not one of 'nemo', 'fineweb'"),
         (["dedup", "IN", "out", "--on-text", "lines"], "ParameterError: --normalize and --on-text go with --exact"),
         (
             ["dedup", "IN", "out", "--exact", "--on-text", "words"],

@@ -254,7 +254,7 @@ def test_a_full_disk_is_a_clear_error_and_the_run_resumes(start, script, corpus,
     assert ids(small_disk / "out") == EXPECTED
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_step_that_kills_every_worker_ends_in_an_error_that_names_the_range(start, corpus, tmp_path):
     deadly = tmp_path / "deadly.py"
     deadly.write_text(SCRIPT.replace("def hungry", "def deadly(block):\n    os._exit(9)\n\ndef hungry"))

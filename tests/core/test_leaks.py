@@ -117,7 +117,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize(("step", "rows"), [("leaks", 1_200), ("clean", 20_000)])
 def test_an_operator_that_leaks_a_megabyte_a_block_is_named_and_2000_clean_blocks_are_not(tmp_path, step, rows):
     (tmp_path / "script.py").write_text(SCRIPT)

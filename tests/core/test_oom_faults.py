@@ -150,7 +150,7 @@ def test_a_row_that_cannot_be_written_is_set_aside(run, corpus, tmp_path):
     assert receipt["measured_bytes"] < 600_000_000
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_row_that_kills_its_worker_is_found_and_set_aside(run, corpus, tmp_path):
     receipt = run("kills")
     require_one_row_aside(

@@ -243,7 +243,7 @@ def test_no_folder_is_touched_when_one_of_them_is_refused(corpus, tmp_path):
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(corpus, tmp_path):
-    docs = cdf.read_jsonl(corpus, blocksize="80MB")
+    docs = cdf.read_jsonl(corpus, blocksize="60MB")
     cdf.explain(docs)
     tables = {tmp_path / f"out/{number}": docs.curate.keep_where(f"id > {number}") for number in range(9)}
     with pytest.raises(errors.BudgetError, match="fewer than 9 outputs"):

@@ -82,6 +82,7 @@ def test_each_metric_alone_is_the_same_as_all_together(text):
     assert [measured([text], [name])[0][name] for name in METRICS] == list(measured([text])[0].values())
 
 
+@pytest.mark.slow
 def test_every_code_point_is_classed_as_python_does():
     texts = [
         "".join(chr(code) for code in range(start, start + 64) if not 0xD800 <= code < 0xE000)

@@ -21,7 +21,7 @@ from curator_df.monitor.processes import ProcessReader
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="900MB", cpus=2) as running:
+    with cdf.start_cluster(memory="3GB", cpus=1) as running:
         yield running
 
 
@@ -61,7 +61,7 @@ def test_client_and_workers_are_sampled_and_add_up_to_the_tree(cluster):
     assert worker.name != "client"
     assert worker.uss_bytes < worker.pss_bytes < worker.rss_bytes < worker.limit_bytes
     assert worker.unmanaged_bytes == worker.rss_bytes - worker.managed_bytes
-    assert (worker.is_paused, worker.spilled_bytes, worker.allowed_bytes) == (False, 0, 900_000_000)
+    assert (worker.is_paused, worker.spilled_bytes, worker.allowed_bytes) == (False, 0, 3_000_000_000)
     assert "samples in" in repr(monitor)
 
 
@@ -160,4 +160,4 @@ def test_the_picture_has_a_panel_for_the_tree_and_one_for_workers(cluster, tmp_p
         "Resident bytes of each worker",
     ]
     labels = figure.axes[0].get_legend_handles_labels()[1]
-    assert {"client", "worker 0", "allowed, 900 MB", "range run again", "alert"} <= set(labels)
+    assert {"client", "worker 0", "allowed, 3.00 GB", "range run again", "alert"} <= set(labels)
