@@ -19,6 +19,7 @@ from curator_df.core.drops import DropReader
 from curator_df.core.exchange import Exchange, Keep, KeyWriter
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.range_action import OfRange, RangeAction, changed_rows
+from curator_df.core.sink import StageSink
 from curator_df.core.storage import FileRecord, Folder
 
 LEAST_KEY_BYTES = 2_000_000
@@ -92,7 +93,7 @@ def key_checksum(hashes: npt.NDArray[np.uint64], places: npt.NDArray[np.int64]) 
 
 
 @dataclass(frozen=True)
-class KeySink:
+class KeySink(StageSink):
     """The end of the first pass: keys, not text."""
 
     exchange: Exchange
@@ -115,14 +116,6 @@ class KeySink:
     def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeKeys:  # noqa: ARG002 - the face of a sink
         """Start the key file of a range."""
         return _RangeKeys(self, number, max(buffer_bytes, LEAST_KEY_BYTES))
-
-    def write_empty(self, meta: Any) -> list[FileRecord]:  # noqa: ARG002 - the face of a sink
-        """Write nothing: each range has a file, with keys or without."""
-        return []
-
-    def owns(self, name: str) -> int | None:  # noqa: ARG002 - the face of a sink
-        """Return None: the folder is deleted as a whole."""
-        return None
 
 
 class _RangeKeys:

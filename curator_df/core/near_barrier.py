@@ -22,6 +22,7 @@ from curator_df.core.exchange import Exchange, Keep, KeyWriter, drop_bounds, has
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.range_action import RangeAction, changed_rows
 from curator_df.core.row_sort import RowSorter, merge_slices
+from curator_df.core.sink import StageSink
 from curator_df.core.slice_file import open_slices
 from curator_df.core.storage import FileRecord, Folder, NewFile
 
@@ -111,7 +112,7 @@ def band_words(hashes: npt.NDArray[np.uint64], band: int, kinds: int) -> npt.NDA
 
 
 @dataclass(frozen=True)
-class NearKeySink:
+class NearKeySink(StageSink):
     """The end of the first pass."""
 
     exchange: Exchange
@@ -134,14 +135,6 @@ class NearKeySink:
     def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeKeys:  # noqa: ARG002 - the face of a sink
         """Start the files of a range."""
         return _RangeKeys(self, number, max(buffer_bytes, LEAST_KEY_BYTES))
-
-    def write_empty(self, meta: Any) -> list[FileRecord]:  # noqa: ARG002 - the face of a sink
-        """Write nothing: each range has a file, with keys or without."""
-        return []
-
-    def owns(self, name: str) -> int | None:  # noqa: ARG002 - the face of a sink
-        """Return None: the folder is deleted as a whole."""
-        return None
 
 
 class _RangeKeys:
@@ -223,7 +216,7 @@ class NearGroups:
 
 
 @dataclass(frozen=True)
-class TextSink:
+class TextSink(StageSink):
     """The end of the second pass: texts that are to be compared."""
 
     folder: Folder
@@ -254,14 +247,6 @@ class TextSink:
         )
         rows = [np.unique(piece[:, 0].view(np.int64)) for piece in pieces]
         return np.unique(np.concatenate(rows)) if rows else np.empty(0, dtype=np.int64)
-
-    def write_empty(self, meta: Any) -> list[FileRecord]:  # noqa: ARG002 - the face of a sink
-        """Write nothing."""
-        return []
-
-    def owns(self, name: str) -> int | None:  # noqa: ARG002 - the face of a sink
-        """Return None: the folder is deleted as a whole."""
-        return None
 
 
 def texts_name(number: int) -> str:

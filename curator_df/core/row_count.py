@@ -12,6 +12,7 @@ import numpy.typing as npt
 from curator_df.core.backend import integer_column
 from curator_df.core.blocks import Outcome
 from curator_df.core.range_action import OfRange, RangeAction, changed_rows
+from curator_df.core.sink import StageSink
 from curator_df.core.storage import FileRecord, Folder
 
 
@@ -26,7 +27,7 @@ class RowCount:
 
 
 @dataclass(frozen=True)
-class CountSink:
+class CountSink(StageSink):
     """The end of a pass that only counts rows."""
 
     folder: Folder
@@ -39,14 +40,6 @@ class CountSink:
     def open(self, number: int, meta: Any, buffer_bytes: int) -> _NoFile:  # noqa: ARG002 - the face of a sink
         """Start a range."""
         return _NoFile()
-
-    def write_empty(self, meta: Any) -> list[FileRecord]:  # noqa: ARG002 - the face of a sink
-        """Write nothing."""
-        return []
-
-    def owns(self, name: str) -> int | None:  # noqa: ARG002 - the face of a sink
-        """Return None: there are no files."""
-        return None
 
 
 class _NoFile:

@@ -48,3 +48,15 @@ class Sink(Protocol):
 
     def owns(self, name: str) -> int | None:
         """Return the number of the range that a file name belongs to, None if it is not of our making."""
+
+
+class StageSink:
+    """What the ends of passes before the last one have in common: their files are for the next stage, and go with it."""
+
+    def write_empty(self, meta: Any) -> list[FileRecord]:  # noqa: ARG002 - the face of a sink
+        """Write nothing: no stage looks for the columns of an input without a row."""
+        return []
+
+    def owns(self, name: str) -> int | None:  # noqa: ARG002 - the face of a sink
+        """Return None: the folder is deleted as a whole."""
+        return None
