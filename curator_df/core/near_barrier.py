@@ -34,6 +34,8 @@ LOCATION_WORDS = 4
 """Addresses of a pair, the smaller first; side (top bit) and offset of one text; its CRC-32 and length in 32 bits each."""
 RANK_WORDS = 2
 """Address, rank."""
+MOST_WANTED = 100_000
+"""Edges of a range beyond which all of its rows are read: their addresses would take more than 2 MB."""
 SIDE_BIT = np.uint64(1 << 63)
 _LENGTH_BITS = np.uint64(32)
 
@@ -239,13 +241,13 @@ class TextSink(StageSink):
         """Start the files of a range."""
         return _RangeTexts(self, number, max(buffer_bytes // 4, LEAST_KEY_BYTES))
 
-    def wanted(self, number: int) -> npt.NDArray[np.int64]:
-        """Return the addresses of the rows of a range that have an edge, ascending."""
+    def wanted(self, number: int) -> npt.NDArray[np.int64] | None:
+        """Return the addresses of the rows of a range that have an edge, ascending; None where they are too many to hold."""
         group, place = divmod(number, self.groups.per_group)
-        pieces = merge_slices(
-            open_slices(self.folder, self.pairs[group : group + 1], place), memory_bytes=LEAST_KEY_BYTES
-        )
-        rows = [np.unique(piece[:, 0].view(np.int64)) for piece in pieces]
+        slices = open_slices(self.folder, self.pairs[group : group + 1], place)
+        if sum(piece.rows for piece in slices) > MOST_WANTED:
+            return None
+        rows = [np.unique(piece[:, 0].view(np.int64)) for piece in merge_slices(slices, memory_bytes=LEAST_KEY_BYTES)]
         return np.unique(np.concatenate(rows)) if rows else np.empty(0, dtype=np.int64)
 
 

@@ -60,8 +60,8 @@ class Job:
     """What to do when a user's function raises."""
     on_oom: OnOom = "halve"
     """What to do when memory runs out."""
-    wanted: Callable[[int], npt.NDArray[np.int64]] | None = None
-    """Returns the addresses, ascending, of the rows of a range that are wanted; by default all are."""
+    wanted: Callable[[int], npt.NDArray[np.int64] | None] | None = None
+    """Returns the addresses, ascending, of the rows of a range that are wanted, or None for all; by default all are."""
 
 
 @dataclass(frozen=True)

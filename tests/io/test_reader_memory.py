@@ -15,7 +15,8 @@ SLACK_BYTES = 8_000_000
 """What the allocator keeps and the batch that is parsed cost, whatever the block."""
 MEASURE = """
 import gc, sys
-from curator_df.core.limits import status_bytes
+import numpy as np
+from curator_df.core.limits import release_free_memory, status_bytes
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
 path, block_bytes = sys.argv[1], int(sys.argv[2])
@@ -29,8 +30,14 @@ del warm
 gc.collect()
 with open("/proc/self/clear_refs", "w") as file:
     file.write("5")
+wanted = None
+if sys.argv[3:]:
+    wanted = np.concatenate([block.index.to_numpy() for block in source.blocks(piece, block_bytes=block_bytes)])[::2].copy()
+    release_free_memory()
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
 before, largest = status_bytes("VmRSS"), 0
-for block in source.blocks(piece, block_bytes=block_bytes):
+for block in source.blocks(piece, block_bytes=block_bytes, wanted=wanted):
     largest = max(largest, len(block))
     del block
 print(status_bytes("VmHWM") - before, source.reader_factor)
@@ -43,20 +50,22 @@ TEXTS = {
 }
 
 
-def measured(path, block_bytes):
+def measured(path, block_bytes, *wanted):
     environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}
-    command = [sys.executable, "-c", MEASURE, str(path), str(block_bytes)]
+    command = [sys.executable, "-c", MEASURE, str(path), str(block_bytes), *wanted]
     output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
     return int(output[0]), float(output[1])
 
 
-@pytest.mark.parametrize("kind", list(TEXTS))
-def test_json_lines(tmp_path, kind):
+@pytest.mark.parametrize(
+    ("kind", "wanted"), [*((kind, ()) for kind in TEXTS), ("one-letter words", ("half",)), ("nothing", ("half",))]
+)
+def test_json_lines(tmp_path, kind, wanted):
     path = tmp_path / "a.jsonl"
     rows = [{} if TEXTS[kind] is None else {"id": number, "text": TEXTS[kind](number)} for number in range(1000)]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     path.write_text(lines * (5 * BLOCK_BYTES // 2 // len(lines)))
-    peak, factor = measured(path, BLOCK_BYTES)
+    peak, factor = measured(path, BLOCK_BYTES, *wanted)
     assert peak <= factor * BLOCK_BYTES + SLACK_BYTES
 
 
