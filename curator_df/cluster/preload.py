@@ -47,6 +47,6 @@ def tighten_limit(work_bytes: int, threads: int = 0) -> int:
     compile_group(BASIC)
     release_free_memory()
     if not threads:  # a process of our own: in the user's there may be cycles that are to go
-        # Modules stay: a collection after each task that walks them takes 70 to 200 ms, one that does not less than 1.
+        # Modules stay: one collection that walks them took 0.2 s on a busy machine, one that does not under 1 ms.
         gc.freeze()
     return limit_data(work_bytes, threads=threads)

@@ -81,7 +81,7 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
         count_drops_block,
         {"profile": profile, "text": text, "from_metrics": from_metrics},
         round(max(PEAK_FACTOR, work), 1),
-        peak_is_measured=True,
+        peak_is_measured=False,
         compiled=() if from_metrics else compiled_groups(profile.metrics),
     )
     counts = map_blocks(df, kernel, meta=_no_counts())
