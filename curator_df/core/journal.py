@@ -14,6 +14,7 @@ import fcntl
 import io
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -49,7 +50,6 @@ class Journal:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        self._batches = 0
         self._lock: Any = None
         self._lines: Any = None
 
@@ -109,8 +109,8 @@ class Journal:
         """Note finished ranges, durably."""
         content = b"".join(json.dumps(_to_json(manifest)).encode() + b"\n" for manifest in manifests)
         if not self.folder.is_local:
-            self._batches += 1
-            self.folder.write(f"{JOURNAL_FOLDER}/done-{os.getpid()}-{self._batches:06d}.jsonl", content)
+            # A resumed run must not take the names of an earlier one, also in one process; sorted, they are in order of time.
+            self.folder.write(f"{JOURNAL_FOLDER}/done-{time.time_ns():020d}-{os.getpid()}.jsonl", content)
             return
         with disk_errors(self.folder):
             if self._lines is None:

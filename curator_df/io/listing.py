@@ -267,6 +267,7 @@ def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
         system, path = fsspec.core.url_to_fs(url, **options)
     except (ImportError, ValueError) as exc:
         raise InputError(f"cannot read {url!r}: {exc}") from exc
+    system.invalidate_cache()  # what was listed before may have been written to since
     infos = _remote_infos(system, path, suffixes)
     if not infos:
         raise InputError(f"nothing matches {url!r}; {_nearest_remote(system, path)}")

@@ -2,10 +2,10 @@
 """Input, stages, rejects and output in a bucket, over HTTP: a real server of the S3 protocol on this machine."""
 
 import json
+import re
 import subprocess
 import sys
 import time
-import urllib.request
 
 import pytest
 
@@ -20,17 +20,18 @@ FIRST = [n for n in range(60) if n * n % 17 not in {m * m % 17 for m in range(n)
 
 
 @pytest.fixture(scope="module")
-def server():
+def server(tmp_path_factory):
+    # Not a pipe: nobody reads it, and the server stops when it is full.
+    log = tmp_path_factory.mktemp("server") / "log"
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        url = next(line.split()[-1] for line in process.stderr if "Running on http" in line)
+    with open(log, "w") as file, subprocess.Popen(command, stderr=file) as process:
         try:
-            for _ in range(100):
-                with urllib.request.urlopen(url, timeout=5) as answer:
-                    if answer.status == 200:
-                        break
+            deadline = time.monotonic() + 60
+            while not (found := re.search(r"Running on (http://\S+)", log.read_text())):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    pytest.fail(f"the server did not start: {log.read_text()}")
                 time.sleep(0.1)
-            yield url
+            yield found[1]
         finally:
             process.terminate()
 
