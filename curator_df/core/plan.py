@@ -77,11 +77,12 @@ class Plan:
     """Peak of the whole process tree."""
 
     def with_long_row(self, row_bytes: int) -> int:
-        """Return the projection for an input that turned out to have a row of this size, beside usual tasks."""
+        """Return the projection for an input that turned out to have a row of this size."""
         stage = self.stages[-1]
-        if row_bytes <= stage.block_bytes:
-            return self.projected_bytes
-        return self.projected_bytes - stage.task_bytes + max(stage.task_bytes, task_needs(row_bytes, stage.task_factor))
+        needed = task_needs(row_bytes, stage.task_factor)
+        if row_bytes > stage.largest_row_bytes:  # then it ran alone
+            return max(self.projected_bytes, self.layout.reserved_bytes + needed)
+        return self.projected_bytes - stage.task_bytes + max(stage.task_bytes, needed)
 
     def lines(self) -> list[tuple[str, str]]:
         """Return what is to be said, as (what, value)."""
