@@ -13,7 +13,8 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core import run
+from curator_df.core import near_grouping, run
+from curator_df.core.task import run_guarded
 from curator_df.kernels.components import component_names, vertices
 from curator_df.kernels.content_hash import row_hashes
 from curator_df.kernels.jaccard import jaccard_similarities
@@ -109,6 +110,24 @@ def test_the_same_rows_as_in_memory_however_the_input_is_cut(tmp_path, monkeypat
         assert said.details["iterations"] == -(-12 // (each or 12))
         assert receipt.rows_dropped == len(texts) - len(expected)
         assert not list((tmp_path / f"out{number}").rglob("*.slices"))
+
+
+def test_groups_too_many_for_memory_are_made_on_disk(tmp_path, monkeypatch):
+    def no_room(job_bytes, attempt):
+        return run_guarded(attempt, lambda manifest: None)
+
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000)
+    monkeypatch.setattr(near_grouping, "run_components", no_room)
+    texts = variants(500, seed=4)
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
+    groups = cdf.find_near_duplicates(docs, scheme=WORDS, verify=0.6, keep="longest", workdir=tmp_path / "disk")
+    receipt = cdf.write_parquet(cdf.drop_near_duplicates(docs, groups=groups), tmp_path / "out")
+    monkeypatch.undo()
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000)
+    same = cdf.find_near_duplicates(docs, scheme=WORDS, verify=0.6, keep="longest", workdir=tmp_path / "memory")
+    assert groups.compute().equals(same.compute())
+    assert receipt.rows_dropped == int((~same["kept"]).sum().compute()) > 100
+    assert "grouping_rounds" in cdf.read_receipt(groups).exchanges[0].details
 
 
 def test_each_member_of_a_group_is_listed_with_its_match(tmp_path, monkeypatch):
