@@ -64,6 +64,11 @@ class BlockKernel:
         return result if isinstance(result, Outcome) else Outcome(result)
 
 
+def block_bytes(block: Any) -> int:
+    """Return the bytes that a block holds in its columns and its index."""
+    return int(block.memory_usage().sum())
+
+
 def map_blocks(df: Any, kernel: BlockKernel, *, meta: Any) -> Any:
     """Apply a kernel to every partition of a table, lazily.
 

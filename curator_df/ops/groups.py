@@ -23,6 +23,7 @@ from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.barrier import DROP_READER_BYTES, Found
 from curator_df.core.drops import read_drops
+from curator_df.core.events import RunStarted, told_run
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.journal import Identity, Journal, difference
 from curator_df.core.plan import plan_stream
@@ -133,7 +134,8 @@ def find_groups(
             prepare_kernels(session, [step.action for step in program.steps])
             if session.sampler is not None:
                 session.sampler.take()
-            with progress_bar("comparing", 1) as show:
+            started = RunStarted(home.url, plan.input_bytes, plan.projected_bytes)
+            with told_run(session, started), progress_bar("comparing", 1) as show:
                 found = stages.find(program, Folder(f"{home.url}/{DROPS_FOLDER}", home.options), _line(show))
                 job = TableJob(found, sink, tuple(program.source.files), table)
                 pieces = table.pieces(found, len(ranges))
