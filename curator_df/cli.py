@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -200,7 +200,7 @@ def up(
     if prometheus is None:
         raise typer.Exit(1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that both servers are ended
-    with stack.running_servers(watched) as servers:
+    with suppress(KeyboardInterrupt), stack.running_servers(watched) as servers:
         console.print(f"prometheus  {watched.prometheus_url}/alerts", soft_wrap=True, highlight=False)
         if grafana is not None:
             console.print(f"grafana     {stack.dashboard_url(watched)}", soft_wrap=True, highlight=False)

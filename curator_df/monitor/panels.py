@@ -123,6 +123,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "bytes",
                 (
                     Query(f"curator_df_worker_pss_bytes{_WORKER}", "{{worker}}"),
+                    Query(f"curator_df_worker_private_bytes{_WORKER}", "{{worker}}, private"),
                     Query(f"curator_df_worker_arrow_bytes{_WORKER}", "{{worker}}, Arrow"),
                     Query(f"max by (driver) (curator_df_worker_limit_bytes{_WORKER})", "limit"),
                 ),
@@ -206,7 +207,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "What operators and your kernels counted",
                 "short",
-                (Query(_last("curator_df_step_counter_total", "step, counter", _IN_LAST), "{{step}}: {{counter}}"),),
+                (Query(_last("curator_df_step_counted_total", "step, counter", _IN_LAST), "{{step}}: {{counter}}"),),
                 kind="bargauge",
             ),
         ),

@@ -108,7 +108,7 @@ class RunSeries:
         for reason, rows in tally.dropped.items():
             self.book.add("curator_df_step_rows_dropped_total", rows, *labels, reason)
         for name, number in tally.counters.items():
-            self.book.add("curator_df_step_counter_total", number, *labels, name)
+            self.book.add("curator_df_step_counted_total", number, *labels, name)
 
     def _rows(self, manifest: Manifest) -> None:
         self.book.add("curator_df_rows_read_total", manifest.rows_read)

@@ -124,7 +124,7 @@ DRIVER_METRICS = (
     ),
     Metric("curator_df_step_rows_dropped_total", "counter", (*STEP, "reason"), "rows", "Rows that a step took away."),
     Metric(
-        "curator_df_step_counter_total",
+        "curator_df_step_counted_total",
         "counter",
         (*STEP, "counter"),
         "as counted",
