@@ -22,7 +22,7 @@ from typing import Any
 import cloudpickle
 from distributed import KilledWorker
 
-from curator_df.core.events import Note, TaskEnded, stage_name
+from curator_df.core.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.leak_probe import address_of, probe, restart
 from curator_df.core.leaks import Leak, LeakWatch
 from curator_df.core.limits import release_free_memory
@@ -68,7 +68,7 @@ class Dispatcher:
     """Called for each finished range, in order of completion."""
     task: Callable[[bytes, Attempt], Manifest] = run_range
     """What runs on a worker."""
-    title: str = "write"
+    title: str = FINAL_STAGE
     """What the stage is for, to those who listen."""
     retries: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     """Ranges run again, by cause."""

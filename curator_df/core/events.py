@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from curator_df.core.session import Session
     from curator_df.core.task import Manifest
 
+FINAL_STAGE = "write"
+"""The stage in which each row is read and written once; those before it read the same rows for their keys."""
 RunOutcome = Literal["finished", "failed", "interrupted"]
 
 

@@ -29,6 +29,7 @@ from curator_df.core.journal import (
     delete_unfinished,
     open_run,
 )
+from curator_df.core.live_panel import live_panel
 from curator_df.core.plan import Plan, plan_fork
 from curator_df.core.program import lower
 from curator_df.core.progress import progress_bar
@@ -153,7 +154,7 @@ def run_branches(
             temporary = workdir or Folder(f"{first.url}/{STAGES_FOLDER}", first.options)
             stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             folders = ", ".join(branches[number].sink.folder.url for number in waiting)
-            with told_run(session, RunStarted(folders, plan.input_bytes, plan.projected_bytes)):
+            with live_panel(session), told_run(session, RunStarted(folders, plan.input_bytes, plan.projected_bytes)):
                 now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], ranges).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt

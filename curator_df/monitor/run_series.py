@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
-from curator_df.core.events import Event, Exchanged, Note, RunEnded, RunStarted, StageStarted, TaskEnded
+from curator_df.core.events import FINAL_STAGE, Event, Exchanged, Note, RunEnded, RunStarted, StageStarted, TaskEnded
 from curator_df.core.program import StepTally
 from curator_df.core.session import Session
+from curator_df.core.tallies import tallies
 from curator_df.core.task import Job, Manifest
 from curator_df.monitor.alerts import LOG
 from curator_df.monitor.series import SeriesBook
 
-FINAL_STAGE = "write"
-"""The stage in which each row is read and written once; the stages before it read the same rows for their keys."""
 CAUSES = ("memory", "worker lost", "exclusive")
 OUTCOMES = ("finished", "failed", "interrupted")
 WORKER_LOST = "worker lost"
@@ -126,25 +124,6 @@ class RunSeries:
             self.book.add("curator_df_exchange_bytes_total", getattr(said, f"{kind}_bytes"), said.step, kind)
         self.book.add("curator_df_exchange_seconds_total", said.seconds, said.step)
         self.book.set("curator_df_exchange_skew_ratio", said.skew, said.step)
-
-
-def tallies(job: Job, manifest: Manifest) -> Iterator[tuple[int, str, StepTally]]:
-    """Yield place, name and tally of each step that a task ran; what outputs share is there once."""
-    taken = manifest.rows_read - manifest.rows_quarantined
-    first = _first_bytes(manifest)
-    yield 0, "read", StepTally(taken, taken, manifest.read_seconds, bytes_in=first, bytes_out=first)
-    for part in (manifest, *manifest.others):
-        steps = job.fork.branches[part.branch].program.steps
-        for place, (step, tally) in enumerate(zip(steps, part.steps, strict=True)):
-            if part is manifest or place >= job.fork.shared:
-                yield place + 1, step.name, tally
-        last = part.steps[-1].bytes_out if part.steps else 0
-        rows = part.rows_written
-        yield len(steps) + 1, "write", StepTally(rows, rows, part.write_seconds, bytes_in=last, bytes_out=last)
-
-
-def _first_bytes(manifest: Manifest) -> int:
-    return manifest.steps[0].bytes_in if manifest.steps else 0
 
 
 def _place(number: int) -> str:

@@ -10,9 +10,10 @@ import pytest
 from curator_df.core.events import Exchanged, Note, RunEnded, RunStarted, StageStarted, TaskEnded, stage_name, told_run
 from curator_df.core.program import StepTally
 from curator_df.core.session import Session
+from curator_df.core.tallies import tallies
 from curator_df.core.task import Manifest
 from curator_df.monitor import series
-from curator_df.monitor.run_series import RunSeries, tallies
+from curator_df.monitor.run_series import RunSeries
 from curator_df.monitor.series import METRICS, SeriesBook
 from curator_df.monitor.worker_series import OWN_BYTES, worker_book
 from curator_df.monitor.workers import WorkerReading
