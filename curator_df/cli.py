@@ -7,8 +7,9 @@ import multiprocessing
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -209,8 +210,14 @@ def up(
         stack.wait_for_end(servers)
 
 
-def _served(cluster: Any, metrics: bool) -> AbstractContextManager[object]:
-    return cdf.serve_metrics(cluster) if metrics else nullcontext()
+@contextmanager
+def _served(cluster: Any, metrics: bool) -> Iterator[None]:
+    if not metrics:
+        yield
+        return
+    with cdf.serve_metrics(cluster) as served:
+        Console(stderr=True).print(repr(served), highlight=False, soft_wrap=True)
+        yield
 
 
 def _chain(source: str, text: str, profile: str, on_bad_rows: Any) -> Any:

@@ -57,6 +57,17 @@ def test_every_expression_asks_for_the_sessions_that_are_chosen():
         assert query.expr.count('driver=~"$driver"') == len(asked) > 0, query
 
 
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool, of the package prometheus")
+def test_prometheus_understands_every_expression(tmp_path):
+    exprs = [query.expr.replace("$__rate_interval", "30s").replace("$__range", "10m") for query in QUERIES]
+    rules = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(exprs)]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    command = ["promtool", "check", "rules", tmp_path / "rules.yml"]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"SUCCESS: {len(QUERIES)} rules found" in checked.stdout
+
+
 def test_panels_have_their_own_numbers_and_places():
     panels = dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
