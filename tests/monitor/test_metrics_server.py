@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 import curator_df as cdf
+from curator_df.core import run
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.monitor import metrics_server
 
@@ -48,7 +49,7 @@ def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("in")
     for number in range(3):
         rows = [{"n": n, "text": f"text {n % 50} of file {number} " * 20} for n in range(200)]
-        # Compressed: each is a range of its own.
+        # Compressed: none of them is cut.
         with gzip.open(folder / f"{number}.jsonl.gz", "wt") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
     return folder
@@ -100,7 +101,8 @@ def test_threads_of_a_process_are_served_too_and_the_budget_holds(corpus, tmp_pa
     assert "curator_df_worker_pss_bytes" in worker
 
 
-def test_what_is_served_is_what_the_receipt_says(cluster, corpus, tmp_path):
+def test_what_is_served_is_what_the_receipt_says(cluster, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 1_000)  # a range for each file
     with cdf.serve_metrics(cluster, directory=tmp_path) as served:
         receipt = cdf.write_parquet(chain(corpus), tmp_path / "out")
         now = Scrape(served.address)
@@ -176,13 +178,13 @@ def test_workers_say_in_which_step_they_are(cluster, corpus, tmp_path):
         (worker,) = targets(served, "worker")
         (scheduler,) = targets(served, "scheduler")
         waiting = docs.map_partitions(wait, meta=docs._meta)
-        run = threading.Thread(target=cdf.write_parquet, args=(waiting, tmp_path / "out"))
-        run.start()
+        writing = threading.Thread(target=cdf.write_parquet, args=(waiting, tmp_path / "out"))
+        writing.start()
         deadline, threads = time.monotonic() + 20, {}
         while time.monotonic() < deadline and threads.get("map_partitions(wait)") != 1:
             samples = Scrape(worker).samples
             threads = {s.labels["step"]: s.value for s in samples if s.name == "curator_df_worker_step_threads"}
-        run.join()
+        writing.join()
         after = Scrape(worker)
         assert Scrape(scheduler).sum("dask_scheduler_workers") == 1
         served._last_scrape = None

@@ -23,6 +23,7 @@ import psutil
 import pytest
 
 import curator_df as cdf
+from curator_df.core import run
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.monitor.panels import ROWS
 
@@ -113,7 +114,7 @@ def watch(tmp_path_factory):
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("in")
     for number in range(FILES):
-        with gzip.open(folder / f"{number:02d}.jsonl.gz", "wt") as file:  # each is a range of its own
+        with gzip.open(folder / f"{number:02d}.jsonl.gz", "wt") as file:
             for row in range(ROWS_EACH):
                 file.write(json.dumps({"n": row, "text": f"text {row % 30} of file {number} " * 20}) + "\n")
             file.write("{broken\n")
@@ -154,20 +155,21 @@ def unanswered(watch):
     return [query.expr for query in queries if not any(map(math.isfinite, watch.values(query.expr)))]
 
 
-def test_every_expression_of_the_dashboard_has_an_answer_while_a_run_goes_on(watch, corpus, tmp_path):
+def test_every_expression_of_the_dashboard_has_an_answer_while_a_run_goes_on(watch, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 1_000)  # a range for each file
     docs = cdf.read_jsonl(str(corpus), on_bad_rows="quarantine")
     kernel = BlockKernel("count_and_wait", count_and_wait, {"marker": str(tmp_path / "once")})
     docs = map_blocks(docs, kernel, meta=docs._meta).pipe(cdf.drop_exact_duplicates)
     receipts = []
     with cdf.start_cluster(memory="3GB", cpus=2) as cluster, cdf.serve_metrics(cluster, directory=watch.directory):
         cluster.client.run(stand_in_for_a_gpu)
-        run = threading.Thread(target=lambda: receipts.append(cdf.write_parquet(docs, tmp_path / "out")))
-        run.start()
+        writing = threading.Thread(target=lambda: receipts.append(cdf.write_parquet(docs, tmp_path / "out")))
+        writing.start()
         written = 'curator_df_stage_tasks_done{stage="write"} > 0'
         assert until(lambda: watch.values(written), 120)
-        until(lambda: not unanswered(watch) or not run.is_alive(), 60)
-        missing, goes_on = unanswered(watch), run.is_alive()
-        run.join()
+        until(lambda: not unanswered(watch) or not writing.is_alive(), 60)
+        missing, goes_on = unanswered(watch), writing.is_alive()
+        writing.join()
     assert (missing, goes_on) == ([], True)
     (receipt,) = receipts
     assert receipt.rows_quarantined == FILES
