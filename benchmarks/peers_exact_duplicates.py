@@ -29,7 +29,7 @@ import sys, time, duckdb
 db = duckdb.connect()
 db.execute("SET threads=2")
 {settings}
-source = f"read_json('{{sys.argv[1]}}', format='newline_delimited', maximum_object_size=300000000)"
+source = f"read_json('{{sys.argv[1]}}', format='newline_delimited')"
 started = time.perf_counter()
 db.execute(f"COPY ({query}) TO '{{sys.argv[2]}}.parquet' (FORMAT parquet, COMPRESSION zstd)")
 print("seconds", time.perf_counter() - started, duckdb.__version__)

@@ -23,7 +23,7 @@ db = duckdb.connect()
 db.execute("SET threads=2")
 {settings}
 started = time.perf_counter()
-db.execute(f"COPY (SELECT * FROM read_json('{{sys.argv[1]}}', format='newline_delimited', maximum_object_size=300000000)) "
+db.execute(f"COPY (SELECT * FROM read_json('{{sys.argv[1]}}', format='newline_delimited')) "
            f"TO '{{sys.argv[2]}}.parquet' (FORMAT parquet, COMPRESSION zstd)")
 print("seconds", time.perf_counter() - started, duckdb.__version__)
 """

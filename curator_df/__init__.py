@@ -30,6 +30,7 @@ from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_dupli
 from curator_df.ops.near_report import describe_near_duplicates
 from curator_df.ops.profile import add_profile, keep_profile
 from curator_df.ops.sample import sample_rows
+from curator_df.ops.signatures import add_minhash
 from curator_df.ops.unicode import normalize_unicode
 from curator_df.ops.where import keep_where
 from curator_df.profiles import minhash
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 __all__ = [
     "add_ids",
     "add_metrics",
+    "add_minhash",
     "add_profile",
     "best",
     "checkpoint",
@@ -78,6 +80,7 @@ _register_operators(
     (
         add_ids,
         add_metrics,
+        add_minhash,
         add_profile,
         checkpoint,
         describe_drops,

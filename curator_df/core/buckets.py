@@ -5,7 +5,7 @@ A bucket is a key that many rows may have, and a row may be in many buckets: the
 come as key rows of an `Exchange` with ``keep="first"``: a `KeyWriter` takes (bucket, hash of the content) as the key of 128
 bits, as often for a row as it has bands, and `reduce_buckets` stands where `reduce_keys` stands for duplicates. Rows with
 the same content are one in a bucket, its first. What comes out are edges, in both directions, with a slice for each group of
-ranges, sorted; an edge that several bands give comes several times. A bucket of n contents gives less than ``anchors * n``
+ranges, sorted; an edge that several bands give comes several times. A bucket of n contents gives less than ``2 * anchors * n``
 edges, so nothing grows with the square of its rows.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from curator_df.core.exchange import Exchange
-from curator_df.core.near_barrier import EDGE_WORDS, NearGroups
+from curator_df.core.near_barrier import EDGE_WORDS, ROW_BIT, NearGroups
 from curator_df.core.row_order import Rows
 from curator_df.core.row_sort import PIECE_ROWS, RowSorter, merge_slices
 from curator_df.core.slice_file import open_slices
@@ -53,7 +53,7 @@ class OpenBucket:
     """The bucket that was begun last, as far as it was seen."""
 
     first_rows: Rows = field(default_factory=lambda: np.empty((0, 3), dtype=np.uint64))
-    """Shape (at most anchors, 3): its first rows, of different contents."""
+    """Shape (at most 2 x anchors, 3): its first kept signatures and its first rows, of different contents."""
     rows: int = 0
     """How many it has so far."""
     last: tuple[int, int] = (-1, -1)
@@ -116,7 +116,11 @@ def reduce_buckets(
         for merged in merge_slices(slices, memory_bytes=memory_bytes // 2, scratch=scratch):
             for start in range(0, len(merged), PIECE_ROWS):
                 piece = merged[start : start + PIECE_ROWS]
-                edges, begun, fullest, last = edges_of(piece, last, anchors)
+                if anchors is None:
+                    edges, begun, fullest, last = same_contents(piece, last)
+                    edges = edges[edges[:, 1] < groups.first_kept]  # two kept signatures are no pair
+                else:
+                    edges, begun, fullest, last = edges_of(piece, last, anchors)
                 sorter.append(both_ways(edges, np.full(len(edges), similarity)))
                 rows, buckets, largest = rows + len(piece), buckets + begun, max(largest, fullest)
         file = sorter.commit()
@@ -135,52 +139,72 @@ def both_ways(edges: Rows, similarities: Rows) -> Rows:
     return rows
 
 
-def edges_of(rows: Rows, before: OpenBucket, anchors: int | None) -> tuple[Rows, int, int, OpenBucket]:
+def edges_of(rows: Rows, before: OpenBucket, anchors: int) -> tuple[Rows, int, int, OpenBucket]:
     """Return the edges of some bucket rows, the buckets that begin here, rows of the fullest, and the last bucket.
 
     Parameters
     ----------
     rows : ndarray of uint64, shape (rows, 3)
-        Sorted bucket rows (bucket, content, address) that follow those of the last call; at least one.
+        Sorted bucket rows (bucket, content, address) that follow those of the last call; at least one. Contents without
+        `ROW_BIT` are kept signatures: rows are paired with the first of these too, but these with none.
     before : OpenBucket
         What the last call returned.
-    anchors : int or None
+    anchors : int
         As in `reduce_buckets`.
 
     Examples
     --------
-    >>> rows = np.array([[1, 3, 10], [1, 4, 20], [1, 4, 25], [1, 5, 30], [2, 0, 10]], dtype=np.uint64)
+    >>> rows = np.array([[1, 3, 90], [1, 4, 10], [1, 5, 20], [1, 5, 25], [1, 6, 30], [2, 0, 10]], dtype=np.uint64)
+    >>> rows[1:, 1] |= ROW_BIT
     >>> edges, buckets, fullest, _ = edges_of(rows, OpenBucket(), 2)
     >>> edges.tolist(), buckets, fullest
-    ([[20, 10], [30, 10], [30, 20]], 2, 3)
-    >>> edges_of(rows, OpenBucket(), None)[0].tolist()
-    [[25, 20]]
+    ([[20, 10], [30, 10], [10, 90], [20, 90], [30, 90], [30, 20]], 2, 4)
     """
-    if anchors is not None:
-        is_new = np.empty(len(rows), dtype=np.bool_)
-        is_new[0] = (int(rows[0, 0]), int(rows[0, 1])) != before.last
-        is_new[1:] = (rows[1:, 0] != rows[:-1, 0]) | (rows[1:, 1] != rows[:-1, 1])
-        last_row = (int(rows[-1, 0]), int(rows[-1, 1]))
-        rows = rows[is_new]
-    else:
-        last_row = (-1, -1)
-    held = len(before.first_rows)
+    is_other = np.empty(len(rows), dtype=np.bool_)
+    is_other[0] = (int(rows[0, 0]), int(rows[0, 1])) != before.last
+    is_other[1:] = (rows[1:, 0] != rows[:-1, 0]) | (rows[1:, 1] != rows[:-1, 1])
+    last = (int(rows[-1, 0]), int(rows[-1, 1]))
     # The first rows of the open bucket stand in front, so that it goes on as any other.
-    joined = np.concatenate([before.first_rows, rows])
+    joined = np.concatenate([before.first_rows, rows[is_other]])
+    held, places, is_row = len(before.first_rows), np.arange(len(joined)), joined[:, 1] >= ROW_BIT
     begins = np.ones(len(joined), dtype=np.bool_)
     begins[1:] = joined[1:, 0] != joined[:-1, 0]
-    if anchors is None:
-        begins[1:] |= joined[1:, 1] != joined[:-1, 1]
-    places = np.arange(len(joined))
     starts = np.maximum.accumulate(np.where(begins, places, 0))
-    later = places >= held
+    rows_begin = begins.copy()
+    rows_begin[1:] |= is_row[1:] != is_row[:-1]
+    row_starts = np.maximum.accumulate(np.where(rows_begin, places, 0))
+    later = is_row & (places >= held)
     parts = []
-    for anchor in range(anchors or 1):
-        members = np.flatnonzero(later & (places - starts > anchor))
-        parts.append(np.stack([joined[members, 2], joined[starts[members] + anchor, 2]], axis=1))
-    edges = np.concatenate(parts)
+    for anchor in range(anchors):
+        for first, stop in ((row_starts, places), (starts, row_starts)):
+            members = np.flatnonzero(later & (stop - first > anchor))
+            parts.append(np.stack([joined[members, 2], joined[first[members] + anchor, 2]], axis=1))
     sizes = np.diff(np.append(np.flatnonzero(begins), len(joined)))
     sizes[0] += before.rows - held
-    last = starts[-1]
-    after = OpenBucket(joined[last : last + (anchors or 1)].copy(), int(sizes[-1]), last_row)
-    return edges, int(begins[later].sum()), int(sizes.max()), after
+    open_rows, are_rows = joined[starts[-1] :], is_row[starts[-1] :]
+    first_rows = np.concatenate([open_rows[~are_rows][:anchors], open_rows[are_rows][:anchors]])
+    after = OpenBucket(first_rows, int(sizes[-1]), last)
+    return np.concatenate(parts), int(begins[places >= held].sum()), int(sizes.max()), after
+
+
+def same_contents(rows: Rows, before: OpenBucket) -> tuple[Rows, int, int, OpenBucket]:
+    """Return the same as `edges_of` where a bucket is the rows with the same two words, each paired with the first.
+
+    Examples
+    --------
+    >>> rows = np.array([[1, 3, 10], [1, 4, 20], [1, 4, 25], [1, 4, 30]], dtype=np.uint64)
+    >>> same_contents(rows, OpenBucket())[0].tolist()
+    [[25, 20], [30, 20]]
+    """
+    held = len(before.first_rows)
+    joined = np.concatenate([before.first_rows, rows])
+    begins = np.ones(len(joined), dtype=np.bool_)
+    begins[1:] = (joined[1:, 0] != joined[:-1, 0]) | (joined[1:, 1] != joined[:-1, 1])
+    starts = np.maximum.accumulate(np.where(begins, np.arange(len(joined)), 0))
+    members = np.flatnonzero(~begins)
+    members = members[members >= held]
+    edges = np.stack([joined[members, 2], joined[starts[members], 2]], axis=1)
+    sizes = np.diff(np.append(np.flatnonzero(begins), len(joined)))
+    sizes[0] += before.rows - held
+    after = OpenBucket(joined[starts[-1] : starts[-1] + 1].copy(), int(sizes[-1]))
+    return edges, int(begins[held:].sum()), int(sizes.max()), after

@@ -163,16 +163,42 @@ def least_memory(thread_bytes: int, *, cpus: int) -> int:
     return min(allowed for allowed in found if choose_layout(allowed, cpus=cpus).thread_bytes >= thread_bytes)
 
 
+def memory_for_alone(needed_bytes: int, layout: Layout) -> int:
+    """Return a budget, near the least, with which a task that is alone on the node may hold so much.
+
+    Examples
+    --------
+    >>> layout = choose_layout(1_000_000_000, cpus=2)
+    >>> enough = memory_for_alone(1_000_000_000, layout)
+    >>> choose_layout(enough, cpus=2).exclusive_bytes >= 1_000_000_000 > layout.exclusive_bytes
+    True
+    """
+    workers = 0 if layout.in_process else layout.workers
+    held_bytes = max(layout.reserved_bytes - _reserved_bytes(workers), 0)
+    allowed_bytes = layout.allowed_bytes
+    # A little more memory may mean more processes, and less for a task that is alone.
+    while layout.exclusive_bytes < needed_bytes:
+        short = needed_bytes - layout.exclusive_bytes
+        allowed_bytes += math.ceil(short / (1 - MARGIN_FRACTION)) + 1
+        layout = choose_layout(allowed_bytes, cpus=layout.cpus, held_bytes=held_bytes)
+    return allowed_bytes
+
+
 def _divisors(cpus: int) -> list[int]:
     return [workers for workers in range(cpus, 0, -1) if cpus % workers == 0]
 
 
 def _layout(allowed_bytes: int, workers: int, threads: int, cpus: int, held_bytes: int, reason: str) -> Layout:
-    reserved_bytes = CLIENT_RESERVED_BYTES + workers * WORKER_RESERVED_BYTES if workers else SINGLE_RESERVED_BYTES
+    reserved_bytes = _reserved_bytes(workers)
     work_bytes = _work_bytes(allowed_bytes, workers, held_bytes)
     return Layout(
         allowed_bytes, workers == 0, max(workers, 1), threads, cpus, reserved_bytes + held_bytes, work_bytes, reason
     )
+
+
+def _reserved_bytes(workers: int) -> int:
+    """Return what is held before any work by the client and ``workers`` processes; 0 means the client's own alone."""
+    return CLIENT_RESERVED_BYTES + workers * WORKER_RESERVED_BYTES if workers else SINGLE_RESERVED_BYTES
 
 
 def _work_bytes(allowed_bytes: int, workers: int, held_bytes: int = 0) -> int:
@@ -185,7 +211,5 @@ def _work_bytes(allowed_bytes: int, workers: int, held_bytes: int = 0) -> int:
 
 def _allowed_for(work_bytes: int, workers: int) -> int:
     """Return the least budget that gives each process ``work_bytes``: the inverse of `_work_bytes`."""
-    usable_bytes = SINGLE_RESERVED_BYTES + work_bytes
-    if workers:
-        usable_bytes = CLIENT_RESERVED_BYTES + workers * (WORKER_RESERVED_BYTES + work_bytes)
+    usable_bytes = _reserved_bytes(workers) + max(workers, 1) * work_bytes
     return math.ceil(usable_bytes / (1 - MARGIN_FRACTION)) + 1

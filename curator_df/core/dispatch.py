@@ -22,6 +22,7 @@ from typing import Any
 import cloudpickle
 from distributed import KilledWorker
 
+from curator_df.core.budget import memory_for_alone
 from curator_df.core.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.leak_probe import address_of, probe, restart
 from curator_df.core.leaks import Leak, LeakWatch
@@ -284,8 +285,8 @@ class Dispatcher:
             raise OversizeRowError(
                 f"{row.path} line {row.line:,} (byte {row.offset:,}) is one row of {show_size(row.row_bytes)}. It needs "
                 f"{show_size(needed)} of work memory ({self.stage.task_factor:.1f} x its size); alone on the node it would "
-                f"have {show_size(self.session.layout.exclusive_bytes)}. Allow about "
-                f"memory={self.session.layout.allowed_bytes + needed - self.session.layout.exclusive_bytes:_} and resume"
+                f"have {show_size(self.session.layout.exclusive_bytes)}. Allow "
+                f"memory={memory_for_alone(needed, self.session.layout):_} and resume"
             ) from row
         small = min(attempt.block_bytes, MIN_BLOCK_BYTES)
         return dataclasses.replace(attempt, block_bytes=small, largest_row_bytes=self.stage.exclusive_row_bytes)

@@ -8,9 +8,7 @@ one the texts that are to be compared, and where each of them lies. What is made
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -20,24 +18,36 @@ import numpy.typing as npt
 from curator_df.core.barrier import CHECKSUM_MASK, LEAST_KEY_BYTES, DropRows, Found, Keys, key_checksum
 from curator_df.core.exchange import Exchange, Keep, KeyWriter, drop_bounds, hash_bounds, ranks
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.range_action import RangeAction, changed_rows
-from curator_df.core.row_sort import RowSorter, merge_slices
+from curator_df.core.range_action import RangeAction
+from curator_df.core.row_sort import RowSorter
 from curator_df.core.sink import StageSink
-from curator_df.core.slice_file import open_slices
-from curator_df.core.storage import FileRecord, Folder, NewFile
+from curator_df.core.source import Ranges
+from curator_df.core.storage import FileRecord, Folder
 
 ROWS_AT_A_TIME = 4096
 """Rows of a block that are sketched at a time: band hashes and keys of more would be held for nothing."""
 EDGE_WORDS = 3
 """Address of a row, address of another, bits of their similarity (a float64; NaN while it is not known)."""
-LOCATION_WORDS = 4
-"""Addresses of a pair, the smaller first; side (top bit) and offset of one text; its CRC-32 and length in 32 bits each."""
 RANK_WORDS = 2
 """Address, rank."""
-MOST_WANTED = 100_000
-"""Edges of a range beyond which all of its rows are read: their addresses would take more than 2 MB."""
-SIDE_BIT = np.uint64(1 << 63)
-_LENGTH_BITS = np.uint64(32)
+ROW_BIT = np.uint64(1 << 63)
+"""Of the second word of a band's key: set for rows of the table, so that in a bucket kept signatures come before them."""
+
+
+@dataclass(frozen=True)
+class KeptSignatures:
+    """Signatures of rows that are elsewhere, with which the rows of a table are compared; none of these rows goes."""
+
+    program: Any = field(metadata={"identity": False})
+    """The chain (`core.program.Program`) that ends with them."""
+    ranges: Ranges = field(metadata={"identity": False})
+    """Of its input."""
+    column: str
+    """The signatures."""
+    first_address: int
+    """What is added to the address of each row: beyond all addresses of the table."""
+    identity: str
+    """Digest of the chain and its input."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +62,10 @@ class NearBarrier:
     checks: Callable[..., Keys]
     """``checks(block, **parameters)`` returns hashes, cheaper ones, by which the last pass knows the rows of the first."""
     texts: Callable[..., Any] = field(metadata={"identity": False})
-    """``texts(block, rows, **parameters)`` returns a pyarrow large_string array."""
+    """``texts(block, rows, **parameters)`` returns a pyarrow large_string or large_binary array."""
     similarities: Callable[..., npt.NDArray[np.float64]]
-    """``similarities(texts, pairs, memory_bytes, **parameters)`` for pairs of places in ``texts``."""
+    """``similarities(texts, are_kept, pairs, memory_bytes, **parameters)`` for pairs of places in ``texts``; ``are_kept``
+    says which of these are of kept signatures."""
     components: Callable[..., npt.NDArray[np.int64]] = field(metadata={"identity": False})
     """``components(ids, batches)`` returns the smallest vertex of the component of each of the ascending ``ids``."""
     parameters: Mapping[str, Any]
@@ -76,9 +87,21 @@ class NearBarrier:
     home: Folder | None = field(default=None, metadata={"identity": False})
     """As in `core.barrier.Barrier`."""
     columns: tuple[str, ...] = field(default=(), metadata={"identity": False})
-    """All that the functions look at; the text column comes first."""
+    """All that ``bands``, ``contents`` and ``checks`` look at."""
+    text_columns: tuple[str, ...] = field(default=(), metadata={"identity": False})
+    """All that ``texts`` looks at."""
+    against: KeptSignatures | None = None
+    """What the rows are compared with besides each other."""
     of_parts: ClassVar[bool] = False
     """Keys are of whole rows."""
+
+    @property
+    def for_kept(self) -> NearBarrier:
+        """The same for the rows of ``against``."""
+        column = "" if self.against is None else self.against.column
+        parameters = {**self.parameters, "text": None, "ranked_by": None, "signatures": column}
+        columns = (column,)
+        return dataclasses.replace(self, parameters=parameters, keep="first", columns=columns, text_columns=columns)
 
     @property
     def ranks_rows(self) -> bool:
@@ -121,6 +144,10 @@ class NearKeySink(StageSink):
     """Where the keys go, and into how many hash ranges: a multiple of the bands and one."""
     barrier: NearBarrier
     """What is taken from a block."""
+    first_range: int = 0
+    """What is added to the number of a range."""
+    first_address: int = 0
+    """What is added to an address; more than 0 for kept signatures."""
     writer_factor: float = 1.5
     """Peak extra bytes as a multiple of the block's."""
 
@@ -136,13 +163,15 @@ class NearKeySink(StageSink):
 
     def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeKeys:  # noqa: ARG002 - the face of a sink
         """Start the files of a range."""
-        return _RangeKeys(self, number, max(buffer_bytes, LEAST_KEY_BYTES))
+        return _RangeKeys(self, self.first_range + number, max(buffer_bytes, LEAST_KEY_BYTES))
 
 
 class _RangeKeys:
     def __init__(self, sink: NearKeySink, number: int, memory_bytes: int) -> None:
         self._barrier = sink.barrier
         self._kinds = sink.barrier.num_bands + 1
+        self._first_address = sink.first_address
+        self._row_bit = np.uint64(0) if sink.first_address else ROW_BIT
         # Whichever row is to stay, keys of bands are ordered by address.
         first = dataclasses.replace(sink.exchange, keep="first")
         self._writer = KeyWriter(first, number, memory_bytes=memory_bytes)
@@ -159,7 +188,7 @@ class _RangeKeys:
             self._append(block.iloc[start : start + ROWS_AT_A_TIME])
 
     def _append(self, block: Any) -> None:
-        barrier, addresses = self._barrier, block.index.to_numpy()
+        barrier, addresses = self._barrier, block.index.to_numpy() + self._first_address
         self._checksum = (self._checksum + key_checksum(barrier.of(block).hashes, addresses)) & CHECKSUM_MASK
         keys = barrier.contents(block, **barrier.parameters)
         rows = keys.hashes.copy()
@@ -168,7 +197,7 @@ class _RangeKeys:
         hashes, compared = barrier.bands(block, **barrier.parameters)
         self._without += len(block) - int(compared.sum())
         rows, addresses_compared = np.empty((int(compared.sum()), 2), dtype=np.uint64), addresses[compared]
-        rows[:, 1] = keys.hashes[compared, 0]
+        rows[:, 1] = keys.hashes[compared, 0] >> np.uint64(1) | self._row_bit
         for band in range(barrier.num_bands):
             rows[:, 0] = band_words(hashes[compared, band], band, self._kinds)
             self._writer.append(rows, addresses_compared)
@@ -202,6 +231,13 @@ class NearGroups:
     """Shape (ranges,): least address of each range."""
     per_group: int
     """Consecutive ranges of a group."""
+    kept: int = 0
+    """How many of the ranges, the last ones, are of kept signatures."""
+
+    @property
+    def first_kept(self) -> np.uint64:
+        """Least address of a kept signature."""
+        return np.uint64(self.starts[-self.kept]) if self.kept else np.uint64((1 << 64) - 1)
 
     def __len__(self) -> int:
         return (len(self.starts) + self.per_group - 1) // self.per_group
@@ -215,136 +251,6 @@ class NearGroups:
         """Least address of each range of a group, for a file with a slice for each."""
         first = group * self.per_group
         return drop_bounds(self.starts[first : first + self.per_group])
-
-
-@dataclass(frozen=True)
-class TextSink(StageSink):
-    """The end of the second pass: texts that are to be compared."""
-
-    folder: Folder
-    """Where they go."""
-    barrier: NearBarrier
-    """Whose pairs these are."""
-    groups: NearGroups
-    """Of the ranges."""
-    pairs: tuple[FileRecord, ...]
-    """A file for each group, with a slice for each of its ranges: edges in both directions."""
-    writer_factor: float = 1.5
-    """Peak extra bytes as a multiple of the block's."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of what is written."""
-        return fingerprint(self.barrier)
-
-    def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeTexts:  # noqa: ARG002 - the face of a sink
-        """Start the files of a range."""
-        return _RangeTexts(self, number, max(buffer_bytes // 4, LEAST_KEY_BYTES))
-
-    def wanted(self, number: int) -> npt.NDArray[np.int64] | None:
-        """Return the addresses of the rows of a range that have an edge, ascending; None where they are too many to hold."""
-        group, place = divmod(number, self.groups.per_group)
-        slices = open_slices(self.folder, self.pairs[group : group + 1], place)
-        if sum(piece.rows for piece in slices) > MOST_WANTED:
-            return None
-        rows = [np.unique(piece[:, 0].view(np.int64)) for piece in merge_slices(slices, memory_bytes=LEAST_KEY_BYTES)]
-        return np.unique(np.concatenate(rows)) if rows else np.empty(0, dtype=np.int64)
-
-
-def texts_name(number: int) -> str:
-    """Return the name of the file that holds the texts of a range."""
-    return f"texts/part-{number:06d}.texts"
-
-
-class _RangeTexts:
-    def __init__(self, sink: TextSink, number: int, memory_bytes: int) -> None:
-        self._barrier, self._number = sink.barrier, number
-        group, place = divmod(number, sink.groups.per_group)
-        slices = open_slices(sink.folder, sink.pairs[group : group + 1], place)
-        self._pieces: Iterator[Any] = merge_slices(slices, memory_bytes=memory_bytes)
-        self._waiting: Any = np.empty((0, EDGE_WORDS), dtype=np.uint64)
-        self._file = NewFile(sink.folder, texts_name(number))
-        name = f"locations/part-{number:06d}.slices"
-        self._sorter = RowSorter(
-            sink.folder, name, words=LOCATION_WORDS, bounds=sink.groups.bounds, memory_bytes=memory_bytes
-        )
-        self._last = (-1, np.uint64(0), np.uint64(0))
-        self._rows = self._texts = self._missed = 0
-
-    def append(self, block: Any) -> None:
-        addresses = block.index.to_numpy()
-        self._rows += len(block)
-        if not len(block):
-            return
-        for piece in self._up_to(int(addresses[-1])):
-            self._take(block, addresses, piece)
-
-    def _up_to(self, last: int) -> Iterator[Any]:
-        """Yield the edges of rows up to an address."""
-        while True:
-            stop = int(np.searchsorted(self._waiting[:, 0], np.uint64(last), side="right"))
-            piece, self._waiting = self._waiting[:stop], self._waiting[stop:]
-            if stop:
-                yield piece
-            if len(self._waiting):
-                return
-            following = next(self._pieces, None)
-            if following is None:
-                return
-            self._waiting = following.copy()
-
-    def _take(self, block: Any, addresses: npt.NDArray[np.int64], edges: Any) -> None:
-        rows, which = np.unique(edges[:, 0].view(np.int64), return_inverse=True)
-        places = np.searchsorted(addresses, rows)
-        if (addresses[places] != rows).any():
-            self._missed += 1
-            return
-        located = np.empty((len(rows), 2), dtype=np.uint64)
-        known = int(rows[0] == self._last[0])  # a row whose edges began in the piece before
-        located[:known] = self._last[1:]
-        if known < len(rows):
-            located[known:] = self._write(self._barrier.texts(block, places[known:], **self._barrier.parameters))
-        self._last = (int(rows[-1]), located[-1, 0], located[-1, 1])
-        self._sorter.append(location_rows(edges, located[which]))
-
-    def _write(self, texts: Any) -> Any:
-        """Append texts to the file; return offset, and CRC-32 with length, of each."""
-        _, offsets, data = texts.buffers()
-        ends = np.frombuffer(offsets, dtype=np.int64, count=texts.offset + len(texts) + 1)[texts.offset :]
-        view = memoryview(data if data is not None else b"")[int(ends[0]) : int(ends[-1])]
-        located = np.empty((len(texts), 2), dtype=np.uint64)
-        located[:, 0] = (ends[:-1] - ends[0] + self._file.tell()).view(np.uint64)
-        relative = (ends - ends[0]).tolist()
-        sums = [zlib.crc32(view[start:stop]) for start, stop in itertools.pairwise(relative)]
-        lengths = np.diff(ends).view(np.uint64)
-        located[:, 1] = (np.array(sums, dtype=np.uint64) << _LENGTH_BITS) | lengths
-        self._file.write(view)
-        self._texts += len(texts)
-        return located
-
-    def commit(self) -> list[FileRecord]:
-        missed = self._missed + len(self._waiting) + sum(len(piece) for piece in self._pieces)
-        if missed:
-            raise changed_rows("drop_near_duplicates", self._number, self._rows, self._rows, ", but other addresses")
-        return [self._file.commit(self._texts), self._sorter.commit()]
-
-    def discard(self) -> None:
-        self._file.discard()
-        self._sorter.discard()
-
-    @property
-    def summary(self) -> dict[str, int]:
-        return {"spilled_bytes": self._sorter.spilled_bytes}
-
-
-def location_rows(edges: Any, located: Any) -> Any:
-    """Return a row for each edge that says where the text of its first row lies."""
-    first, second = edges[:, 0], edges[:, 1]
-    rows = np.empty((len(edges), LOCATION_WORDS), dtype=np.uint64)
-    rows[:, 0], rows[:, 1] = np.minimum(first, second), np.maximum(first, second)
-    rows[:, 2] = located[:, 0] | np.where(first > second, SIDE_BIT, np.uint64(0))
-    rows[:, 3] = located[:, 1]
-    return rows
 
 
 def split_files(manifests: Sequence[Mapping[str, Any]], folder: str) -> tuple[FileRecord, ...]:

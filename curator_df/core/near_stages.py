@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.barrier import Found
-from curator_df.core.blocks import BlockKernel
-from curator_df.core.branches import Branch, fork
 from curator_df.core.events import Exchanged
 from curator_df.core.exchange import Exchange, range_starts
 from curator_df.core.exchange_plan import (
@@ -32,7 +29,8 @@ from curator_df.core.exchange_plan import (
     project_exchange,
 )
 from curator_df.core.journal import Journal
-from curator_df.core.near_barrier import NearBarrier, NearGroups, NearKeySink, TextSink, split_files
+from curator_df.core.near_barrier import NearBarrier, NearGroups, split_files
+from curator_df.core.near_passes import NearPasses
 from curator_df.core.near_tasks import (
     SIMILARITY_BINS,
     NearJob,
@@ -44,11 +42,9 @@ from curator_df.core.near_tasks import (
 from curator_df.core.program import Program, Step
 from curator_df.core.receipt import ExchangeReceipt
 from curator_df.core.row_sort import merge_row_bytes
-from curator_df.core.slice_file import rows_of_slices
-from curator_df.core.source import Range
-from curator_df.core.stages import StageRunner, first_pass, mended, with_columns
+from curator_df.core.source import Range, Ranges
+from curator_df.core.stages import StageRunner, first_pass, mended
 from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
-from curator_df.core.task import Job
 
 MOST_GROUPS = 256
 """Of ranges: as many tasks and files of pairs in an iteration."""
@@ -81,7 +77,8 @@ class NearStages:
 
     def __init__(self, runner: StageRunner, before: Program, step: Step, barrier: NearBarrier) -> None:
         self.runner, self.before, self.step, self.barrier = runner, before, step, barrier
-        self.groups = NearGroups(range_starts(runner.ranges), ranges_per_group(len(runner.ranges)))
+        self.groups = group_ranges(runner.ranges, barrier)
+        self.passes = NearPasses(runner, before, step.name, barrier, self.groups)
         layout = runner.session.layout
         self.memory_bytes = layout.thread_bytes - TASK_SLACK_BYTES
         self.home = Folder(".")
@@ -126,11 +123,16 @@ class NearStages:
             contents = self._tasks("contents", "same texts", run_buckets, per_band, files=keys, first_reducer=first)
             return contents, self._iterate(exchange, keys, sum(done["rows_written"] for done in taken), details)
 
-        key_manifests, (contents, pairs) = mended(self.home, lambda: self._take_keys(journal, exchange), compare_bands)
+        key_manifests, (contents, pairs) = mended(
+            self.home, lambda: self.passes.take_keys(journal, exchange), compare_bands
+        )
         keys = split_files(key_manifests, "keys")
-        rows = sum(manifest["rows_written"] for manifest in key_manifests)
+        rows = sum(manifest["rows_written"] for manifest in key_manifests[: len(self.runner.ranges)])
         sizes = [manifest["rows_read"] for manifest in contents]
         details["without_shingles"] = sum(manifest["summary"]["without_shingles"] for manifest in key_manifests)
+        if self.barrier.against is not None:
+            kept = key_manifests[len(self.runner.ranges) :]
+            details["against"] = sum(manifest["rows_written"] for manifest in kept)
         details["different_texts"] = sum(manifest["summary"]["buckets"] for manifest in contents)
         self.home.delete_tree("keys")
         same = split_files(contents, "edges")
@@ -161,15 +163,6 @@ class NearStages:
             "edges": [vars(file) for file in edges],
             "known": [vars(file) for file in known],
         }
-
-    def _take_keys(self, journal: Journal, exchange: Exchange) -> list[dict[str, Any]]:
-        branch = Branch(self._program(*self.barrier.columns), NearKeySink(exchange, self.barrier))
-        job = Job(uuid.uuid4().hex, fork([branch]), self.runner.on_error, self.runner.on_oom)
-        title = f"{self.step.name}: signatures"
-        stage = self.runner.stage
-        # When the bands are compared the keys are gone, and are not wanted any more.
-        gone = "keys" if self.home.exists(f"pairs/{JOURNAL_FOLDER}/receipt.json") else None
-        return self.runner.run_tasks(journal, title, job, self.runner.ranges, stage=stage, folder=self.home, gone=gone)
 
     def _iterate(
         self, exchange: Exchange, keys: tuple[FileRecord, ...], rows: int, details: dict[str, Any]
@@ -249,7 +242,7 @@ class NearStages:
                     located = split_files(texts, "locations")
                     return self._tasks("compare", "compare", run_verify, len(self.groups), files=located)
 
-                texts, verified = mended(self.home, lambda: self._fetch(pairs), compare)
+                texts, verified = mended(self.home, lambda: self.passes.fetch_texts(self.home, pairs), compare)
                 sums = {
                     name: sum(manifest["summary"][name] for manifest in verified) for name in verified[0]["summary"]
                 }
@@ -273,31 +266,6 @@ class NearStages:
         details |= said["details"]
         return tuple(FileRecord(**file) for file in said["files"])
 
-    def _fetch(self, pairs: tuple[FileRecord, ...]) -> list[dict[str, Any]]:
-        wanted = np.array([rows > 0 for file in pairs for rows in rows_of_slices(self.home, file)], dtype=np.bool_)
-        sink = TextSink(self.home, self.barrier, self.groups, pairs)
-        program = self._program(self.barrier.columns[0])
-        # Kernels work on each row by itself; whether a step of the user's does is not known.
-        by_row = all(isinstance(step.action, BlockKernel) for step in program.steps)
-        branches = fork([Branch(program, sink)])
-        job = Job(
-            uuid.uuid4().hex,
-            branches,
-            self.runner.on_error,
-            self.runner.on_oom,
-            wanted=sink.wanted if by_row else None,
-        )
-        with Journal(Folder(f"{self.home.url}/fetch", self.home.options)) as journal:
-            return self.runner.run_tasks(
-                journal,
-                f"{self.step.name}: texts",
-                job,
-                self.runner.ranges,
-                stage=self.runner.stage,
-                folder=self.home,
-                only=wanted,
-            )
-
     def _tasks(self, name: str, title: str, task: Callable[..., Any], count: int, **what: Any) -> list[dict[str, Any]]:
         stage = dataclasses.replace(self.runner.stage, block_bytes=self.memory_bytes)
         job = NearJob(self.home, self.groups, self.barrier, **{"exchange": self._exchange()[0], **what})
@@ -306,9 +274,6 @@ class NearStages:
             done = self.runner.run_tasks(journal, title, job, pieces, stage=stage, folder=self.home, task=task)
         self._spilled += sum(manifest["summary"].get("spilled_bytes", 0) for manifest in done)
         return done
-
-    def _program(self, *columns: str) -> Program:
-        return with_columns(self.before, columns)
 
     def _all_there(self, files: list[dict[str, Any]]) -> bool:
         return all(self.home.size(file["name"]) == file["size_bytes"] for file in files)
@@ -329,13 +294,16 @@ class NearStages:
             chosen = json.loads(self.home.read(PLAN))
         else:
             layout, kinds = self.runner.session.layout, self.barrier.num_bands + 1
-            rows = estimate_rows(self.before.source, self.runner.ranges) * kinds
+            rows = estimate_rows(self.before.source, self.runner.ranges)
+            if (against := self.barrier.against) is not None:
+                rows += estimate_rows(against.program.source, against.ranges)
+            rows *= kinds
             fitting = choose_reducers(rows, 8 * KEY_WORDS, self.memory_bytes)
             reducers = min(-(-fitting // kinds), max(MOST_REDUCERS // kinds, 1)) * kinds
             plan = project_exchange(
                 rows,
                 keep="first",
-                map_files=len(self.runner.ranges),
+                map_files=len(self.groups.starts),
                 work_bytes=layout.thread_bytes,
                 tasks_at_a_time=layout.workers * layout.threads,
                 folder=self.home,
@@ -345,6 +313,15 @@ class NearStages:
             self.home.write(PLAN, json.dumps(chosen).encode())
         starts: npt.NDArray[np.int64] = range_starts(self.runner.ranges)
         return Exchange(self.home, self.barrier.keep, chosen["reducers"], starts), int(chosen["projected_bytes"])
+
+
+def group_ranges(ranges: Ranges, barrier: NearBarrier) -> NearGroups:
+    """Group the ranges of a table, and those of the kept signatures that come after them."""
+    starts = range_starts(ranges)
+    if (against := barrier.against) is None:
+        return NearGroups(starts, ranges_per_group(len(starts)))
+    joined = np.concatenate([starts, range_starts(against.ranges) + against.first_address])
+    return NearGroups(joined, ranges_per_group(len(joined)), len(against.ranges))
 
 
 def ranges_per_group(ranges: int) -> int:

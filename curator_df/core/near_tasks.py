@@ -32,7 +32,7 @@ from curator_df.errors import BudgetError
 SIMILARITY_BINS = 20
 """Of equal width from 0 to 1, in which compared pairs are counted."""
 MEMBER_WORDS = 3
-"""Address of a row, of the one of its group that stays, rows of the group."""
+"""Address of a row, of the one of its group that stays, rows of the table in the group."""
 VERTEX_BYTES = 64
 """Of `run_components` for each row that has an edge: id, name, place of the name, survivor, size, and working copies."""
 COMPONENTS_FIXED_BYTES = 8_000_000
@@ -129,7 +129,10 @@ def run_verify(job_bytes: bytes, attempt: Attempt) -> Manifest:
             rows = merge_slices(slices, memory_bytes=memory_bytes // 4)
             # Texts are held twice while they are read.
             for batch in pair_batches(job.folder, job.groups, rows, memory_bytes=memory_bytes // 8):
-                similarities = barrier.similarities(batch.texts, batch.places, memory_bytes // 4, **barrier.parameters)
+                are_kept = batch.text_addresses.view(np.uint64) >= job.groups.first_kept
+                similarities = barrier.similarities(
+                    batch.texts, are_kept, batch.places, memory_bytes // 4, **barrier.parameters
+                )
                 places = np.minimum((similarities * SIMILARITY_BINS).astype(np.int64), SIMILARITY_BINS - 1)
                 found += np.bincount(places, minlength=SIMILARITY_BINS)
                 similar = similarities >= (barrier.verify or 0.0)
@@ -170,14 +173,17 @@ def run_components(job_bytes: bytes, attempt: Attempt) -> Manifest:
         names = job.barrier.components(ids, (np.ascontiguousarray(rows[:, :2]).view(np.int64) for rows in _edges(job)))
         places = np.searchsorted(ids, names)
         del names
+        rows = int(np.searchsorted(ids.view(np.uint64), job.groups.first_kept))  # kept signatures come after them
         survivors = _survivors(job, ids, places)
-        sizes = np.bincount(places, minlength=count)
+        _prefer_kept(ids, places, survivors, rows)
+        sizes = np.bincount(places[:rows], minlength=count)
         manifest.files = [_write_members(job, ids, survivors, sizes[places]), _write_drops(job, ids, survivors)]
         manifest.rows_read = count
         manifest.summary = {
             "groups": int((sizes > 0).sum()),
             "largest_group": int(sizes.max(initial=0)),
-            "going": int((ids != survivors).sum()),
+            "going": int((ids[:rows] != survivors[:rows]).sum()),
+            **({"matched_signatures": count - rows} if job.groups.kept else {}),
         }
 
     return run_guarded(attempt, work)
@@ -236,8 +242,18 @@ def _survivors(job: NearJob, ids: npt.NDArray[np.int64], places: npt.NDArray[np.
     return chosen[places]
 
 
+def _prefer_kept(ids: npt.NDArray[np.int64], places: npt.NDArray[np.int64], survivors: Any, rows: int) -> None:
+    """Where a group has kept signatures, put the first of them into ``survivors``: all rows of the group go."""
+    if rows == len(ids):
+        return
+    chosen = np.full(len(ids), -1, dtype=np.int64)
+    chosen[places[rows:][::-1]] = ids[rows:][::-1]  # of several the first is what stays
+    kept = chosen[places]
+    np.copyto(survivors, kept, where=kept >= 0)
+
+
 def _ranks_of(job: NearJob, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    found = np.empty(len(ids), dtype=np.uint64)
+    found = np.full(len(ids), np.iinfo(np.uint64).max, dtype=np.uint64)  # kept signatures have none
     at = 0
     for file in job.ranks:
         slices = open_slices(job.folder, (file,), 0)

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from curator_df.core.near_barrier import SIDE_BIT, NearGroups, texts_name
+from curator_df.core.near_barrier import NearGroups
 from curator_df.core.slice_file import damaged, read_ranges, wrong
 from curator_df.core.storage import Folder
+from curator_df.core.text_sink import SIDE_BIT, texts_name
 from curator_df.errors import CorruptFileError
 
 GAP_BYTES = 64_000
@@ -38,7 +39,9 @@ class PairBatch:
     places: npt.NDArray[np.int64]
     """Shape (pairs, 2): where their texts stand in ``texts``."""
     texts: Any
-    """pyarrow large_string array, each text once."""
+    """pyarrow large_binary array, each text (or kept signature) once."""
+    text_addresses: npt.NDArray[np.int64]
+    """Shape (texts,)."""
 
 
 def pair_batches(folder: Folder, groups: NearGroups, rows: Iterator[Any], *, memory_bytes: int) -> Iterator[PairBatch]:
@@ -51,7 +54,7 @@ def pair_batches(folder: Folder, groups: NearGroups, rows: Iterator[Any], *, mem
     groups : NearGroups
         The ranges.
     rows : iterator of ndarray of uint64, shape (rows, 4)
-        Sorted rows of `near_barrier.location_rows`: two for each pair.
+        Sorted rows of `text_sink.location_rows`: two for each pair.
     memory_bytes : int
         For texts, at most, unless a single pair has more.
 
@@ -90,7 +93,7 @@ def _batches(folder: Folder, groups: NearGroups, pairs: Any, memory_bytes: int) 
     numbers = np.searchsorted(groups.starts, addresses, side="right") - 1
     starts = (located[:, 0] & ~SIDE_BIT).view(np.int64)
     texts = _read_texts(folder, numbers, starts, lengths, located[:, 1] >> _LENGTH_BITS)
-    yield PairBatch(ends, which.reshape(-1, 2), texts)
+    yield PairBatch(ends, which.reshape(-1, 2), texts, addresses)
 
 
 def _read_texts(folder: Folder, numbers: Any, starts: Any, lengths: Any, sums: Any) -> Any:
@@ -107,7 +110,7 @@ def _read_texts(folder: Folder, numbers: Any, starts: Any, lengths: Any, sums: A
                 raise damaged(folder.path(texts_name(number)), wrong("text", int(starts[place])))
             data[offsets[place] : offsets[place + 1]] = np.frombuffer(text, dtype=np.uint8)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.LargeStringArray.from_buffers(len(lengths), buffers[1], buffers[2])
+    return pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)
 
 
 def _reads(numbers: Any, starts: Any, lengths: Any) -> Iterator[tuple[int, int, int, list[int]]]:

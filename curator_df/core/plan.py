@@ -23,6 +23,7 @@ from curator_df.core.program import Program, Step
 from curator_df.core.row_count import RowCount
 from curator_df.core.sink import Sink
 from curator_df.core.sizes import show_size
+from curator_df.core.source import Source
 from curator_df.core.storage import JOURNAL_FOLDER
 from curator_df.errors import BudgetError
 
@@ -56,6 +57,8 @@ class StagePlan:
     """Longest row that passes beside other tasks."""
     exclusive_row_bytes: int
     """Longest row that passes alone on the node."""
+    of_input: bool = True
+    """False for a pass over another table, with which the input is compared."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,12 @@ class Plan:
     """Peak of the whole process tree."""
 
     def with_long_row(self, row_bytes: int) -> int:
-        """Return the projection for an input that turned out to have a row of this size, beside usual tasks."""
+        """Return the projection for an input that turned out to have a row of this size."""
         stage = self.stages[-1]
-        if row_bytes <= stage.block_bytes:
-            return self.projected_bytes
-        return self.projected_bytes - stage.task_bytes + max(stage.task_bytes, task_needs(row_bytes, stage.task_factor))
+        needed = task_needs(row_bytes, stage.task_factor)
+        if row_bytes > stage.largest_row_bytes:  # then it ran alone
+            return max(self.projected_bytes, self.layout.reserved_bytes + needed)
+        return self.projected_bytes - stage.task_bytes + max(stage.task_bytes, needed)
 
     def lines(self) -> list[tuple[str, str]]:
         """Return what is to be said, as (what, value)."""
@@ -101,14 +105,15 @@ class Plan:
                 ("", f"{name}: {factor:.1f} x block ({'measured' if measured else 'assumed'})")
                 for name, factor, measured in stage.steps
             ]
-        if len(self.stages) > 1:
-            said.append(("passes", self._passes()))
+        passes = sum(stage.of_input for stage in self.stages)
+        if passes > 1:
+            said.append(("passes", self._passes(passes)))
         return said
 
-    def _passes(self) -> str:
+    def _passes(self, passes: int) -> str:
         names = ", ".join(name for name, _, _ in self.stages[0].steps[:-1])
         return (
-            f"{names}: {len(self.stages)} times; checkpoint(df, path) before the first drop runs them once, for one writing and "
+            f"{names}: {passes} times; checkpoint(df, path) before the first drop runs them once, for one writing and "
             "reading of their result"
         )
 
@@ -148,7 +153,7 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     BudgetError
         With the block size or the memory that would fit. Nothing has been started.
     """
-    factor = task_factor(joined)
+    factor = max(task_factor(joined), _against_factor(joined))
     block_bytes = _block_bytes(joined, factor, layout)
     task_bytes = task_needs(block_bytes, factor)
     whole = StagePlan(
@@ -172,7 +177,7 @@ def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
         for place, step in enumerate(steps):
             if step.barrier is None or _is_found(step.barrier) or (number > 0 and place < joined.shared):
                 continue
-            before = (_read_line(joined), *_step_lines(steps[:place]))
+            before = (_read_line(joined.source), *_step_lines(steps[:place]))
             if isinstance(step.barrier, RowCount):
                 lines = (*before, ("count", 0.0, False))
                 yield dataclasses.replace(whole, title=f"rows for {step.name}", steps=lines)
@@ -180,6 +185,10 @@ def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
                 bands = f"sketch, hash and sort {step.barrier.num_bands} bands"
                 lines = (*before, (bands, KEY_WRITER_FACTOR, False))
                 yield dataclasses.replace(whole, title=f"signatures for {step.name}, then buckets", steps=lines)
+                if (against := step.barrier.against) is not None:
+                    kept = (_read_line(against.program.source), *_step_lines(against.program.steps), lines[-1])
+                    title = f"kept signatures for {step.name}"
+                    yield dataclasses.replace(whole, title=title, steps=kept, of_input=False)
                 if step.barrier.verify is not None:
                     lines = (*before, ("fetch texts of candidates", KEY_WRITER_FACTOR, False))
                     yield dataclasses.replace(whole, title=f"texts for {step.name}, then compare them", steps=lines)
@@ -217,6 +226,20 @@ def task_factor(joined: Fork) -> float:
     return worst + kept + SLACK_FACTOR
 
 
+def _against_factor(joined: Fork) -> float:
+    """Return the same for passes over other tables; 0 where there is none."""
+    barriers = [step.barrier for branch in joined.branches for step in branch.program.steps]
+    programs = [
+        barrier.against.program
+        for barrier in barriers
+        if isinstance(barrier, NearBarrier) and barrier.against is not None and not _is_found(barrier)
+    ]
+    factors = (
+        max(program.source.reader_factor, 1.0 + max(_dearest(program.steps), KEY_WRITER_FACTOR)) for program in programs
+    )
+    return max(factors, default=-1.0 - SLACK_FACTOR) + 1.0 + SLACK_FACTOR
+
+
 def _dearest(steps: Sequence[Step]) -> float:
     return max((step.peak_factor for step in steps), default=0.0)
 
@@ -240,7 +263,7 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
 
 
 def _all_lines(joined: Fork) -> Iterator[tuple[str, float, bool]]:
-    yield _read_line(joined)
+    yield _read_line(joined.source)
     yield from _step_lines(joined.stem)
     for branch in joined.branches:
         yield from _step_lines(joined.own_steps(branch))
@@ -248,8 +271,8 @@ def _all_lines(joined: Fork) -> Iterator[tuple[str, float, bool]]:
         yield name, branch.sink.writer_factor, False  # projected runs hold, but writers were not measured alone
 
 
-def _read_line(joined: Fork) -> tuple[str, float, bool]:
-    return "read", joined.source.reader_factor, True
+def _read_line(source: Source) -> tuple[str, float, bool]:
+    return "read", source.reader_factor, True
 
 
 def _step_lines(steps: Sequence[Step]) -> Iterator[tuple[str, float, bool]]:

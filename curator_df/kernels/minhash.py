@@ -68,7 +68,7 @@ def minhash_signatures(texts: pd.Series, scheme: Scheme) -> npt.NDArray[Any]:
     >>> minhash_signatures(pd.Series(["A test string", ""]), scheme)[:, :2].tolist()
     [[223193964715524651, 281856243729200576], [0, 0]]
     """
-    signatures = np.empty((len(texts), scheme.num_hashes), dtype=_word(scheme))
+    signatures = np.empty((len(texts), scheme.num_hashes), dtype=word_dtype(scheme))
     for span in text_spans(texts):
         sketch_span(span, scheme, signatures[span.first_row : span.first_row + len(span)])
     return signatures
@@ -101,7 +101,7 @@ def band_hashes(texts: pd.Series, scheme: Scheme) -> npt.NDArray[np.uint64]:
     (True, 4)
     """
     hashes = np.empty((len(texts), scheme.num_bands), dtype=np.uint64)
-    signatures = np.empty((SPAN_ROWS, scheme.num_hashes), dtype=_word(scheme))
+    signatures = np.empty((SPAN_ROWS, scheme.num_hashes), dtype=word_dtype(scheme))
     for span in text_spans(texts, SPAN_ROWS):
         sketch_span(span, scheme, signatures[: len(span)])
         hashes[span.first_row : span.first_row + len(span)] = signature_bands(signatures[: len(span)], scheme)
@@ -163,5 +163,6 @@ def sketch_span(span: TextSpan, scheme: Scheme, signatures: npt.NDArray[Any]) ->
     sketch(span.data, span.offsets, *shingle_settings(scheme), seed, multipliers, increments, signatures)
 
 
-def _word(scheme: Scheme) -> Any:
-    return np.uint64 if scheme.use_64_bit_hash else np.uint32
+def word_dtype(scheme: Scheme) -> np.dtype[Any]:
+    """Return the dtype of a hash."""
+    return np.dtype(np.uint64 if scheme.use_64_bit_hash else np.uint32)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from curator_df.core.backend import require_backend
 from curator_df.core.barrier import Barrier, Keys
@@ -256,7 +257,11 @@ def _as_json(text: str | Sequence[str], normalize: Normalize | None, keep: Survi
 
 def content_keys(block: Any, *, columns: tuple[str, ...], normalize: Normalize | None, ranked_by: str | None) -> Keys:
     """Hash the rows of a block, and take the values that survivors are chosen by (``"#length"``: characters of the text)."""
-    hashes = row_hashes(block, columns, normalize=normalize)
+    return ranked_keys(row_hashes(block, columns, normalize=normalize), block, columns, ranked_by)
+
+
+def ranked_keys(hashes: npt.NDArray[np.uint64], block: Any, columns: tuple[str, ...], ranked_by: str | None) -> Keys:
+    """Return hashes of the rows of a block, with the values that survivors are chosen by."""
     if ranked_by is None:
         return Keys(hashes)
     if ranked_by == "#length":

@@ -68,6 +68,8 @@ class GroupTable:
     """``pieces(found, ranges)``: one for each file of the table; ``first_file`` and ``last_file`` are numbers of ranges."""
     blocks: Callable[[TableJob, Range, Any], Iterator[pd.DataFrame]]
     """``blocks(job, piece, paths)`` yields the rows of a file."""
+    more_files: tuple[str, ...] = ()
+    """Files of another table, to whose rows addresses point that come after those of the input."""
 
     @property
     def meta(self) -> pd.DataFrame:
@@ -84,7 +86,7 @@ class TableJob:
     sink: FileSink
     """Where the table goes."""
     paths: tuple[str, ...]
-    """The input's files."""
+    """The input's files, and others (`GroupTable.more_files`)."""
     table: GroupTable
     """What it looks like."""
 
@@ -138,7 +140,7 @@ def find_groups(
             started = RunStarted(home.url, plan.input_bytes, plan.projected_bytes)
             with live_panel(session), told_run(session, started), progress_bar("comparing", 1) as show:
                 found = stages.find(program, Folder(f"{home.url}/{DROPS_FOLDER}", home.options), _line(show))
-                job = TableJob(found, sink, tuple(program.source.files), table)
+                job = TableJob(found, sink, (*program.source.files, *table.more_files), table)
                 pieces = table.pieces(found, len(ranges))
                 written = stages.run_tasks(
                     journal, "table", job, pieces, stage=plan.stages[0], folder=home, task=run_table

@@ -5,50 +5,36 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import pandas as pd
-import pyarrow as pa
-
 from curator_df.core.backend import require_backend
-from curator_df.core.barrier import Keys
 from curator_df.core.blocks import BlockKernel, map_blocks
-from curator_df.core.columns import require_text
-from curator_df.core.exchange_plan import ROW_BYTES_GUESS
+from curator_df.core.columns import require_columns, require_text
 from curator_df.core.near_barrier import NearBarrier
-from curator_df.core.program import lower
 from curator_df.core.stages import DROP_PEAK_FACTOR
 from curator_df.core.storage import Folder
-from curator_df.errors import CuratorError, ParameterError
-from curator_df.kernels.buffers import text_chunks
+from curator_df.errors import ParameterError
 from curator_df.kernels.candidates import ANCHORS
 from curator_df.kernels.components import component_names
-from curator_df.kernels.jaccard import jaccard_similarities
 from curator_df.kernels.keep_rows import keep_rows
-from curator_df.kernels.minhash import band_hashes, signature_bands
 from curator_df.kernels.minhash_scheme import Ngrams, Scheme
-from curator_df.ops.duplicates import Best, Survivor, content_keys, ranked_by, refuse_block, survivor_policy
+from curator_df.kernels.stored_signatures import require_stored
+from curator_df.ops.duplicates import Best, Survivor, ranked_by, refuse_block, survivor_policy
 from curator_df.ops.groups import find_groups, found_drops, require_same_table
 from curator_df.ops.near_groups import NEAR_TABLE
+from curator_df.ops.near_scheme import DEFAULTS, NearQuestion, chosen_scheme, kept_signatures
+from curator_df.ops.near_texts import text_bands, text_checks, text_contents, text_similarities, texts_of
 
 REASON = "near_duplicate"
 DROP = "drop_near_duplicates"
 VERIFY = 0.8
 """Least similarity of a pair that is joined, by default."""
-MANY_ROWS = 1_000_000_000
-"""From about so many rows on 64-bit hashes are chosen."""
-MOST_TABLE_BYTES = 64 << 20
-"""Of the table of shingles while two texts are compared: texts of up to four million bytes are then read once."""
-_LEAST_TABLE_BYTES = 1 << 16
 
 
 def drop_near_duplicates(
     df: Any,
     *,
-    text: str = "text",
+    text: str | None = "text",
     ngrams: Ngrams = "characters",
     ngram_size: int = 24,
     num_bands: int = 20,
@@ -59,6 +45,8 @@ def drop_near_duplicates(
     verify: float | None = VERIFY,
     bands_per_iteration: int | None = None,
     keep: Survivor | Best = "first",
+    signatures: str | None = None,
+    against: Any = None,
     groups: Any = None,
 ) -> Any:
     """Keep one of all rows whose texts are nearly the same.
@@ -67,8 +55,8 @@ def drop_near_duplicates(
     ----------
     df : dask.dataframe.DataFrame
         A chain that begins with `read_jsonl` or `read_parquet`.
-    text : str
-        The text column.
+    text : str or None
+        The text column. None, with ``signatures``: rows are compared by their signatures alone.
     ngrams : {"characters", "words"}
         What a shingle is made of. Texts are compared by the sets of their shingles.
     ngram_size : int
@@ -92,6 +80,13 @@ def drop_near_duplicates(
         passes; the result is the same. By default as many as the memory for work holds.
     keep : {"first", "last", "longest"} or `best`
         Which row of a group stays, as for `drop_exact_duplicates`.
+    signatures : str, optional
+        Column that `add_minhash` made, with the same parameters but for the bands: these may be others that use no more
+        hashes. Texts are then not sketched again.
+    against : dask.dataframe.DataFrame, optional
+        Table with signatures of other rows, in the column that ``signatures`` names (by default ``"minhash"``), such as
+        those of the data sets curated before. A row that is similar to one of these goes, whatever ``keep`` says; among
+        themselves they are not compared. With them similarity is estimated, from all hashes of both signatures.
     groups : dask.dataframe.DataFrame, str or path, optional
         What `find_near_duplicates` returned for this table (or its folder): nothing is computed again, and the other
         parameters are those it was called with.
@@ -139,16 +134,16 @@ def drop_near_duplicates(
         "use_64_bit_hash": use_64_bit_hash,
         "seed": seed,
     }
+    chosen = chosen_scheme(df, DROP, given, scheme)
+    kept = kept_signatures(df, DROP, signatures, against, chosen)
+    question = NearQuestion(text, chosen, verify, keep, signatures, kept)
     if groups is None:
-        chosen = _scheme(df, DROP, given, scheme)
-        return _pending(df, DROP, text, chosen, verify, bands_per_iteration, keep)
+        return _pending(df, DROP, question, bands_per_iteration)
     home, found = found_drops(groups, DROP)
-    asked = _as_json(text, _scheme(df, DROP, given, scheme), verify, keep)
-    default = _as_json("text", _scheme(df, DROP, DEFAULTS, None), VERIFY, "first")
-    if asked not in (found, default):
-        raise ParameterError(f"{DROP}: groups= were found with {found}, not with {asked}")
-    keep = Best(**found["keep"]) if isinstance(found["keep"], dict) else found["keep"]
-    pending = _pending(df, DROP, found["text"], Scheme(**found["scheme"]), found["verify"], None, keep, home)
+    default = NearQuestion("text", chosen_scheme(df, DROP, DEFAULTS, None), VERIFY, "first", None, None)
+    if question.to_json() not in (found, default.to_json()):
+        raise ParameterError(f"{DROP}: groups= were found with {found}, not with {question.to_json()}")
+    pending = _pending(df, DROP, NearQuestion.from_json(found), None, home)
     require_same_table(pending, DROP, home)
     return pending
 
@@ -156,7 +151,7 @@ def drop_near_duplicates(
 def find_near_duplicates(
     df: Any,
     *,
-    text: str = "text",
+    text: str | None = "text",
     ngrams: Ngrams = "characters",
     ngram_size: int = 24,
     num_bands: int = 20,
@@ -167,6 +162,8 @@ def find_near_duplicates(
     verify: float | None = VERIFY,
     bands_per_iteration: int | None = None,
     keep: Survivor | Best = "first",
+    signatures: str | None = None,
+    against: Any = None,
     workdir: str | os.PathLike[str] | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
@@ -178,7 +175,7 @@ def find_near_duplicates(
         A chain that begins with `read_jsonl` or `read_parquet`.
     text, ngrams, ngram_size, num_bands, minhashes_per_band, use_64_bit_hash, seed, scheme
         As in `drop_near_duplicates`.
-    verify, bands_per_iteration, keep
+    verify, bands_per_iteration, keep, signatures, against
         As in `drop_near_duplicates`.
     workdir : str or path, optional
         Folder (or URL) that all workers see. The result lies in a folder of its own in it, which the same call finds
@@ -220,58 +217,20 @@ def find_near_duplicates(
         "use_64_bit_hash": use_64_bit_hash,
         "seed": seed,
     }
-    chosen = _scheme(df, operator, given, scheme)
-    pending = _pending(df, operator, text, chosen, verify, bands_per_iteration, keep)
-    parameters = _as_json(text, chosen, verify, keep)
-    return find_groups(pending, operator, parameters, workdir, storage_options, table=NEAR_TABLE)
-
-
-DEFAULTS: dict[str, Any] = {
-    "ngrams": "characters",
-    "ngram_size": 24,
-    "num_bands": 20,
-    "minhashes_per_band": 13,
-    "use_64_bit_hash": None,
-    "seed": 42,
-}
-"""Those of NeMo Curator's FuzzyDuplicatesConfig."""
-
-
-def _scheme(df: Any, operator: str, given: dict[str, Any], scheme: Scheme | None) -> Scheme:
-    if scheme is not None:
-        if not isinstance(scheme, Scheme):
-            raise ParameterError(f"{operator}: scheme={scheme!r} is not a Scheme; take one of curator_df.minhash")
-        if doubled := [name for name, value in given.items() if value != DEFAULTS[name]]:
-            raise ParameterError(
-                f"{operator}: {', '.join(doubled)} and scheme={scheme.name} cannot both be given; change the scheme with "
-                "dataclasses.replace"
-            )
-        return scheme
-    wide = given["use_64_bit_hash"]
-    return Scheme(**{**given, "use_64_bit_hash": _has_many_rows(df) if wide is None else wide})
-
-
-def _has_many_rows(df: Any) -> bool:
-    """Tell, from sizes and footers alone, whether there are about a billion rows."""
-    try:
-        source = lower(df).source
-    except CuratorError:
-        return False  # a table that cannot be run says so when it is
-    rows = source.about_rows()
-    return (source.text_bytes / ROW_BYTES_GUESS if rows is None else rows) >= MANY_ROWS
+    chosen = chosen_scheme(df, operator, given, scheme)
+    kept = kept_signatures(df, operator, signatures, against, chosen)
+    question = NearQuestion(text, chosen, verify, keep, signatures, kept)
+    pending = _pending(df, operator, question, bands_per_iteration)
+    files = () if kept is None else tuple(kept.program.source.files)
+    table = dataclasses.replace(NEAR_TABLE, more_files=files)
+    return find_groups(pending, operator, question.to_json(), workdir, storage_options, table=table)
 
 
 def _pending(
-    df: Any,
-    operator: str,
-    text: str,
-    scheme: Scheme,
-    verify: float | None,
-    bands_per_iteration: int | None,
-    keep: Survivor | Best,
-    home: Folder | None = None,
+    df: Any, operator: str, question: NearQuestion, bands_per_iteration: int | None, home: Folder | None = None
 ) -> Any:
-    require_text(df, operator, text)
+    text, scheme, verify, signatures = question.text, question.scheme, question.verify, question.signatures
+    _require_columns(df, operator, question)
     require_backend(df._meta, operator, "pandas")
     if verify is not None and not 0.0 < verify <= 1.0:
         raise ParameterError(f"{operator}: verify={verify} is not above 0 and at most 1 (or None)")
@@ -279,8 +238,8 @@ def _pending(
         raise ParameterError(
             f"{operator}: bands_per_iteration={bands_per_iteration} is not from 1 to num_bands={scheme.num_bands}"
         )
-    ranked = ranked_by(df, operator, keep)
-    columns = (text, ranked) if ranked is not None and ranked in df.columns and ranked != text else (text,)
+    ranked = ranked_by(df, operator, question.keep)
+    of_keys = [text if signatures is None else signatures, text if ranked == "#length" else ranked]
     barrier = NearBarrier(
         bands=text_bands,
         contents=text_contents,
@@ -288,16 +247,23 @@ def _pending(
         texts=texts_of,
         similarities=text_similarities,
         components=component_names,
-        parameters={"text": text, "scheme": dataclasses.replace(scheme, name="", source=""), "ranked_by": ranked},
+        parameters={
+            "text": text,
+            "scheme": dataclasses.replace(scheme, name="", source=""),
+            "ranked_by": ranked,
+            "signatures": signatures,
+        },
         num_bands=scheme.num_bands,
         anchors=ANCHORS,
         verify=verify,
-        keep=survivor_policy(operator, keep),
+        keep=survivor_policy(operator, question.keep),
         reason=REASON,
         keep_rows=keep_rows,
         bands_per_iteration=bands_per_iteration,
         home=home,
-        columns=columns,
+        columns=tuple(dict.fromkeys(name for name in of_keys if name is not None)),
+        text_columns=tuple(name for name in (text or signatures,) if name is not None),
+        against=question.against,
     )
     kernel = BlockKernel(
         DROP,
@@ -311,70 +277,13 @@ def _pending(
     return map_blocks(df, kernel, meta=df._meta)
 
 
-def _as_json(text: str, scheme: Scheme, verify: float | None, keep: Survivor | Best) -> dict[str, Any]:
-    fields = {name: value for name, value in asdict(scheme).items() if name not in ("name", "source")}
-    return {
-        "text": text,
-        "scheme": fields,
-        "verify": verify,
-        "keep": asdict(keep) if isinstance(keep, Best) else keep,
-    }
-
-
-def text_bands(
-    block: Any,
-    *,
-    text: str,
-    scheme: Scheme,
-    ranked_by: str | None,  # noqa: ARG001 - the face of a barrier's function
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    """Return the band hashes of a block's texts, shape (rows, bands), and which have a shingle at all."""
-    hashes = band_hashes(block[text], scheme)
-    word: Any = np.uint64 if scheme.use_64_bit_hash else np.uint32
-    of_none = signature_bands(np.zeros((1, scheme.num_hashes), dtype=word), scheme)
-    return hashes, (hashes != of_none).any(axis=1)
-
-
-def text_contents(block: Any, *, text: str, scheme: Scheme, ranked_by: str | None) -> Keys:
-    """Return the hashes of a block's texts, as they are compared, and what survivors are chosen by."""
-    return content_keys(block, columns=(text,), normalize=scheme.normalize, ranked_by=ranked_by)
-
-
-def text_checks(
-    block: Any,
-    *,
-    text: str,
-    scheme: Scheme,  # noqa: ARG001 - the face of a barrier's function
-    ranked_by: str | None,  # noqa: ARG001
-) -> Keys:
-    """Return the hashes of a block's texts as they are."""
-    return content_keys(block, columns=(text,), normalize=None, ranked_by=None)
-
-
-def texts_of(
-    block: Any,
-    rows: npt.NDArray[np.int64],
-    *,
-    text: str,
-    scheme: Scheme,  # noqa: ARG001 - the face of a barrier's function
-    ranked_by: str | None,  # noqa: ARG001
-) -> pa.LargeStringArray:
-    """Return some texts of a block; null counts as empty."""
-    chunks = text_chunks(block[text].iloc[rows]).cast(pa.large_string())
-    return chunks.combine_chunks().fill_null("")
-
-
-def text_similarities(
-    texts: pa.LargeStringArray,
-    pairs: npt.NDArray[np.int64],
-    memory_bytes: int,
-    *,
-    text: str,  # noqa: ARG001 - the face of a barrier's function
-    scheme: Scheme,
-    ranked_by: str | None,  # noqa: ARG001
-) -> npt.NDArray[np.float64]:
-    """Return the Jaccard similarities of pairs of places in ``texts``."""
-    dtype: Any = pd.StringDtype("pyarrow")
-    series = pd.Series(dtype.__from_arrow__(texts))
-    table_bytes = max(min(memory_bytes, MOST_TABLE_BYTES), _LEAST_TABLE_BYTES)
-    return jaccard_similarities(series, series, pairs, scheme, table_bytes=table_bytes)
+def _require_columns(df: Any, operator: str, question: NearQuestion) -> None:
+    if question.text is not None:
+        require_text(df, operator, question.text)
+    elif question.signatures is None:
+        raise ParameterError(f"{operator}: text=None needs signatures=, the column that add_minhash made")
+    elif question.keep == "longest":
+        raise ParameterError(f"{operator}: keep='longest' needs the text column; text=None was given")
+    if question.signatures is not None:
+        require_columns(df, operator, question.signatures)
+        require_stored(df.dtypes[question.signatures], question.signatures, question.scheme)

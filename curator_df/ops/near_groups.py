@@ -69,7 +69,8 @@ def _best_edges(found: NearFound, group: int) -> Iterator[Any]:
     what = NearJob(found.exchange.folder, found.groups, None, found.edges, known=found.known)  # type: ignore[arg-type]
     held = np.empty((0, EDGE_WORDS), dtype=np.uint64)
     for rows in merge_slices(edge_slices(what, group), memory_bytes=MERGE_BYTES):
-        best = _best(np.concatenate([held, rows]))
+        of_table = rows[rows[:, 0] < found.groups.first_kept]
+        best = _best(np.concatenate([held, of_table]))
         held = best[-1:].copy()
         if len(best) > 1:
             yield best[:-1]

@@ -114,11 +114,8 @@ def describe_near_duplicates(groups: Any, *, largest: int = 5) -> NearDuplicateR
     receipt = read_receipt(groups)
     details = receipt.exchanges[-1].details
     staying = table[table["kept"]]
-    counts = staying["group_size"].value_counts().compute().sort_index(ascending=False)
-    sizes = pd.DataFrame(
-        {"groups": counts.to_numpy(dtype=np.int64)}, index=pd.Index(counts.index.astype(np.int64), name="rows")
-    )
-    sizes["going"] = (sizes.index - 1) * sizes["groups"]
+    members = table["group_size"].value_counts().compute()
+    sizes = _sizes(members.sort_index(ascending=False), staying["group_size"].value_counts().compute())
     top = staying[["group", "group_size", "file", "offset"]].nlargest(largest, "group_size").compute()
     similarities, precision, recall = _pairs(details, Scheme(**parameters["scheme"]), parameters["verify"])
     return NearDuplicateReport(
@@ -133,6 +130,14 @@ def describe_near_duplicates(groups: Any, *, largest: int = 5) -> NearDuplicateR
         largest=top.reset_index(drop=True),
         settings={**parameters, **{name: details[name] for name in SETTINGS}},
     )
+
+
+def _sizes(members: pd.Series, staying: pd.Series) -> pd.DataFrame:
+    """Return groups and rows that go, by the rows of the group, from how many rows there are and how many stay."""
+    rows = members.index.astype(np.int64)
+    going = (members - staying.reindex(members.index, fill_value=0)).to_numpy(dtype=np.int64)
+    groups = members.to_numpy(dtype=np.int64) // rows
+    return pd.DataFrame({"groups": groups, "going": going}, index=pd.Index(rows, name="rows"))
 
 
 SETTINGS = ("bands_per_iteration", "iterations", "buckets", "largest_bucket")

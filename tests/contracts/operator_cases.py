@@ -146,6 +146,7 @@ CASES = (
     Case("add_ids", {"into": "number"}, adds=("number",)),
     Case("add_ids", {"into": "number", "by": "content"}, "content", adds=("number",)),
     Case("add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True),
+    Case("add_minhash", adds=("minhash",)),
     Case("drop_exact_duplicates", waits=True, costly={"keep": "longest", "normalize": "case_and_spaces"}),
     Case("drop_exact_duplicates", {"on_text": "lines"}, "lines", rewrites=("text",), waits=True),
     Case("drop_exact_duplicates", {"on_text": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
@@ -211,6 +212,17 @@ OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "reason": "why",
         "add_metrics": False,
     },
+    "add_minhash": {
+        "text": "title",
+        "ngrams": "words",
+        "ngram_size": 5,
+        "num_bands": 14,
+        "minhashes_per_band": 8,
+        "use_64_bit_hash": True,
+        "seed": 1,
+        "scheme": cdf.minhash.FINEWEB,
+        "into": "signature",
+    },
     "drop_exact_duplicates": {"text": "title", "normalize": "case_and_spaces", "keep": "last", "on_text": "lines"},
     "drop_near_duplicates": {
         "text": "title",
@@ -255,6 +267,8 @@ NO_IDENTITY = {
     ("keep_profile", "from_metrics"),
 }
 """Parameters that change nothing that comes out: where something was computed before, or in how many steps it is."""
+TESTED_ELSEWHERE = {("drop_near_duplicates", "signatures"), ("drop_near_duplicates", "against")}
+"""Parameters whose values need another table than `ROWS`."""
 
 
 def table(*cuts: int, rows: pd.DataFrame = ROWS) -> Any:

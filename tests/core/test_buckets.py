@@ -8,47 +8,65 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curator_df.core.buckets import OpenBucket, edges_of, reduce_buckets
+from curator_df.core.buckets import OpenBucket, edges_of, reduce_buckets, same_contents
 from curator_df.core.exchange import Exchange, KeyWriter
-from curator_df.core.near_barrier import NearGroups, band_words
+from curator_df.core.near_barrier import ROW_BIT, NearGroups, band_words
 from curator_df.core.row_sort import merge_slices
 from curator_df.core.slice_file import open_slices
 from curator_df.core.storage import Folder
 from curator_df.errors import ParameterError
 
-ROWS = st.lists(st.tuples(st.sampled_from([0, 7, 2**64 - 1]), st.integers(0, 3), st.integers(0, 50)), max_size=40)
+IS_ROW = int(ROW_BIT)
+CONTENTS = st.sampled_from([1, 2, 3, 4, IS_ROW, IS_ROW + 1, IS_ROW + 2, IS_ROW + 3])
+ROWS = st.lists(st.tuples(st.sampled_from([0, 7, 2**64 - 1]), CONTENTS, st.integers(0, 50)), max_size=40)
 
 
-def members_of(rows, anchors):
-    """Return the addresses of each bucket: of each content the first, or of all rows with the same content."""
+def members_of(rows):
+    """Return content and address of each member of each bucket: of each content the first."""
     buckets = {}
     for one, two, address in rows:
-        bucket = buckets.setdefault(one if anchors else (one, two), {})
-        bucket.setdefault(two if anchors else address, address)
-    return {key: list(members.values()) for key, members in buckets.items()}
+        buckets.setdefault(one, {}).setdefault(two, address)
+    return {key: list(members.items()) for key, members in buckets.items()}
 
 
 def expected_edges(rows, anchors):
-    return sorted(
-        (address, anchor)
-        for members in members_of(rows, anchors).values()
-        for number, address in enumerate(members)
-        for anchor in members[: min(number, anchors or 1)]
-    )
+    found = []
+    for members in members_of(rows).values():
+        kept = [address for content, address in members if content < IS_ROW]
+        ours = [address for content, address in members if content >= IS_ROW]
+        for number, address in enumerate(ours):
+            found += [(address, anchor) for anchor in [*ours[: min(number, anchors)], *kept[:anchors]]]
+    return sorted(found)
 
 
-@given(ROWS, st.sampled_from([1, 2, 3, None]), st.integers(1, 50))
-def test_edges_whatever_the_pieces(rows, anchors, size):
-    rows = sorted(set(rows))
+def in_pieces(rows, size, function, *arguments):
+    """Return edges, buckets and rows of the fullest."""
     edges, buckets, fullest, last = [], 0, 0, OpenBucket()
     for start in range(0, len(rows), size):
         piece = np.array(rows[start : start + size], dtype=np.uint64)
-        found, begun, most, last = edges_of(piece, last, anchors)
+        found, begun, most, last = function(piece, last, *arguments)
         edges += [tuple(edge) for edge in found.tolist()]
         buckets, fullest = buckets + begun, max(fullest, most)
-    sizes = [len(members) for members in members_of(rows, anchors).values()]
-    assert sorted(edges) == expected_edges(rows, anchors)
-    assert (buckets, fullest) == (len(sizes), max(sizes, default=0))
+    return sorted(edges), buckets, fullest
+
+
+@given(ROWS, st.sampled_from([1, 2, 3]), st.integers(1, 50))
+def test_edges_whatever_the_pieces(rows, anchors, size):
+    rows = sorted(set(rows))
+    sizes = [len(members) for members in members_of(rows).values()]
+    expected = (expected_edges(rows, anchors), len(sizes), max(sizes, default=0))
+    assert in_pieces(rows, size, edges_of, anchors) == expected
+
+
+@given(ROWS, st.integers(1, 50))
+def test_same_contents_whatever_the_pieces(rows, size):
+    rows = sorted(set(rows))
+    texts = {}
+    for one, two, address in rows:
+        texts.setdefault((one, two), []).append(address)
+    edges = sorted((address, members[0]) for members in texts.values() for address in members[1:])
+    expected = (edges, len(texts), max(map(len, texts.values()), default=0))
+    assert in_pieces(rows, size, same_contents) == expected
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1), st.integers(1, 40))
@@ -77,7 +95,7 @@ def test_bands_go_through_an_exchange(tmp_path, each, cuts, memory_bytes):
     hashes = random.integers(0, 1 << 60, (3000, 3), dtype=np.uint64)
     hashes[1000:, 0] = hashes[0, 0]
     hashes[:, 1] = hashes[random.integers(0, 1500, 3000), 1]
-    contents = random.integers(0, 1 << 63, 3000, dtype=np.uint64)
+    contents = random.integers(0, 1 << 63, 3000, dtype=np.uint64) | ROW_BIT
     contents[2000:2500], hashes[2000:2500] = contents[1000], hashes[1000]
     addresses = np.arange(3000, dtype=np.int64) * 10
     starts = np.array([0, 9_000, 20_000], dtype=np.int64)
@@ -101,7 +119,7 @@ def test_bands_go_through_an_exchange(tmp_path, each, cuts, memory_bytes):
     expected = expected_edges(rows, 2)
     assert found == sorted(expected + [(anchor, address) for address, anchor in expected])
     assert sum(one.rows for one in reduced) == 9000
-    assert sum(one.buckets for one in reduced) == len(members_of(rows, 2))
+    assert sum(one.buckets for one in reduced) == len(members_of(rows))
     assert max(one.largest_bucket for one in reduced) == 2001 - 500
     assert sum(one.file.rows for one in reduced) <= 2 * 2 * 9000
 

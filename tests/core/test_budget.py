@@ -1,7 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from curator_df.core.budget import MIN_THREAD_BYTES, choose_layout, least_memory, parse_memory
+from curator_df.core.budget import (
+    CLIENT_RESERVED_BYTES,
+    MARGIN_FRACTION,
+    MIN_THREAD_BYTES,
+    WORKER_RESERVED_BYTES,
+    choose_layout,
+    least_memory,
+    memory_for_alone,
+    parse_memory,
+)
 from curator_df.core.limits import machine_bytes
 from curator_df.errors import BudgetError, ParameterError
 
@@ -64,3 +75,14 @@ def test_more_than_the_machine_has_is_refused():
 def test_no_cpus_is_refused():
     with pytest.raises(ParameterError, match="cpus=0"):
         choose_layout(1000 * MB, cpus=0)
+
+
+@given(st.integers(410_000_000, 20_000_000_000), st.integers(1, 5_000_000_000), st.sampled_from([1, 2, 3, 8]))
+def test_the_memory_named_for_a_task_alone_is_enough(allowed, needed, cpus):
+    layout = choose_layout(allowed, cpus=cpus)
+    enough = memory_for_alone(needed, layout)
+    assert choose_layout(enough, cpus=cpus).exclusive_bytes >= needed
+    assert enough == allowed or layout.exclusive_bytes < needed
+    # No more than what the processes of the larger layout hold of their own.
+    most = (needed + CLIENT_RESERVED_BYTES + (cpus + 1) * WORKER_RESERVED_BYTES) / (1 - MARGIN_FRACTION)
+    assert enough <= max(allowed, most + 10**6)

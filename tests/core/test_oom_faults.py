@@ -56,9 +56,9 @@ if __name__ == "__main__":
     if step == "grows":
         docs = docs.map_partitions(grows, meta=docs._meta)
     docs = docs.curate.keep_where(globals().get(step, fits) if step != "grows" else fits)
-    with cdf.start_cluster(memory="600MB", cpus=2), warnings.catch_warnings(record=True) as said:
+    with cdf.start_cluster(memory=os.environ.get("MEMORY", "600MB"), cpus=2), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        receipt = cdf.write_parquet(docs, target, on_oom=on_oom)
+        receipt = cdf.write_parquet(docs, target, on_oom=on_oom, on_existing=os.environ.get("EXISTING", "error"))
     said = [str(one.message) for one in said if "did not fit" in str(one.message)]
     print(json.dumps({**receipt.to_json(), "said": said, "shown": str(receipt)}))
 """
@@ -173,6 +173,20 @@ def test_a_row_too_long_for_the_node_is_set_aside(run, corpus, tmp_path):
     lines[ODD_ROW] = json.dumps({"id": ODD_ROW, "text": "x" * 40_000_000}) + "\n"
     corpus.write_text("".join(lines))
     require_one_row_aside(run("fits"), tmp_path, corpus, "more than fits even alone on the node")
+
+
+@pytest.mark.slow
+def test_the_memory_that_is_named_for_a_long_row_is_enough(run, corpus, tmp_path):
+    lines = corpus.read_text().splitlines(keepends=True)
+    lines[ODD_ROW] = json.dumps({"id": ODD_ROW, "text": "x" * 90_000_000}) + "\n"
+    corpus.write_text("".join(lines))
+    said = run("fits", on_oom="fail")
+    assert f"{corpus} line {ODD_ROW + 1:,} (byte " in said
+    named = re.search(r"Allow memory=([0-9_]+) and resume", said)
+    receipt = run("fits", on_oom="fail", MEMORY=named.group(1), EXISTING="resume")
+    assert isinstance(receipt, dict), receipt
+    assert ids(tmp_path / "out") == EXPECTED
+    assert receipt["measured_bytes"] <= receipt["projected_bytes"] <= receipt["allowed_bytes"] == int(named.group(1))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from curator_df.kernels.components import component_names, vertices
 from curator_df.kernels.content_hash import row_hashes
 from curator_df.kernels.jaccard import jaccard_similarities
 from curator_df.kernels.minhash import band_hashes
-from curator_df.ops.near_duplicates import text_bands
+from curator_df.ops.near_texts import text_bands
 from tests.kernels.near_duplicate_truth import BINS, read_texts, read_truth, together
 
 WORDS = cdf.minhash.Scheme("words", 3, num_bands=12, minhashes_per_band=3, normalize="case_and_spaces", seed=3)
@@ -64,7 +64,7 @@ def plain_groups(texts: list, scheme, verify: float | None, anchors: int = 2) ->
     block = pd.DataFrame({"text": series})
     hashes = band_hashes(series, scheme)
     contents = row_hashes(block, ("text",), normalize=scheme.normalize)
-    _, compared = text_bands(block, text="text", scheme=scheme, ranked_by=None)
+    _, compared = text_bands(block, text="text", scheme=scheme, ranked_by=None, signatures=None)
     same: dict = {}
     first = [same.setdefault(tuple(content), number) for number, content in enumerate(contents.tolist())]
     edges = [(number, other) for number, other in enumerate(first) if number != other]

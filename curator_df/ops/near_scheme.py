@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a search for near duplicates asks for, as a value: its scheme, and what rows are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from curator_df.core.columns import require_columns
+from curator_df.core.exchange_plan import ROW_BYTES_GUESS
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.near_barrier import KeptSignatures
+from curator_df.core.program import lower
+from curator_df.core.run import range_bytes
+from curator_df.core.source import OFFSET_BITS, Ranges
+from curator_df.errors import CuratorError, ParameterError
+from curator_df.kernels.minhash_scheme import Scheme
+from curator_df.kernels.stored_signatures import require_stored
+from curator_df.ops.duplicates import Best, Survivor
+
+DEFAULTS: dict[str, Any] = {
+    "ngrams": "characters",
+    "ngram_size": 24,
+    "num_bands": 20,
+    "minhashes_per_band": 13,
+    "use_64_bit_hash": None,
+    "seed": 42,
+}
+"""Those of NeMo Curator's FuzzyDuplicatesConfig."""
+SIGNATURES = "minhash"
+"""Column that `add_minhash` makes, by default."""
+MANY_ROWS = 1_000_000_000
+"""From about so many rows on 64-bit hashes are chosen."""
+
+
+def chosen_scheme(df: Any, operator: str, given: dict[str, Any], scheme: Scheme | None) -> Scheme:
+    """Return a scheme, or the one that its parameters make."""
+    if scheme is not None:
+        if not isinstance(scheme, Scheme):
+            raise ParameterError(f"{operator}: scheme={scheme!r} is not a Scheme; take one of curator_df.minhash")
+        if doubled := [name for name, value in given.items() if value != DEFAULTS[name]]:
+            raise ParameterError(
+                f"{operator}: {', '.join(doubled)} and scheme={scheme.name} cannot both be given; change the scheme with "
+                "dataclasses.replace"
+            )
+        return scheme
+    wide = given["use_64_bit_hash"]
+    return Scheme(**{**given, "use_64_bit_hash": has_many_rows(df) if wide is None else wide})
+
+
+def has_many_rows(df: Any) -> bool:
+    """Tell, from sizes and footers alone, whether there are about a billion rows."""
+    try:
+        source = lower(df).source
+    except CuratorError:
+        return False  # a table that cannot be run says so when it is
+    rows = source.about_rows()
+    return (source.text_bytes / ROW_BYTES_GUESS if rows is None else rows) >= MANY_ROWS
+
+
+@dataclass(frozen=True)
+class NearQuestion:
+    """What `find_near_duplicates` and `drop_near_duplicates` are asked, but for how it is computed."""
+
+    text: str | None
+    """The text column."""
+    scheme: Scheme
+    """Shingles, hashes and bands."""
+    verify: float | None
+    """Least similarity of a pair that is joined."""
+    keep: Survivor | Best
+    """Which row of a group stays."""
+    signatures: str | None
+    """Column of signatures."""
+    against: KeptSignatures | None
+    """Rows of another table."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as it is stored beside what was found."""
+        against = self.against
+        fields = {name: value for name, value in vars(self.scheme).items() if name not in ("name", "source")}
+        return {
+            "text": self.text,
+            "scheme": fields,
+            "verify": self.verify,
+            "keep": vars(self.keep) if isinstance(self.keep, Best) else self.keep,
+            "signatures": self.signatures,
+            "against": against and {name: getattr(against, name) for name in ("column", "first_address", "identity")},
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> NearQuestion:
+        """Return what was asked; rows of another table cannot be read any more."""
+        keep, against = stored["keep"], stored["against"]
+        return cls(
+            stored["text"],
+            Scheme(**stored["scheme"]),
+            stored["verify"],
+            Best(**keep) if isinstance(keep, dict) else keep,
+            stored["signatures"],
+            against and KeptSignatures(None, Ranges(np.empty((0, 4), dtype=np.int64)), **against),
+        )
+
+
+def kept_signatures(
+    df: Any, operator: str, signatures: str | None, against: Any, scheme: Scheme
+) -> KeptSignatures | None:
+    """Return the rows of another table with which those of a table are to be compared."""
+    if against is None:
+        return None
+    column = SIGNATURES if signatures is None else signatures
+    require_columns(against, f"{operator}: against=", column)
+    require_stored(against.dtypes[column], column, scheme)
+    program = lower(against[[column]])
+    return KeptSignatures(
+        program,
+        program.source.cut(range_bytes(program.source)),
+        column,
+        first_address=len(lower(df).source.files) << OFFSET_BITS,
+        identity=fingerprint(program.source.fingerprint, program.fingerprint),
+    )

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep MinHash signatures as a column: `add_minhash`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from curator_df.core.backend import require_backend
+from curator_df.core.blocks import BlockKernel, map_blocks
+from curator_df.core.columns import refuse_columns, require_text
+from curator_df.kernels.minhash_scheme import Ngrams, Scheme
+from curator_df.kernels.stored_signatures import pack_signatures, stored_dtype
+from curator_df.ops.near_scheme import SIGNATURES, chosen_scheme
+
+ROW_BYTES = 100
+"""Of the rows for which the peak factor holds; a block of shorter ones is halved when it does not fit."""
+
+
+def add_minhash(
+    df: Any,
+    *,
+    text: str = "text",
+    ngrams: Ngrams = "characters",
+    ngram_size: int = 24,
+    num_bands: int = 20,
+    minhashes_per_band: int = 13,
+    use_64_bit_hash: bool | None = None,
+    seed: int = 42,
+    scheme: Scheme | None = None,
+    into: str = SIGNATURES,
+) -> Any:
+    """Add the MinHash signature of each text as a column, so that it need not be read again to be compared.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    text : str
+        The text column.
+    ngrams, ngram_size, use_64_bit_hash, seed, scheme
+        As in `drop_near_duplicates`.
+    num_bands, minhashes_per_band : int
+        As there; a signature has as many hashes as the bands need together, and other bands can be made from them.
+    into : str
+        Name of the new column.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The table with one more column of bytes of fixed width: 24, and 4 or 8 for each hash (1,064 by default). The first 8
+        say how it was made, the next 16 are the text's content hash, the rest are the hashes, all little-endian. A text
+        without a shingle has zeros, null counts as empty.
+
+    Raises
+    ------
+    ColumnError
+        If the text column is missing, or the new column is there already.
+    ParameterError
+        If a parameter is out of range.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 11.6 x block for rows of 100 bytes (the signatures, and 1 x block). Computes: no.
+
+    Write it with `write_parquet` (JSON has no bytes), beside the text or alone with an id. Then
+    ``drop_near_duplicates(df, signatures="minhash")`` reads it instead of sketching the texts again, with another
+    threshold or other bands; and ``drop_near_duplicates(new, against=read_parquet("signatures/"))`` drops the rows of a new
+    table that are similar to one whose signature was kept.
+
+    Examples
+    --------
+    >>> import pandas as pd, dask.dataframe as dd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", None]}), npartitions=1)
+    >>> docs.pipe(add_minhash).compute()["minhash"].map(len).tolist()
+    [1064, 1064]
+    """
+    given = {
+        "ngrams": ngrams,
+        "ngram_size": ngram_size,
+        "num_bands": num_bands,
+        "minhashes_per_band": minhashes_per_band,
+        "use_64_bit_hash": use_64_bit_hash,
+        "seed": seed,
+    }
+    chosen = chosen_scheme(df, "add_minhash", given, scheme)
+    require_text(df, "add_minhash", text)
+    require_backend(df._meta, "add_minhash", "pandas")
+    refuse_columns(df, "add_minhash", into)
+    dtype = stored_dtype(chosen)
+    kernel = BlockKernel(
+        "add_minhash",
+        add_minhash_block,
+        {"text": text, "scheme": chosen, "into": into},
+        round(1.0 + dtype.pyarrow_dtype.byte_width / ROW_BYTES, 1),
+        peak_is_measured=True,
+        compiled=("near_duplicates",),
+    )
+    return map_blocks(df, kernel, meta=add_minhash_block(df._meta, text=text, scheme=chosen, into=into))
+
+
+def add_minhash_block(block: Any, *, text: str, scheme: Scheme, into: str) -> Any:
+    """Kernel of `add_minhash`."""
+    require_backend(block, "add_minhash", "pandas")
+    return block.assign(**{into: pack_signatures(block[text], scheme)})
