@@ -4,6 +4,7 @@
 import gzip
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -253,3 +254,40 @@ def test_what_cannot_be_served_is_refused(cluster, tmp_path):
         cdf.serve_metrics(directory=tmp_path / "file")
     with pytest.raises(cdf.errors.NoClusterError, match="while it is open; got str"):
         cdf.serve_metrics("tcp://127.0.0.1:8786")
+
+
+def stages_in(scrape):
+    return {sample.labels["stage"] for sample in scrape.samples if sample.name == "curator_df_tasks_total"}
+
+
+def test_stages_of_near_duplicates_have_names_without_numbers(cluster, corpus, tmp_path):
+    docs = cdf.read_jsonl(str(corpus))
+    with cdf.serve_metrics(cluster, directory=tmp_path) as served:
+        found = cdf.find_near_duplicates(docs, workdir=tmp_path / "found", bands_per_iteration=5)
+        receipt = cdf.read_receipt(found)
+        now = Scrape(served.address)
+        served._last_scrape = None
+    (exchange,) = receipt.exchanges
+    assert exchange.details["iterations"] > 1
+    assert stages_in(now) >= {"drop_near_duplicates: signatures", "bands", "pairs", "compare", "groups", "table"}
+    assert not [stage for stage in stages_in(now) if re.search(r"\d", stage)]
+    assert now.sum("curator_df_exchange_keys_total", step="drop_near_duplicates") == exchange.keys == 600
+    assert now.sum("curator_df_exchange_seconds_total") == exchange.seconds
+    assert now.sum("curator_df_runs_total", outcome="finished") == 1
+
+
+def test_several_outputs_are_added_up_and_what_they_share_counts_once(cluster, corpus, tmp_path):
+    docs = cdf.read_jsonl(str(corpus)).pipe(cdf.keep_where, "n > 99")
+    outputs = {
+        tmp_path / "even": docs.pipe(cdf.keep_where, "n % 2 == 0"),
+        tmp_path / "third": docs.pipe(cdf.keep_where, "n % 3 == 0"),
+    }
+    with cdf.serve_metrics(cluster, directory=tmp_path) as served:
+        receipts = cdf.write_many(outputs)
+        now = Scrape(served.address)
+        served._last_scrape = None
+    written = [receipt.rows_written for receipt in receipts.values()]
+    assert now.sum("curator_df_rows_written_total") == sum(written)
+    assert now.sum("curator_df_rows_read_total") == 600
+    assert now.sum("curator_df_step_rows_in_total", place="01", step="keep_where") == 600
+    assert now.sum("curator_df_step_rows_out_total", place="02", step="keep_where") == sum(written)
