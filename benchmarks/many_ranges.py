@@ -62,7 +62,7 @@ def main() -> None:
             report("pin them in the journal")
             for number in range(len(ranges)):
                 journal.record([manifest(number)])
-            report("journal each, with fsync")
+            report("journal each")
             rows = sum(done["rows_read"] for done in journal.done())
             report(f"read the journal ({rows:,} rows)")
 

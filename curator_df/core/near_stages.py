@@ -30,12 +30,12 @@ from curator_df.core.exchange_plan import (
 )
 from curator_df.core.journal import Journal
 from curator_df.core.near_barrier import NearBarrier, NearGroups, split_files
+from curator_df.core.near_grouping import group_rows
 from curator_df.core.near_passes import NearPasses
 from curator_df.core.near_tasks import (
     SIMILARITY_BINS,
     NearJob,
     run_buckets,
-    run_components,
     run_pairs,
     run_verify,
 )
@@ -64,7 +64,7 @@ class NearFound(Found):
 
     groups: NearGroups = dataclasses.field(kw_only=True)
     """Of the ranges."""
-    members: FileRecord = dataclasses.field(kw_only=True)
+    members: tuple[FileRecord, ...] = dataclasses.field(kw_only=True)
     """(address, survivor, rows of the group) of all rows of groups, with a slice for each range."""
     edges: tuple[FileRecord, ...] = dataclasses.field(kw_only=True)
     """Edges by which groups hold together, with a slice for each group of ranges."""
@@ -103,7 +103,7 @@ class NearStages:
             files["drops"],
             *first_pass(keys, len(self.runner.ranges)),
             groups=self.groups,
-            members=files["members"][0],
+            members=files["members"],
             edges=files["edges"],
             known=files["known"],
         )
@@ -140,26 +140,25 @@ class NearStages:
         if self.barrier.verify is not None:
             edges, known = (*same, *self._verify(pairs, details)), ()
         job_files = {"files": edges, "known": known, "ranks": split_files(key_manifests, "ranks")}
-        [grouped] = self._tasks("groups", "groups", run_components, 1, **job_files)
-        details |= grouped["summary"]
+        grouped = group_rows(self._tasks, self.home, len(self.groups), **job_files)
+        details |= grouped.summary
         receipt = ExchangeReceipt(
             step=self.step.name,
             keys=rows,
-            unique=rows - grouped["summary"]["going"],
+            unique=rows - grouped.summary["going"],
             hash_ranges=exchange.reducers,
             skew=max(sizes) * len(sizes) / max(sum(sizes), 1),
             projected_bytes=projected_bytes,
             key_bytes=sum(file.size_bytes for file in keys),
-            drop_bytes=sum(file.size_bytes for file in grouped["files"]),
+            drop_bytes=sum(file.size_bytes for file in (*grouped.members, *grouped.drops)),
             spilled_bytes=self._spilled + sum(manifest["summary"]["spilled_bytes"] for manifest in key_manifests),
             seconds=time.monotonic() - started,
             details=details,
         )
-        members, drops = grouped["files"]
         return {
             "receipt": dataclasses.asdict(receipt),
-            "drops": [vars(drops)],
-            "members": [vars(members)],
+            "drops": [vars(file) for file in grouped.drops],
+            "members": [vars(file) for file in grouped.members],
             "edges": [vars(file) for file in edges],
             "known": [vars(file) for file in known],
         }

@@ -202,6 +202,11 @@ def lower(df: Any) -> Program:
     if not isinstance(df, FrameBase) or df.ndim != 2:
         raise ExpressionError(
             f"expected a Dask DataFrame, as read_jsonl or read_parquet return it; got {type(df).__name__}"
+            + (
+                f" (df[[{df.name!r}]], with two brackets, is a DataFrame)"
+                if isinstance(df, FrameBase) and df.ndim == 1
+                else ""
+            )
         )
     origin = _find_origin(df.expr)
     reader: ReadPartition = origin.operand("func")

@@ -157,7 +157,7 @@ def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
     if os.path.isdir(path):
         found = sorted(set(_walk(path, suffixes, set())))
         if not found:
-            wanted = f" that ends in {' '.join(suffixes)}" if suffixes else ""
+            wanted = f" that ends in {shown_suffixes(suffixes)}" if suffixes else ""
             raise InputError(f"the directory {path!r} has no file{wanted}; it holds {_names(os.listdir(path))}")
         return found
     if not _MAGIC.search(path):
@@ -308,3 +308,20 @@ def _nearest_remote(system: Any, path: str) -> str:
             names = [str(name).rstrip("/").rpartition("/")[2] for name in system.ls(parent, detail=False)]
             return f"{parent!r} holds {_names(names)}"
     return "nothing above it exists either"
+
+
+def shown_suffixes(suffixes: Sequence[str]) -> str:
+    """Return suffixes in words, those of compressed files together.
+
+    Examples
+    --------
+    >>> shown_suffixes([".jsonl", ".jsonl.gz", ".jsonl.zst", ".json", ".json.gz"]), shown_suffixes([".pq"])
+    ('.jsonl or .json, or in one of these and .gz or .zst', '.pq')
+    """
+    plain = [suffix for suffix in suffixes if not suffix.endswith(COMPRESSED_SUFFIXES)]
+    packed = [packing for packing in COMPRESSED_SUFFIXES if any(suffix.endswith(packing) for suffix in suffixes)]
+    return _either(plain) + (f", or in one of these and {_either(packed)}" if packed else "")
+
+
+def _either(words: Sequence[str]) -> str:
+    return " or ".join([", ".join(words[:-1]), *words[-1:]] if len(words) > 1 else words)

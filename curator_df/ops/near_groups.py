@@ -60,7 +60,7 @@ def near_blocks(job: TableJob, piece: Range, paths: Any) -> Iterator[pd.DataFram
 
 def _members(found: NearFound, piece: Range) -> Iterator[Any]:
     for number in range(piece.first_file, piece.last_file + 1):
-        slices = open_slices(found.exchange.folder, (found.members,), number)
+        slices = open_slices(found.exchange.folder, found.members, number)
         yield from merge_slices(slices, memory_bytes=MERGE_BYTES)
 
 

@@ -13,13 +13,15 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core import run
+from curator_df.core import near_grouping, run
+from curator_df.core.task import run_guarded
 from curator_df.kernels.components import component_names, vertices
 from curator_df.kernels.content_hash import row_hashes
 from curator_df.kernels.jaccard import jaccard_similarities
 from curator_df.kernels.minhash import band_hashes
 from curator_df.ops.near_texts import text_bands
 from tests.kernels.near_duplicate_truth import BINS, read_texts, read_truth, together
+from tests.kernels.test_candidates import FIVE_DOCUMENTS
 
 WORDS = cdf.minhash.Scheme("words", 3, num_bands=12, minhashes_per_band=3, normalize="case_and_spaces", seed=3)
 
@@ -109,6 +111,38 @@ def test_the_same_rows_as_in_memory_however_the_input_is_cut(tmp_path, monkeypat
         assert said.details["iterations"] == -(-12 // (each or 12))
         assert receipt.rows_dropped == len(texts) - len(expected)
         assert not list((tmp_path / f"out{number}").rglob("*.slices"))
+
+
+def test_groups_too_many_for_memory_are_made_on_disk(tmp_path, monkeypatch):
+    def no_room(job_bytes, attempt):
+        return run_guarded(attempt, lambda manifest: None)
+
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000)
+    monkeypatch.setattr(near_grouping, "run_components", no_room)
+    texts = variants(500, seed=4)
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
+    groups = cdf.find_near_duplicates(docs, scheme=WORDS, verify=0.6, keep="longest", workdir=tmp_path / "disk")
+    receipt = cdf.write_parquet(cdf.drop_near_duplicates(docs, groups=groups), tmp_path / "out")
+    monkeypatch.undo()
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000)
+    same = cdf.find_near_duplicates(docs, scheme=WORDS, verify=0.6, keep="longest", workdir=tmp_path / "memory")
+    assert groups.compute().equals(same.compute())
+    assert receipt.rows_dropped == int((~same["kept"]).sum().compute()) > 100
+    assert "grouping_rounds" in cdf.read_receipt(groups).exchanges[0].details
+
+
+# NeMo Curator 0.9, tests/test_fuzzy_dedup.py: its documents, bands, thresholds and groups.
+@pytest.mark.parametrize(
+    ("bands", "threshold", "groups"), [(5, 0.5, [[3, 4]]), (10, 0.39, [[0, 1], [3, 4]])], ids=["5 bands", "10 bands"]
+)
+def test_the_five_documents_of_nemo_curators_tests(tmp_path, bands, threshold, groups):
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", FIVE_DOCUMENTS.tolist(), files=2))
+    settings = {"ngram_size": 5, "num_bands": bands, "minhashes_per_band": 1, "verify": threshold}
+    found = cdf.find_near_duplicates(docs, use_64_bit_hash=False, workdir=tmp_path / "work", **settings).compute()
+    ids = docs.compute()["id"]
+    assert [ids.loc[part.address].tolist() for _, part in found.groupby("group")] == groups
+    cdf.write_parquet(cdf.drop_near_duplicates(docs, use_64_bit_hash=False, **settings), tmp_path / "out")
+    assert ids_in(tmp_path / "out") == [number for number in range(5) if number not in {group[1] for group in groups}]
 
 
 def test_each_member_of_a_group_is_listed_with_its_match(tmp_path, monkeypatch):
