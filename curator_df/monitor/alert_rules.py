@@ -13,7 +13,8 @@ BUDGET_SHARE = 0.9
 """As `curator_df.monitor.alerts.budget_share`."""
 SPILL_BYTES_PER_SECOND = 50e6
 """As `curator_df.monitor.alerts.spill_rate`."""
-GPU_SHARE = 0.95
+GPU_SHARE = 0.9
+"""As `curator_df.monitor.alerts.gpu_share`."""
 STALLED_SECONDS = 900
 """A range is a second of work; one that runs alone, row by row, may take minutes."""
 QUARANTINED_SHARE = 0.01

@@ -98,7 +98,7 @@ CASES = {
         {spilled("disk-write"): f"0+{51_000_000 * 60}x60"},
         {spilled("disk-write"): f"0+{49_000_000 * 60}x60", spilled("memory-read"): f"0+{99_000_000 * 60}x60"},
     ),
-    "CuratorGpuMemoryNearlyFull": Case({USED: "96x60", TOTAL: "100x60"}, {USED: "94x60", TOTAL: "100x60"}),
+    "CuratorGpuMemoryNearlyFull": Case({USED: "91x60", TOTAL: "100x60"}, {USED: "89x60", TOTAL: "100x60"}),
     "CuratorHashSkew": Case(skew("3.1x60"), skew("3x60")),
 }
 """One for each rule: it must fire in the first case, and not in the second."""
