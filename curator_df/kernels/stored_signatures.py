@@ -39,7 +39,7 @@ class Stored(NamedTuple):
     """Shape (rows, hashes)."""
 
 
-def sketch_id(scheme: Scheme) -> np.uint64:
+def sketch_id(scheme: Scheme) -> int:
     """Return what two signatures must have in common to be compared: all of the scheme but its bands.
 
     Examples
@@ -50,7 +50,7 @@ def sketch_id(scheme: Scheme) -> np.uint64:
     """
     header = {name: value for name, value in scheme.header().items() if name not in _BANDS}
     digest = hashlib.blake2b(json.dumps(header, sort_keys=True).encode(), digest_size=ID_BYTES)
-    return np.uint64(int.from_bytes(digest.digest(), "little"))
+    return int.from_bytes(digest.digest(), "little")
 
 
 def stored_dtype(scheme: Scheme) -> pd.ArrowDtype:
@@ -100,7 +100,7 @@ def read_values(values: npt.NDArray[np.uint8], scheme: Scheme, where: str) -> St
     """Return what values hold that lie one after the other, shape (rows, width) (see `unpack_signatures`)."""
     word = word_dtype(scheme)
     ids = np.ascontiguousarray(values[:, :ID_BYTES]).view("<u8").ravel()
-    if (others := ids != sketch_id(scheme)).any():
+    if (others := ids != np.uint64(sketch_id(scheme))).any():
         raise SchemaError(
             f"{where} holds signatures that were made in another way than asked for, from row {int(others.argmax()):,} of a "
             f"block on: {scheme.ngrams} {scheme.ngram_size}, {scheme.bits} bits, seed={scheme.seed}, normalize="
