@@ -17,6 +17,7 @@ from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.io.write_many import write_many
 from curator_df.monitor.memory_monitor import monitor_memory
 from curator_df.monitor.memory_profile import profile_memory
+from curator_df.monitor.metrics_server import serve_metrics
 from curator_df.ops.accessor import register_operators as _register_operators
 from curator_df.ops.cleaning import normalize_newlines, remove_urls
 from curator_df.ops.drops import describe_drops
@@ -67,6 +68,7 @@ __all__ = [
     "remove_c4_lines",
     "remove_urls",
     "sample_rows",
+    "serve_metrics",
     "split_by",
     "start_cluster",
     "write_jsonl",

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +22,8 @@ from curator_df.errors import CuratorError, ParameterError
 from curator_df.io.jsonl import SUFFIXES as JSONL_SUFFIXES
 from curator_df.io.listing import list_files
 from curator_df.io.parquet import SUFFIXES as PARQUET_SUFFIXES
+from curator_df.monitor import stack
+from curator_df.monitor.targets import LOOPBACK, default_directory
 
 app = typer.Typer(
     add_completion=False,
@@ -26,6 +31,8 @@ app = typer.Typer(
     help="Curate text for training language models, under a memory budget.",
     pretty_exceptions_enable=False,
 )
+monitor_app = typer.Typer(no_args_is_help=True, help="Watch runs with Prometheus and Grafana.")
+app.add_typer(monitor_app, name="monitor")
 PROFILES = {profile.name: profile for profile in (getattr(cdf.profiles, name) for name in cdf.profiles.__all__)}
 DEFAULT_PROFILE = cdf.profiles.DATATROVE_GOPHER_QUALITY.name
 SCHEMES = {name.lower(): found for name, found in vars(cdf.minhash).items() if isinstance(found, cdf.minhash.Scheme)}
@@ -41,6 +48,9 @@ Memory = Annotated[
 Cpus = Annotated[int | None, typer.Option(help="Threads that work at a time. [all]")]
 Text = Annotated[str, typer.Option(help="Name of the text column.")]
 ProfileName = Annotated[str, typer.Option("--profile", help=f"Rules to keep by: {', '.join(PROFILES)}, or none.")]
+Metrics = Annotated[
+    bool, typer.Option("--metrics", help="Serve metrics meanwhile; `curator-df monitor up` shows them.")
+]
 OnBadRows = Annotated[str, typer.Option(help="error, or quarantine: set unreadable rows aside beside the output.")]
 
 
@@ -57,13 +67,14 @@ def curate(
     partition_on: Annotated[str | None, typer.Option(help="Column whose values become folders.")] = None,
     on_bad_rows: OnBadRows = "error",
     on_existing: Annotated[str, typer.Option(help="error, resume or overwrite.")] = "error",
+    metrics: Metrics = False,
 ) -> None:
     """Normalise Unicode, keep what passes a profile, and write what is left."""
     if file_format not in ("parquet", "jsonl"):
         raise ParameterError(f"--format {file_format!r} is not one of 'parquet', 'jsonl'")
     docs = _chain(source, text, profile, on_bad_rows)
     write: Any = cdf.write_parquet if file_format == "parquet" else cdf.write_jsonl
-    with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
+    with cdf.start_cluster(memory=memory, cpus=cpus) as cluster, _served(cluster, metrics):
         Console(stderr=True).print(repr(cluster), highlight=False)
         receipt = write(docs, output, rejects=rejects, partition_on=partition_on, on_existing=on_existing)
     Console().print(receipt)
@@ -105,6 +116,7 @@ def dedup(
     rejects: Annotated[str | None, typer.Option(help="Folder for the dropped rows, with reasons.")] = None,
     on_bad_rows: OnBadRows = "error",
     on_existing: Annotated[str, typer.Option(help="error, resume or overwrite.")] = "error",
+    metrics: Metrics = False,
 ) -> None:
     """Keep one of all rows with nearly the same text (or the same: --exact), and write what is left to Parquet."""
     docs = _read(source, on_bad_rows)
@@ -118,7 +130,7 @@ def dedup(
     else:
         policy |= {"scheme": SCHEMES[scheme], "verify": verify or None, "bands_per_iteration": bands_per_iteration}
         docs = cdf.drop_near_duplicates(docs, **policy)
-    with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
+    with cdf.start_cluster(memory=memory, cpus=cpus) as cluster, _served(cluster, metrics):
         Console(stderr=True).print(repr(cluster), highlight=False)
         receipt = cdf.write_parquet(docs, output, rejects=rejects, on_existing=on_existing)  # type: ignore[arg-type]
     Console().print(receipt)
@@ -158,6 +170,54 @@ def demo(
         f"    python -c \"import pandas; print(pandas.read_parquet('{folder / 'clean'}').head())\"",
         soft_wrap=True,
     )
+
+
+@monitor_app.command()
+def up(
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", help=f"Folder for configuration and measurements. [{default_directory()}]"),
+    ] = None,
+    port: Annotated[int, typer.Option(help="Port of Prometheus.")] = 9090,
+    grafana_port: Annotated[int, typer.Option(help="Port of Grafana.")] = 3000,
+    address: Annotated[
+        str,
+        typer.Option(help="Address to listen at; others than this machine's loopback can be reached from elsewhere."),
+    ] = LOOPBACK,
+    write_only: Annotated[bool, typer.Option("--write-only", help="Write the files, and start nothing.")] = False,
+) -> None:
+    """Watch runs: write what Prometheus and Grafana need, and start them where they are installed. Ctrl-C ends them."""
+    console = Console()
+    folder = (default_directory() if directory is None else directory).absolute()
+    watched = stack.Stack(folder, address, port, grafana_port)
+    for path in stack.write_stack(watched):
+        console.print(f"written     {path}", soft_wrap=True, highlight=False)
+    if write_only:
+        return
+    prometheus, grafana = stack.prometheus_command(watched), stack.grafana_command(watched)
+    for command, missing in ((prometheus, stack.PROMETHEUS_MISSING), (grafana, stack.GRAFANA_MISSING)):
+        if command is None:
+            console.print(missing, style="yellow", soft_wrap=True, highlight=False)
+    if prometheus is None:
+        raise typer.Exit(1)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that both servers are ended
+    with suppress(KeyboardInterrupt), stack.running_servers(watched) as servers:
+        console.print(f"prometheus  {watched.prometheus_url}/alerts", soft_wrap=True, highlight=False)
+        if grafana is not None:
+            console.print(f"grafana     {stack.dashboard_url(watched)}", soft_wrap=True, highlight=False)
+        given = "" if directory is None else f"directory={str(folder)!r}"
+        console.print(f"runs are seen inside `with cdf.serve_metrics({given})`", soft_wrap=True, highlight=False)
+        stack.wait_for_end(servers)
+
+
+@contextmanager
+def _served(cluster: Any, metrics: bool) -> Iterator[None]:
+    if not metrics:
+        yield
+        return
+    with cdf.serve_metrics(cluster) as served:
+        Console(stderr=True).print(repr(served), highlight=False, soft_wrap=True)
+        yield
 
 
 def _chain(source: str, text: str, profile: str, on_bad_rows: Any) -> Any:

@@ -2,6 +2,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -80,3 +81,29 @@ def test_mistakes_are_one_message_without_a_traceback(corpus, arguments, message
     assert done.returncode == 1
     assert done.stderr.startswith(message), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_metrics_are_served_while_a_run_goes_on(corpus, tmp_path, monkeypatch):
+    pytest.importorskip("prometheus_client", reason="prometheus-client is in the monitor extra")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    done = curator_df("curate", corpus, tmp_path / "out", "--memory", "1GB", "--metrics")
+    assert done.returncode == 0, done.stderr
+    assert "metrics at http://127.0.0.1:" in done.stderr
+    assert f"in {tmp_path}/curator-df/monitor/targets/" in done.stderr
+    assert list((tmp_path / "curator-df/monitor/targets").iterdir()) == []
+
+
+def test_monitor_up_writes_what_prometheus_and_grafana_need(tmp_path):
+    done = curator_df("monitor", "up", "--dir", tmp_path / "watch", "--write-only")
+    assert done.returncode == 0, done.stderr
+    written = {line.split()[1] for line in done.stdout.splitlines()}
+    assert f"{tmp_path}/watch/prometheus.yml" in written
+    assert all(Path(name).stat().st_size for name in written)
+
+
+def test_monitor_up_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = curator_df("monitor", "up", "--dir", tmp_path / "watch")
+    assert done.returncode == 1
+    assert "prometheus is not installed (apt install prometheus" in done.stdout
+    assert "grafana-server is not installed" in done.stdout

@@ -23,6 +23,7 @@ import cloudpickle
 from distributed import KilledWorker
 
 from curator_df.core.budget import memory_for_alone
+from curator_df.core.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.leak_probe import address_of, probe, restart
 from curator_df.core.leaks import Leak, LeakWatch
 from curator_df.core.limits import release_free_memory
@@ -68,6 +69,8 @@ class Dispatcher:
     """Called for each finished range, in order of completion."""
     task: Callable[[bytes, Attempt], Manifest] = run_range
     """What runs on a worker."""
+    title: str = FINAL_STAGE
+    """What the stage is for, to those who listen."""
     retries: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     """Ranges run again, by cause."""
     peak_bytes: int = 0
@@ -87,6 +90,7 @@ class Dispatcher:
         self._leak: tuple[Leak, Attempt] | None = None
         self._job_bytes = cloudpickle.dumps(self.job)
         self._flying: dict[Any, Attempt] = {}
+        self._submitted: dict[Any, float] = {}
         self._finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._alone: collections.deque[Attempt] = collections.deque()
 
@@ -134,6 +138,7 @@ class Dispatcher:
             self.task, self._job_bytes, attempt, key=key, pure=False, priority=-attempt.piece.number
         )
         self._flying[future] = attempt
+        self._submitted[future] = time.monotonic()
         future.add_done_callback(self._finished.put)
 
     def _next_finished(self) -> tuple[Any, Attempt]:
@@ -171,9 +176,12 @@ class Dispatcher:
 
     def _settle(self, future: Any, attempt: Attempt) -> Attempt | None:
         """Take what came back; return the next attempt at the same range, if it can run beside others."""
+        seconds = time.monotonic() - self._submitted.pop(future)
         if future.status != "finished":  # "error" or "lost"
+            self.session.tell(TaskEnded(stage_name(self.title), self.job, None, seconds))
             return self._after_lost_worker(future, attempt)
         manifest: Manifest = future.result()
+        self.session.tell(TaskEnded(stage_name(self.title), self.job, manifest, seconds))
         self.peak_bytes = max(self.peak_bytes, manifest.peak_bytes)
         self.largest_block_bytes = max(self.largest_block_bytes, manifest.largest_block_bytes)
         leak = self._leaks.add(manifest.worker, manifest.floor_bytes)
@@ -212,7 +220,7 @@ class Dispatcher:
     def _count(self, cause: str, attempt: Attempt) -> None:
         self.retries[cause] += 1
         blocks = f"blocks of {show_size(attempt.block_bytes)}"
-        self.session.note("retry", f"range {attempt.piece.number} again: {cause}, it had {blocks}")
+        self.session.tell(Note("retry", f"range {attempt.piece.number} again: {cause}, it had {blocks}", cause))
 
     def _after_leak(self, leak: Leak, attempt: Attempt) -> None:
         """Name the step that leaves memory behind, and start its worker again; nothing is in flight."""
@@ -226,7 +234,7 @@ class Dispatcher:
         self._wait_for_worker()
         told = LeakReceipt(leak.worker, leak.tasks, leak.growth_bytes, leak.task_bytes, step, left_bytes, recycled)
         self.leaks.append(told)
-        self.session.note("leak", str(told))
+        self.session.tell(Note("leak", str(told), step))
 
     def _remember(self, attempt: Attempt) -> None:
         """Let later ranges begin with half the block, when more than one ran out of memory with this one."""
@@ -308,6 +316,7 @@ class Dispatcher:
                 client.run(request_stop, self.job.run_id, wait=False, on_error="ignore")
             client.cancel(list(self._flying), force=True, asynchronous=False)
         self._flying.clear()
+        self._submitted.clear()
 
 
 def _narrowed(attempt: Attempt, unit: Unit, reason: str, error: BaseException) -> Attempt:

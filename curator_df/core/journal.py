@@ -229,8 +229,11 @@ def difference(plan: dict[str, Any], identity: Identity) -> str:
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
     record = dataclasses.asdict(manifest)
-    for name in ("error", "outcome", "branch", "others", "unit", "worker", "floor_bytes"):
+    for name in ("error", "outcome", "branch", "others", "unit", "step", "worker", "floor_bytes"):
         del record[name]
+    for step in record["steps"]:
+        for name in ("bytes_in", "bytes_out", "blocks_by_seconds"):
+            del step[name]
     return record
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.barrier import Found
+from curator_df.core.events import Exchanged
 from curator_df.core.exchange import Exchange, range_starts
 from curator_df.core.exchange_plan import (
     MOST_REDUCERS,
@@ -88,7 +89,9 @@ class NearStages:
         with self.runner.open_stage(self.before, self.step, self.barrier.home) as journal:
             self.home = journal.folder
             if journal.receipt is None or not self._is_whole(journal.receipt):
-                journal.finish(self._run_all(journal))
+                done = self._run_all(journal)
+                journal.finish(done)
+                self.runner.session.tell(Exchanged(ExchangeReceipt(**done["receipt"])))
             said = journal.receipt or {}
             self.runner.exchanges.append(ExchangeReceipt(**said["receipt"]))
             keys = list(journal.done())

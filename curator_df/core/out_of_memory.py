@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from curator_df.core.activity import READ, enter_step
 from curator_df.core.source import ADDRESS, OFFSET_BITS, BadRow
 from curator_df.core.storage import TEMPORARY_FOLDER, Folder
 from curator_df.errors import CuratorError, OversizeRowError
@@ -125,6 +126,7 @@ class UnitLog:
         """Rows in work; None while the reader or nobody works."""
         self._notes = folder is not None
         self._descriptor: int | None = None
+        enter_step(READ)
         if folder is not None and folder.is_local:
             path = Path(folder.path(unit_file(number)))
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,6 +135,7 @@ class UnitLog:
 
     def enter(self, step: str, block: Any) -> None:
         """Note that a step is about to work on a block."""
+        enter_step(step)
         if self._notes:
             known = len(block) and block.index.name == ADDRESS  # a function of the user may have made another index
             self.unit = Unit(int(block.index[0]), int(block.index[-1]), len(block), step) if known else None
@@ -140,6 +143,7 @@ class UnitLog:
 
     def leave(self) -> None:
         """Note that no rows are in work."""
+        enter_step(READ)
         if self.unit is not None:
             self.unit = None
             self._note()

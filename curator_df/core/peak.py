@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure the memory of a process tree, from a process of its own that is not counted.
 
-Run as a script (``python -S peak.py PID``) it samples every 50 ms and answers ``peak`` and ``reset`` on standard input
-with a number of bytes, and ``trace`` with a line of numbers: the seconds of a point, then the most bytes seen in each of at
-most 400 points since ``reset``. It imports four modules of the standard library, nothing else, and stays at 9 MB.
+Run as a script (``python -S peak.py PID``) it samples every 50 ms and answers ``peak``, ``now`` and ``reset`` on
+standard input with a number of bytes, and ``trace`` with a line of numbers: the seconds of a point, then the most bytes
+seen in each of at most 400 points since ``reset``. It imports four modules of the standard library, nothing else, and stays
+at 9 MB.
 
 A sample is the sum of PSS over the tree. Private pages (resident - shared) are read from ``statm`` at every sample; the
 shared, file-backed part of PSS changes slowly and costs milliseconds to read, so it is taken from ``smaps_rollup`` once
@@ -108,7 +109,10 @@ def sample_forever(root: int, exact: bool) -> None:
             command = sys.stdin.readline()
             if not command:
                 return
-            print(trace.line() if command.startswith("trace") else peak, flush=True)
+            if command.startswith("trace"):
+                print(trace.line(), flush=True)
+            else:
+                print(private + shared if command.startswith("now") else peak, flush=True)
             if command.startswith("reset"):
                 # What is held now counts for what follows, which may end before the next sample.
                 peak, trace = private + shared, Trace()

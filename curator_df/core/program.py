@@ -8,6 +8,7 @@ or any block-by-block Dask operation (``df[df.n > 3]``, ``assign``, ``map_partit
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import time
 from collections.abc import Iterable, Mapping
@@ -33,6 +34,8 @@ from curator_df.errors import ExpressionError
 
 FOREIGN_PEAK_FACTOR = 1.5
 """Assumed for a step that is not ours: one copy of the block, and masks and new columns half as large again."""
+BLOCK_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Bounds of the counts in `StepTally.blocks_by_seconds`."""
 FOREIGN_REASON = "filtered"
 """Reason under which rows count that a step removed which is not ours."""
 
@@ -118,10 +121,19 @@ class StepTally:
     """Rows removed, by reason."""
     counters: dict[str, int] = field(default_factory=dict)
     """What the kernel counted."""
+    bytes_in: int = 0
+    """Bytes of the blocks that came."""
+    bytes_out: int = 0
+    """Bytes of the blocks that went on."""
+    blocks_by_seconds: list[int] = field(default_factory=lambda: [0] * (len(BLOCK_SECONDS) + 1))
+    """Blocks that took up to each of `BLOCK_SECONDS` (and more than the one before); last those that took longer."""
 
-    def add(self, outcome: Outcome, rows_in: int, seconds: float) -> None:
+    def add(self, outcome: Outcome, rows_in: int, seconds: float, bytes_in: int, bytes_out: int) -> None:
         """Count one block."""
         self.rows_in += rows_in
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
+        self.blocks_by_seconds[bisect.bisect_left(BLOCK_SECONDS, seconds)] += 1
         self.rows_out += len(outcome.block)
         self.seconds += seconds
         for counts, new in ((self.dropped, outcome.dropped), (self.counters, outcome.counters)):

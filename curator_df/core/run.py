@@ -19,6 +19,7 @@ from curator_df.core.advice import advice, rows_out_of_memory
 from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.columns import choose
 from curator_df.core.dispatch import Dispatcher
+from curator_df.core.events import Event, Note, RunStarted, StageStarted, told_run
 from curator_df.core.journal import (
     Identity,
     Journal,
@@ -28,6 +29,7 @@ from curator_df.core.journal import (
     delete_unfinished,
     open_run,
 )
+from curator_df.core.live_panel import live_panel
 from curator_df.core.plan import Plan, plan_fork
 from curator_df.core.program import lower
 from curator_df.core.progress import progress_bar
@@ -151,7 +153,9 @@ def run_branches(
             first = branches[waiting[0]].sink.folder
             temporary = workdir or Folder(f"{first.url}/{STAGES_FOLDER}", first.options)
             stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
-            now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], ranges).execute(stages)
+            folders = ", ".join(branches[number].sink.folder.url for number in waiting)
+            with live_panel(session), told_run(session, RunStarted(folders, plan.input_bytes, plan.projected_bytes)):
+                now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], ranges).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt
         return [receipt for receipt in receipts if receipt is not None]
@@ -274,9 +278,9 @@ class _Run:
         started = time.monotonic()
         events: list[tuple[float, str]] = []
 
-        def watch(_: str, text: str) -> None:
-            if len(events) < MOST_EVENTS:
-                events.append((round(time.monotonic() - started, 3), text))
+        def watch(event: Event) -> None:
+            if isinstance(event, Note) and len(events) < MOST_EVENTS:
+                events.append((round(time.monotonic() - started, 3), event.text))
 
         if self.session.sampler is not None:
             self.session.sampler.take()
@@ -287,6 +291,7 @@ class _Run:
             joined = dataclasses.replace(self.fork, branches=branches)
             job = Job(uuid.uuid4().hex, joined, stages.on_error, stages.on_oom)
             dispatcher = Dispatcher(self.session, job, self.plan.stages[-1], self._on_done)
+            self.session.tell(StageStarted(dispatcher.title, job, len(self.ranges), int(self.finished.sum())))
             with progress_bar("curating", len(self.ranges)) as self.show:
                 self._on_progress()
                 dispatcher.run(self._pieces())

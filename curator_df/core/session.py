@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 from curator_df.core import peak
 from curator_df.core.budget import Layout
+from curator_df.core.events import Event
 from curator_df.errors import NoClusterError
 
 _open_sessions: list[Session] = []
@@ -35,6 +37,7 @@ class PeakSampler:
             *(["--exact"] if exact else []),
         ]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self._asking = threading.Lock()  # the runner asks, and whoever serves or shows figures
 
     @property
     def pid(self) -> int:
@@ -49,6 +52,10 @@ class PeakSampler:
         """Return the most bytes seen since the last `take`."""
         return self._ask("peak")
 
+    def now(self) -> int:
+        """Return the bytes of the last sample."""
+        return self._ask("now")
+
     def trace(self) -> list[tuple[float, int]]:
         """Return seconds since the last `take` and the most bytes seen up to then, in at most 400 equal steps."""
         step, *points = (self._line("trace") or "0").split()
@@ -56,20 +63,22 @@ class PeakSampler:
 
     def close(self) -> None:
         """End the process."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self._process.wait(timeout=5)
+        with self._asking:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    pipe.close()
+            self._process.wait(timeout=5)
 
     def _ask(self, command: str) -> int:
         return int(self._line(command) or 0)
 
     def _line(self, command: str) -> str:
-        if self._process.poll() is not None or self._process.stdin is None or self._process.stdout is None:
-            return ""
-        self._process.stdin.write(command + "\n")
-        self._process.stdin.flush()
-        return self._process.stdout.readline()
+        with self._asking:
+            if self._process.poll() is not None or self._process.stdin is None or self._process.stdout is None:
+                return ""
+            self._process.stdin.write(command + "\n")
+            self._process.stdin.flush()
+            return self._process.stdout.readline()
 
 
 @dataclass
@@ -90,13 +99,13 @@ class Session:
     """Compiles a group of kernels, where workers are this machine's."""
     revive: Callable[[], object] | None = None
     """Starts workers in the place of those that are gone for good."""
-    watchers: list[Callable[[str, str], object]] = field(default_factory=list)
-    """Called with what happens in a run: kind (``retry``) and text."""
+    watchers: list[Callable[[Event], object]] = field(default_factory=list)
+    """Called with what happens in a run, in the thread that runs it."""
 
-    def note(self, kind: str, text: str) -> None:
+    def tell(self, event: Event) -> None:
         """Tell the watchers of something that happened."""
         for watcher in list(self.watchers):
-            watcher(kind, text)
+            watcher(event)
 
 
 def prepare_kernels(session: Session, actions: Iterable[Any]) -> None:

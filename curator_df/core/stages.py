@@ -24,6 +24,7 @@ from curator_df.core.barrier import Barrier, Found, KeySink
 from curator_df.core.branches import Branch, fork
 from curator_df.core.dispatch import Dispatcher
 from curator_df.core.drops import collect_drops
+from curator_df.core.events import Exchanged, StageStarted, stage_name
 from curator_df.core.exchange import Exchange, range_starts, reduce_keys
 from curator_df.core.exchange_plan import TASK_SLACK_BYTES, estimate_rows, project_exchange
 from curator_df.core.fingerprint import fingerprint
@@ -155,9 +156,10 @@ class StageRunner:
             self._show(title, len(done), len(wanted))
 
         self._show(title, len(done), len(wanted))
+        self.session.tell(StageStarted(stage_name(title), job, len(wanted), len(done)))
         waiting: Iterator[Range] = (pieces[number] for number in wanted if number not in done)
         extra = {} if task is None else {"task": task}
-        Dispatcher(self.session, job, stage, note, **extra).run(waiting)
+        Dispatcher(self.session, job, stage, note, title=title, **extra).run(waiting)
         return [done[number] for number in wanted]
 
     @contextlib.contextmanager
@@ -188,6 +190,7 @@ class StageRunner:
             if drops is None:
                 said = ExchangeReceipt(**self._exchange_keys(journal, before, step, barrier))
                 journal.finish(dataclasses.asdict(said))
+                self.session.tell(Exchanged(said))
                 drops = self._drop_files(home, before, barrier) or ()
             self.exchanges.append(ExchangeReceipt(**(journal.receipt or {})))
             home.delete_tree("keys")

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-from curator_df.core.blocks import BlockKernel, Outcome
+from curator_df.core.blocks import BlockKernel, Outcome, block_bytes
 from curator_df.core.failing_rows import may_be_users, operator_error, without_failing_rows
 from curator_df.core.limits import release_free_memory
 from curator_df.core.out_of_memory import MOST_IN_A_ROW, UnitLog, has_room, is_out_of_memory, row_without_memory
@@ -56,6 +56,7 @@ class Stretch:
         blocks.clear()
         while waiting:
             place, part = waiting.pop()
+            part_bytes = block_bytes(part)  # once for each block between two steps: weighing takes time
             while place < len(self.steps):
                 try:
                     taken, outcome, seconds = self._run_step(place, part)
@@ -64,7 +65,7 @@ class Stretch:
                         raise
                     waiting += self._halved(place, part, exc)
                     break
-                self._count(place, taken, outcome, seconds)
+                part_bytes = self._count(place, taken, outcome, seconds, part_bytes)
                 part = outcome.block
                 del taken, outcome
                 place += 1
@@ -97,7 +98,8 @@ class Stretch:
             self._set_aside(row)
         return block, outcome, seconds
 
-    def _count(self, place: int, block: Any, outcome: Outcome, seconds: float) -> None:
+    def _count(self, place: int, block: Any, outcome: Outcome, seconds: float, bytes_in: int) -> int:
+        """Count what a step did to a block; return the bytes of what came out."""
         step, removed = self.steps[place], len(block) - len(outcome.block)
         self._log.leave()
         if isinstance(step.action, BlockKernel) and removed != sum(outcome.dropped.values()):
@@ -106,9 +108,11 @@ class Stretch:
                 f"{sum(outcome.dropped.values()):,} removed; every removed row needs one"
             )
         self._failed_in_a_row[place] = 0
-        self.tallies[place].add(outcome, len(block), seconds)
+        bytes_out = block_bytes(outcome.block)
+        self.tallies[place].add(outcome, len(block), seconds, bytes_in, bytes_out)
         if removed > 0:
             self._reject(step, block, outcome)
+        return bytes_out
 
     def _halved(self, place: int, block: Any, exc: Exception) -> list[tuple[int, Any]]:
         """Return the halves of a block as they wait for the step that ran out of memory; set a single row aside."""

@@ -20,7 +20,8 @@ import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.blocks import Outcome
+from curator_df.core.activity import enter_step, leave_task
+from curator_df.core.blocks import Outcome, block_bytes
 from curator_df.core.branches import Branch, Fork
 from curator_df.core.limits import raised_data_limit, release_free_memory, status_bytes
 from curator_df.core.out_of_memory import (
@@ -128,6 +129,8 @@ class Manifest:
     """Why it did not finish."""
     unit: Unit | None = None
     """Rows in work when it did not finish; None if that was not in a step or in the writer."""
+    step: str = ""
+    """What it worked on last: a step, ``read``, ``write``, or the kind of a task that has no steps."""
     branch: int = 0
     """Place of the branch among those of the job."""
     others: list[Manifest] = field(default_factory=list)
@@ -153,6 +156,7 @@ def run_range(job_bytes: bytes, attempt: Attempt) -> Manifest:
 def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
     """Do the work of a task; an error becomes part of its manifest, and freed pages go back to the system."""
     manifest = Manifest(attempt.piece.number, block_bytes=attempt.block_bytes)
+    enter_step(work.__qualname__.partition(".")[0].removeprefix("run_"))
     try:
         with raised_data_limit(attempt.exclusive_bytes):
             work(manifest)
@@ -160,6 +164,7 @@ def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
     except BaseException as exc:  # noqa: BLE001 - it travels in the manifest
         manifest.outcome = _outcome_of(exc)
         manifest.error = _portable(exc)
+    manifest.step = leave_task()
     release_free_memory()
     manifest.worker, manifest.floor_bytes = f"{socket.gethostname()}:{os.getpid()}", status_bytes("RssAnon")
     manifest.peak_bytes = status_bytes("VmHWM")
@@ -326,7 +331,7 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
         if job.run_id in _stopped_runs:
             raise _StoppedError
         manifest.rows_read += len(block)
-        manifest.largest_block_bytes = max(manifest.largest_block_bytes, int(block.memory_usage().sum()))
+        manifest.largest_block_bytes = max(manifest.largest_block_bytes, block_bytes(block))
         units = _units(block, job, attempt, outputs) if attempt.spans or attempt.aside else [block]
         del block
         for kept in stem.run(units):

@@ -14,6 +14,7 @@ from typing import Any, Self
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.events import Event, Note
 from curator_df.core.session import Session, current_session, has_session
 from curator_df.errors import NoClusterError, ParameterError
 from curator_df.monitor.alerts import DEFAULT_RULES, LOG, Alert, AlertBook, AlertRule
@@ -136,8 +137,9 @@ class MemoryMonitor:
         seconds = self._samples[-1][0]["seconds"] if self._samples else 0.0
         return f"{len(self._samples):,} samples in {seconds:,.1f} s, {len(self.alerts)} alerts"
 
-    def _note(self, kind: str, text: str) -> None:
-        self.events.append((time.monotonic() - self._started, kind, text))
+    def _note(self, event: Event) -> None:
+        if isinstance(event, Note):
+            self.events.append((time.monotonic() - self._started, event.kind, event.text))
 
     def _run(self) -> None:
         failed = False

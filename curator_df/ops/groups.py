@@ -23,8 +23,10 @@ from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.barrier import DROP_READER_BYTES, Found
 from curator_df.core.drops import read_drops
+from curator_df.core.events import RunStarted, told_run
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.journal import Identity, Journal, difference
+from curator_df.core.live_panel import live_panel
 from curator_df.core.plan import plan_stream
 from curator_df.core.program import Program, lower
 from curator_df.core.progress import progress_bar
@@ -135,7 +137,8 @@ def find_groups(
             prepare_kernels(session, [step.action for step in program.steps])
             if session.sampler is not None:
                 session.sampler.take()
-            with progress_bar("comparing", 1) as show:
+            started = RunStarted(home.url, plan.input_bytes, plan.projected_bytes)
+            with live_panel(session), told_run(session, started), progress_bar("comparing", 1) as show:
                 found = stages.find(program, Folder(f"{home.url}/{DROPS_FOLDER}", home.options), _line(show))
                 job = TableJob(found, sink, (*program.source.files, *table.more_files), table)
                 pieces = table.pieces(found, len(ranges))

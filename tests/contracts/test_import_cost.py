@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 HEAVY = {
-    "IPython", "cudf", "cuml", "cupy", "dask_cuda", "dask_cudf", "dask_jobqueue", "ftfy", "matplotlib", "numba",
+    "IPython", "cudf", "cuml", "cupy", "dask_cuda", "dask_cudf", "dask_jobqueue", "ftfy", "ipywidgets", "matplotlib", "numba",
     "prometheus_client", "pylibcudf", "rmm", "sklearn", "torch", "transformers",
 }  # fmt: skip
 

@@ -27,6 +27,7 @@ VERBLESS = {
     "monitor_memory",
     "profile_memory",
     "recommend",
+    "serve_metrics",
     "split_by",
     "start_cluster",
 }

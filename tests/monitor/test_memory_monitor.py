@@ -13,6 +13,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core import session as sessions
+from curator_df.core.events import Note
 from curator_df.core.peak import tree_bytes
 from curator_df.monitor import gpus
 from curator_df.monitor.alerts import budget_share, worker_silent
@@ -94,8 +95,8 @@ def test_rules_and_callbacks_are_the_users(cluster):
 
 def test_the_runner_tells_of_ranges_that_run_again(cluster):
     with cdf.monitor_memory() as monitor:
-        sessions.current_session().note("retry", "range 3 again: memory")
-    sessions.current_session().note("retry", "when nobody watches")
+        sessions.current_session().tell(Note("retry", "range 3 again: memory"))
+    sessions.current_session().tell(Note("retry", "when nobody watches"))
     assert [(kind, text) for _, kind, text in monitor.events] == [("retry", "range 3 again: memory")]
 
 
@@ -151,7 +152,7 @@ def test_gpus_are_read_by_nvml_and_what_a_device_does_not_say_is_missing(monkeyp
 def test_the_picture_has_a_panel_for_the_tree_and_one_for_workers(cluster, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is in the monitor extra")
     with cdf.monitor_memory(cluster, interval_seconds=0.1, rules=[budget_share(0.01)]) as monitor:
-        sessions.current_session().note("retry", "range 3 again")
+        sessions.current_session().tell(Note("retry", "range 3 again"))
         sampled_until(monitor, has_worker)
     figure = monitor.plot()
     figure.savefig(tmp_path / "memory.png")

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What only a worker can tell, at its own ``/metrics`` beside Dask's: the steps it works on now, its memory, its GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from distributed import WorkerPlugin
+
+from curator_df.core.activity import threads_by_step
+from curator_df.monitor.series import SeriesBook
+from curator_df.monitor.workers import WorkerReading, read_worker
+
+PLUGIN = "curator-df-metrics"
+OWN_BYTES = {"pss": "pss_bytes", "private": "uss_bytes", "arrow": "arrow_bytes", "limit": "limit_bytes"} | {
+    "rmm": "rmm_bytes",
+    "cudf_spilled": "cudf_spilled_bytes",
+}
+"""Part of a metric's name, and the figure of a `WorkerReading` that it is."""
+
+
+class WorkerSeries:
+    """Reads the worker whenever its ``/metrics`` is asked for; between that it costs nothing."""
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+        self._steps: set[str] = set()
+
+    def describe(self) -> list[Any]:
+        """Return nothing: there is no need to read the worker when this is registered."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the metrics as ``prometheus_client`` takes them."""
+        book = worker_book(read_worker(self._worker, with_gpus=True))
+        working = threads_by_step()
+        self._steps |= set(working)  # a step that nobody works on any more is 0, not unknown
+        for step in self._steps:
+            book.set("curator_df_worker_step_threads", working.get(step, 0), step)
+        return book.families()
+
+
+class ServeWorkerSeries(WorkerPlugin):  # type: ignore[misc] # Dask takes only what derives from its class
+    """Adds `WorkerSeries` to a worker, also to one that a nanny starts again."""
+
+    name = PLUGIN
+
+    def setup(self, worker: Any) -> None:
+        """Begin to serve (called by Dask on the worker)."""
+        try:
+            from prometheus_client import REGISTRY
+        except ImportError as exc:
+            raise ImportError(
+                "serve_metrics needs prometheus-client where the workers run: pip install 'curator-df[monitor]'"
+            ) from exc
+        self._series = WorkerSeries(worker)
+        REGISTRY.register(self._series)
+
+    def teardown(self, worker: Any) -> None:  # noqa: ARG002 - the face of a plugin
+        """End it (called by Dask on the worker)."""
+        from prometheus_client import REGISTRY
+
+        REGISTRY.unregister(self._series)
+
+
+def worker_book(reading: WorkerReading) -> SeriesBook:
+    """Return the metrics of one reading; what nobody can tell is not there."""
+    book = SeriesBook()
+    for part, figure in OWN_BYTES.items():
+        value = getattr(reading, figure)
+        if value is not None:
+            book.set(f"curator_df_worker_{part}_bytes", value)
+    for gpu in reading.gpus:
+        place = (reading.host, str(gpu.index))
+        book.set("curator_df_gpu_memory_used_bytes", gpu.used_bytes, *place)
+        book.set("curator_df_gpu_memory_total_bytes", gpu.total_bytes, *place)
+        if gpu.utilization is not None:
+            book.set("curator_df_gpu_utilization_ratio", gpu.utilization, *place)
+    return book
