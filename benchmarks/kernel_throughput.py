@@ -27,8 +27,21 @@ from typing import Any
 
 import pandas as pd
 
+from curator_df.kernels.buffers import text_spans
 from curator_df.kernels.c4_texts import keep_c4_lines
+from curator_df.kernels.clean_texts import clean_texts
+from curator_df.kernels.cut_texts import (
+    SliceEnds,
+    slices_of,
+    without_boilerplate,
+    without_lines,
+    without_markdown,
+    without_quotation_marks,
+)
 from curator_df.kernels.measure import measure
+from curator_df.kernels.ngram_table import count_ngrams, make_table, rows_with_passages
+from curator_df.kernels.pii_kinds import KINDS
+from curator_df.kernels.pii_redaction import RedactionSettings, redact_texts
 from curator_df.kernels.unicode_repair import RepairSettings, repair_texts
 from curator_df.ops.profile import keep_profile_block
 from curator_df.ops.rules import Profile
@@ -124,6 +137,20 @@ def keep_rate(block: pd.DataFrame, size: int, profile: Profile) -> float:
     return size / best_seconds(keep)
 
 
+def contamination(column: pd.Series) -> dict[str, Callable[[], Any]]:
+    """Return the search for 13-grams of a hundred texts and, as large as those of many benchmarks, of a million made-up words."""
+    names = {"some texts": column.iloc[::40].tolist(), "1,000,000 n-grams": [" ".join(map(str, range(1_000_012)))]}
+    searches: dict[str, Callable[[], Any]] = {}
+    for name, texts in names.items():
+        ngrams = sum(count_ngrams(text, 13, 8) for text in texts)
+        numbered = ((0, number, text) for number, text in enumerate(texts))
+        table = make_table(numbered, ngrams=ngrams, count=len(texts), size=13, least=8)
+        searches[f"drop_contaminated, {name}"] = lambda table=table: [
+            rows_with_passages(span, table) for span in text_spans(column)
+        ]
+    return searches
+
+
 def main() -> None:
     """Print rates, ratios and versions."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -141,9 +168,18 @@ def main() -> None:
         print(f"    {name:30} {1e9 * seconds / size:21.1f} ns a byte")
     for profile in (NEMO_ENGLISH, DOLMA_GOPHER_V1):
         print(f"keep_profile, {profile.name:24} {keep_rate(block, size, profile) / 1e6:8.1f} MB/s")
+    column = block["text"]
     others: dict[str, Callable[[], Any]] = {
-        "remove_c4_lines": lambda: keep_c4_lines(block["text"]),
-        "normalize_unicode": lambda: repair_texts(block["text"], RepairSettings()),
+        "remove_c4_lines": lambda: keep_c4_lines(column),
+        "normalize_unicode": lambda: repair_texts(column, RepairSettings()),
+        "normalize_whitespace": lambda: clean_texts(column, "spaces"),
+        "redact_pii": lambda: redact_texts(column, RedactionSettings(KINDS, "hash")),
+        "remove_boilerplate": lambda: without_boilerplate(column),
+        "remove_lines": lambda: without_lines(column, ["Share this", "Home"]),
+        "remove_markdown": lambda: without_markdown(column, keep_url=False, inside_words=False),
+        "remove_outside": lambda: slices_of(column, SliceEnds(None, None, True, True), strip=True),
+        "remove_quotation_marks": lambda: without_quotation_marks(column),
+        **contamination(column),
     }
     for name, task in others.items():
         task()

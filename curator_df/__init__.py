@@ -19,16 +19,20 @@ from curator_df.monitor.memory_monitor import monitor_memory
 from curator_df.monitor.memory_profile import profile_memory
 from curator_df.monitor.metrics_server import serve_metrics
 from curator_df.ops.accessor import register_operators as _register_operators
-from curator_df.ops.cleaning import normalize_newlines, remove_urls
+from curator_df.ops.cleaning import normalize_newlines, normalize_whitespace, remove_urls
+from curator_df.ops.contamination import add_contamination, drop_contaminated, remove_contamination
+from curator_df.ops.cuts import remove_boilerplate, remove_outside, remove_quotation_marks
 from curator_df.ops.drops import describe_drops
 from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
 from curator_df.ops.explain import explain
 from curator_df.ops.ids import add_ids
-from curator_df.ops.lines import remove_c4_lines
+from curator_df.ops.lines import remove_c4_lines, remove_lines
+from curator_df.ops.markup import remove_html, remove_markdown
 from curator_df.ops.metrics import add_metrics
 from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_duplicates
 from curator_df.ops.near_report import describe_near_duplicates
 from curator_df.ops.profile import add_profile, keep_profile
+from curator_df.ops.redaction import redact_pii
 from curator_df.ops.sample import sample_rows
 from curator_df.ops.signatures import add_minhash
 from curator_df.ops.unicode import normalize_unicode
@@ -38,6 +42,7 @@ from curator_df.profiles import minhash
 __version__ = "0.1.0"
 
 __all__ = [
+    "add_contamination",
     "add_ids",
     "add_metrics",
     "add_minhash",
@@ -48,6 +53,7 @@ __all__ = [
     "connect",
     "describe_drops",
     "describe_near_duplicates",
+    "drop_contaminated",
     "drop_exact_duplicates",
     "drop_near_duplicates",
     "errors",
@@ -60,12 +66,21 @@ __all__ = [
     "monitor_memory",
     "normalize_newlines",
     "normalize_unicode",
+    "normalize_whitespace",
     "profile_memory",
     "profiles",
     "read_jsonl",
     "read_parquet",
     "read_receipt",
+    "redact_pii",
+    "remove_boilerplate",
     "remove_c4_lines",
+    "remove_contamination",
+    "remove_html",
+    "remove_lines",
+    "remove_markdown",
+    "remove_outside",
+    "remove_quotation_marks",
     "remove_urls",
     "sample_rows",
     "serve_metrics",
@@ -78,12 +93,14 @@ __all__ = [
 
 _register_operators(
     (
+        add_contamination,
         add_ids,
         add_metrics,
         add_minhash,
         add_profile,
         checkpoint,
         describe_drops,
+        drop_contaminated,
         drop_exact_duplicates,
         drop_near_duplicates,
         explain,
@@ -93,7 +110,16 @@ _register_operators(
         keep_where,
         normalize_newlines,
         normalize_unicode,
+        normalize_whitespace,
+        redact_pii,
+        remove_boilerplate,
         remove_c4_lines,
+        remove_contamination,
+        remove_html,
+        remove_lines,
+        remove_markdown,
+        remove_outside,
+        remove_quotation_marks,
         remove_urls,
         sample_rows,
         split_by,

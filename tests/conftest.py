@@ -24,6 +24,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 collect_ignore = [
     "profiles/datatrove_verdicts.py",
     "profiles/dolma_scores.py",
+    "profiles/nemo_modifiers.py",
     "profiles/nemo_scores.py",
 ]
 """A script for another Python, which imports what is not installed here."""

@@ -43,7 +43,9 @@ class BlockKernel:
     peak_factor: float = 1.0
     """Peak extra bytes of one call as a multiple of the block's bytes, its result included."""
     fixed_bytes: int = 0
-    """Extra bytes whatever the block; every plan leaves `core.plan.TASK_FIXED_BYTES` for them."""
+    """Extra bytes of one call whatever the block; a plan has room for `core.plan.KERNEL_FIXED_BYTES`, and makes it for more."""
+    held_bytes: int = 0
+    """Bytes that a worker holds once, for all its calls, such as a table that is looked up."""
     peak_is_measured: bool = False
     """False when the factor was assumed: `explain` says which."""
     is_users: bool = False

@@ -35,6 +35,8 @@ thread, with blocks of 4, 16, 32 and 64 MB. ``blocksize=`` may ask for more."""
 TASK_FIXED_BYTES = 40_000_000
 """What a task holds whatever its block: a codec's state, allocator arenas, Python objects of a slice. Measured (private
 resident bytes, Gopher chain to Parquet): 52, 98, 156 and 235 MB with blocks of 4, 16, 32 and 64 MB."""
+KERNEL_FIXED_BYTES = 20_000_000
+"""The part of them that a step may hold whatever its block (`normalize_unicode` does); for more a plan makes room."""
 SLACK_FACTOR = 0.5
 """Added to every task's factor: rests of lines, decompressor windows, allocator rounding, pages not yet given back."""
 
@@ -75,6 +77,8 @@ class Plan:
     """Number of input files."""
     projected_bytes: int
     """Peak of the whole process tree."""
+    held_bytes: int = 0
+    """What steps hold in each worker besides blocks."""
 
     def with_long_row(self, row_bytes: int) -> int:
         """Return the projection for an input that turned out to have a row of this size."""
@@ -105,6 +109,8 @@ class Plan:
                 ("", f"{name}: {factor:.1f} x block ({'measured' if measured else 'assumed'})")
                 for name, factor, measured in stage.steps
             ]
+        if self.held_bytes:
+            said.append(("held", f"{show_size(self.held_bytes)} in each worker by steps, besides blocks"))
         passes = sum(stage.of_input for stage in self.stages)
         if passes > 1:
             said.append(("passes", self._passes(passes)))
@@ -154,7 +160,9 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
         With the block size or the memory that would fit. Nothing has been started.
     """
     factor = max(task_factor(joined), _against_factor(joined))
-    block_bytes = _block_bytes(joined, factor, layout)
+    held_bytes = _held_bytes(joined, layout.threads)
+    free = dataclasses.replace(layout, work_bytes=max(layout.work_bytes - held_bytes, 0))
+    block_bytes = _block_bytes(joined, factor, free)
     task_bytes = task_needs(block_bytes, factor)
     whole = StagePlan(
         title="write",
@@ -162,12 +170,12 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
         block_bytes=block_bytes,
         task_factor=factor,
         task_bytes=task_bytes,
-        largest_row_bytes=max(fitting_block(layout.thread_bytes, factor), block_bytes),
-        exclusive_row_bytes=fitting_block(layout.exclusive_bytes, factor),
+        largest_row_bytes=max(fitting_block(free.thread_bytes, factor), block_bytes),
+        exclusive_row_bytes=fitting_block(free.exclusive_bytes, factor),
     )
-    projected = layout.reserved_bytes + layout.workers * layout.threads * task_bytes
+    projected = layout.reserved_bytes + layout.workers * (layout.threads * task_bytes + held_bytes)
     stages = (*_key_stages(joined, whole), whole)
-    return Plan(layout, stages, joined.source.input_bytes, len(joined.source.files), projected)
+    return Plan(layout, stages, joined.source.input_bytes, len(joined.source.files), projected, held_bytes)
 
 
 def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
@@ -240,6 +248,18 @@ def _against_factor(joined: Fork) -> float:
     return max(factors, default=-1.0 - SLACK_FACTOR) + 1.0 + SLACK_FACTOR
 
 
+def _held_bytes(joined: Fork, threads: int) -> int:
+    """Return what the steps hold in each worker besides blocks: once, and in each task beyond what every task has room for."""
+    steps = list(joined.stem)
+    for branch in joined.branches:
+        steps += joined.own_steps(branch)
+    for barrier in [step.barrier for step in steps]:
+        if isinstance(barrier, NearBarrier) and barrier.against is not None:
+            steps += barrier.against.program.steps
+    beyond = max((step.fixed_bytes for step in steps), default=0) - KERNEL_FIXED_BYTES
+    return sum(step.held_bytes for step in steps) + threads * max(beyond, 0)
+
+
 def _dearest(steps: Sequence[Step]) -> float:
     return max((step.peak_factor for step in steps), default=0.0)
 
@@ -250,14 +270,16 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
     asked = MIN_BLOCK_BYTES if explicit is None else explicit
     if asked > fitting:
         needed = task_needs(asked, factor) + 1
-        enough = least_memory(needed, cpus=layout.cpus)
+        held_bytes = _held_bytes(joined, 1)  # of one thread: enough, whatever the layout
+        enough = least_memory(needed + held_bytes, cpus=layout.cpus)
+        held = f", beside {show_size(held_bytes)} that steps hold" if held_bytes else ""
         smaller = f"blocksize={fitting:_} or " if fitting >= MIN_BLOCK_BYTES else ""
         outputs = len(joined.branches)
         fewer = f", or fewer than {outputs} outputs at a time" if outputs > 1 else ""
         raise BudgetError(
             f"blocks of {show_size(asked)} do not fit: a task needs {factor:.1f} x that and some, {show_size(needed)}, and "
             f"each of {layout.workers * layout.threads} tasks at a time may hold {show_size(layout.thread_bytes)} of the "
-            f"{show_size(layout.allowed_bytes)} allowed. This would fit: {smaller}memory={enough:_}{fewer}"
+            f"{show_size(layout.allowed_bytes)} allowed{held}. This would fit: {smaller}memory={enough:_}{fewer}"
         )
     return min(fitting, MAX_DEFAULT_BLOCK_BYTES) if explicit is None else explicit
 

@@ -98,6 +98,16 @@ class Step:
         return None if isinstance(self.action, Graph) else self.action.barrier
 
     @property
+    def fixed_bytes(self) -> int:
+        """Extra bytes of one call whatever the block."""
+        return self.action.fixed_bytes if isinstance(self.action, BlockKernel) else 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that a worker holds once for all calls."""
+        return self.action.held_bytes if isinstance(self.action, BlockKernel) else 0
+
+    @property
     def fingerprint(self) -> str:
         """Digest of what this step does."""
         if self.barrier is not None:  # pending or resolved, it is the same step

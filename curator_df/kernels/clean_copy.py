@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled copy of texts without URLs, or with runs of line ends made short: what is copied is never longer.
+"""Compiled copy of texts without URLs, or with runs of line ends or of white space made short: never longer.
 
 Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `clean_texts`.
 """
@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from curator_df.kernels.code_points import SPACE
+from curator_df.kernels.byte_search import are_same
+from curator_df.kernels.code_points import LINE_END, SPACE
 from curator_df.kernels.word_counts import SPAN, code_point
 
-WITHOUT_URLS, SHORT_LINE_ENDS = range(2)
+WITHOUT_URLS, SHORT_LINE_ENDS, SINGLE_SPACES = range(3)
 """What may be done."""
 
 _SCHEME, _WWW, _AUTHORITY = (np.frombuffer(letters, dtype=np.uint8) for letters in (b"http", b"www.", b"://"))
@@ -102,6 +103,31 @@ def _copy_short_line_ends(data: Any, at: int, stop: int, copied: Any, end: int) 
     return end
 
 
+@njit(nogil=True)
+def _copy_single_spaces(data: Any, at: int, stop: int, classes: Any, copied: Any, end: int) -> int:
+    """Append a text to ``copied`` from ``end`` on; return its new end."""
+    byte_classes, page_of, pages = classes
+    is_due = in_line = False  # a space is to be written before what follows; the line has something
+    while at < stop:
+        flags, width = byte_classes[data[at]], 1
+        if data[at] >= 0x80:
+            code, width = code_point(data, at, stop)
+            flags = pages[page_of[code >> 8], code & 255]
+        if flags & SPACE and not flags & LINE_END:
+            is_due = in_line
+        else:
+            in_line = not flags & LINE_END
+            if is_due and in_line:
+                copied[end] = 0x20
+                end += 1
+            is_due = False
+            for place in range(at, at + width):
+                copied[end] = data[place]
+                end += 1
+        at += width
+    return end
+
+
 @njit(types.int64(*SPAN, types.int64, types.uint8[::1], types.int64[::1]), nogil=True, cache=True)
 def copy_cleaned(
     data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, what: int, copied: Any, copied_offsets: Any
@@ -117,8 +143,10 @@ def copy_cleaned(
         start, stop, begin = offsets[row], offsets[row + 1], copied_offsets[row]
         if what == WITHOUT_URLS:
             end = _copy_without_urls(data, start, stop, classes, copied, begin)
-        else:
+        elif what == SHORT_LINE_ENDS:
             end = _copy_short_line_ends(data, start, stop, copied, begin)
-        changed += end - begin < stop - start
+        else:
+            end = _copy_single_spaces(data, start, stop, classes, copied, begin)
+        changed += end - begin < stop - start or not are_same(data, start, copied, begin, stop - start)
         copied_offsets[row + 1] = end
     return changed

@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pyarrow as pa
 
-from curator_df.kernels.buffers import TextSpan, array_spans, large_strings, text_chunks, text_series
+from curator_df.kernels.buffers import TextSpan
 from curator_df.kernels.mojibake import FORM, Form, suspect_tables
+from curator_df.kernels.splices import Splice, splice_texts
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,7 @@ def repair_texts(texts: pd.Series, settings: RepairSettings) -> tuple[pd.Series,
     >>> repaired.tolist(), rows_changed
     (['plain', 'café'], 1)
     """
-    chunks, rows_changed = [], 0
-    for chunk in text_chunks(texts).chunks:
-        repaired, changed = _repair_chunk(chunk, settings)
-        chunks.append(repaired)
-        rows_changed += changed
-    return (text_series(chunks, texts), rows_changed) if rows_changed else (texts, 0)
+    return splice_texts(texts, lambda span: _replacements(span, settings))
 
 
 def ftfy_config(settings: RepairSettings) -> Any:
@@ -69,33 +64,8 @@ def ftfy_config(settings: RepairSettings) -> Any:
     )
 
 
-def _repair_chunk(chunk: pa.Array, settings: RepairSettings) -> tuple[pa.Array, int]:
-    # Everything between two replacements is copied as one slice, of many rows where few change.
-    repaired = bytearray()
-    lengths: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-    copied_to, last_row, rows_changed = -1, -1, 0
-    for span in array_spans(chunk):
-        data = span.data.data
-        for row, start, stop, replacement in _replacements(span, settings):
-            if copied_to < 0:
-                lengths, copied_to = _lengths(chunk), int(next(array_spans(chunk, rows=1)).offsets[0])
-            repaired += data[copied_to:start]
-            repaired += replacement
-            copied_to = stop
-            lengths[span.first_row + row] += len(replacement) - (stop - start)
-            rows_changed += span.first_row + row != last_row
-            last_row = span.first_row + row
-        end = int(span.offsets[-1])
-    if not rows_changed:
-        return chunk, 0
-    repaired += data[copied_to:end]
-    offsets = np.zeros(len(chunk) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return large_strings(repaired, offsets, _valid(chunk)), rows_changed
-
-
-def _replacements(span: TextSpan, settings: RepairSettings) -> Iterator[tuple[int, int, int, bytes]]:
-    """Find the segments that change: row in the span, first byte, byte after the last, new bytes."""
+def _replacements(span: TextSpan, settings: RepairSettings) -> Iterator[Splice]:
+    """Find the segments that change."""
     from curator_df.kernels.unicode_scan import next_suspect
 
     tables = suspect_tables(settings.form)
@@ -152,11 +122,3 @@ def _byte_kinds(settings: RepairSettings) -> npt.NDArray[np.uint8]:
     kinds[0x3C] = scan.LESS_THAN_BYTE if settings.unescape_html == "auto" else scan.PLAIN_BYTE
     kinds[128:] = scan.HIGH_BYTE
     return kinds
-
-
-def _lengths(chunk: pa.Array) -> npt.NDArray[np.int64]:
-    return np.concatenate([np.diff(span.offsets) for span in array_spans(chunk)])
-
-
-def _valid(chunk: pa.Array) -> npt.NDArray[np.bool_] | None:
-    return chunk.is_valid().to_numpy(zero_copy_only=False) if chunk.null_count else None

@@ -27,7 +27,10 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "characters": ("character_counts",),
     "web": ("boilerplate", "line_counts", "web_lines", "web_pass"),
     "repeats": ("word_reading", "short_grams", "gram_counts", "gram_search", "gram_repeats", "repeat_pass"),
-    "cleaning": ("clean_copy",),
+    "cleaning": ("byte_search", "clean_copy"),
+    "contamination": ("ngram_match",),
+    "cuts": ("byte_search", "cut_copy", "markdown_copy"),
+    "pii": ("byte_search", "pii_scan"),
     "c4": ("sentences", "c4_lines", "c4_pass", "c4_copy"),
     "near_duplicates": (
         "minhash_bands",

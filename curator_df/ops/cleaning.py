@@ -1,18 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small changes of texts: `normalize_newlines` and `remove_urls`."""
+"""Small changes of texts: `normalize_newlines`, `normalize_whitespace` and `remove_urls`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
-from curator_df.core.columns import require_text
-from curator_df.kernels.buffers import text_dtype
-from curator_df.kernels.clean_texts import What, clean_texts
-
-# Measured (tests/contracts/test_memory.py): 1.00, and on rows of 100 bytes 1.08.
-PEAK_FACTOR = 1.2
+from curator_df.kernels.clean_texts import clean_texts
+from curator_df.ops.rewriting import rewrite_texts
 
 
 def normalize_newlines(df: Any, *, text: str = "text") -> Any:
@@ -55,7 +49,46 @@ def normalize_newlines(df: Any, *, text: str = "text") -> Any:
     >>> docs.pipe(normalize_newlines).compute()["text"][0]
     'one\n\ntwo'
     """
-    return _clean(df, "normalize_newlines", text, "line_ends")
+    return rewrite_texts(df, "normalize_newlines", text, clean_texts, {"what": "line_ends"}, compiled=("cleaning",))
+
+
+def normalize_whitespace(df: Any, *, text: str = "text") -> Any:
+    r"""Make white space inside of lines single spaces, and take it off both ends of each line.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    text : str, default "text"
+        Column of the text.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows; null stays null.
+
+    Raises
+    ------
+    ColumnError
+        If the text column is missing.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 1.2 x block. Computes: no.
+
+    White space is what ``str.isspace`` says, tabs and no-break spaces among it. Line ends (``str.splitlines``) stay as they
+    are; for those see `normalize_newlines`. Indents go, so this is not for code. The receipt counts ``rows_changed``.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["  one\t two \n\n three"]}), npartitions=1)
+    >>> docs.pipe(normalize_whitespace).compute()["text"][0]
+    'one two\n\nthree'
+    """
+    return rewrite_texts(df, "normalize_whitespace", text, clean_texts, {"what": "spaces"}, compiled=("cleaning",))
 
 
 def remove_urls(df: Any, *, text: str = "text") -> Any:
@@ -98,20 +131,4 @@ def remove_urls(df: Any, *, text: str = "text") -> Any:
     >>> docs.pipe(remove_urls).compute()["text"][0]
     'Read  then go on.'
     """
-    return _clean(df, "remove_urls", text, "urls")
-
-
-def clean_block(block: Any, *, operator: str, text: str, what: What) -> Outcome:
-    """Kernel of both."""
-    require_backend(block, operator, "pandas")
-    texts, rows_changed = clean_texts(block[text], what)
-    kept = block.assign(**{text: texts}) if rows_changed else block
-    return Outcome(kept, counters={"rows_changed": rows_changed})
-
-
-def _clean(df: Any, operator: str, text: str, what: What) -> Any:
-    require_text(df, operator, text)
-    require_backend(df._meta, operator, "pandas")
-    parameters = {"operator": operator, "text": text, "what": what}
-    kernel = BlockKernel(operator, clean_block, parameters, PEAK_FACTOR, peak_is_measured=True, compiled=("cleaning",))
-    return map_blocks(df, kernel, meta=df._meta.astype({text: text_dtype(df._meta[text].dtype)}))
+    return rewrite_texts(df, "remove_urls", text, clean_texts, {"what": "urls"}, compiled=("cleaning",))

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removal of lines from texts: `remove_c4_lines`."""
+"""Removal of lines from texts: `remove_c4_lines` and `remove_lines`."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import require_text
+from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.c4_texts import keep_c4_lines
+from curator_df.kernels.cut_texts import without_lines
+from curator_df.ops.rewriting import rewrite_texts
 
 # Measured (tests/contracts/test_memory.py): 1.00 where nearly every line stays.
 PEAK_FACTOR = 1.2
@@ -78,3 +82,58 @@ def remove_c4_lines_block(block: Any, *, text: str, require_punctuation: bool) -
     texts, rows_changed = keep_c4_lines(block[text], require_punctuation=require_punctuation)
     kept = block.assign(**{text: texts}) if rows_changed else block
     return Outcome(kept, counters={"rows_changed": rows_changed})
+
+
+def remove_lines(df: Any, *, lines: Collection[str], text: str = "text") -> Any:
+    r"""Remove the lines that are, as a whole, one of a list.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    lines : collection of str
+        The lines to remove, such as what a site has on each of its pages; without line ends.
+    text : str, default "text"
+        Column of the text.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows; null stays null. A text is the lines that stay, joined by line feeds; it may be empty.
+
+    Raises
+    ------
+    ParameterError
+        If ``lines`` is empty, one text, or has something with a line feed in it, which no line has.
+    ColumnError
+        If the text column is missing.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 1.2 x block. Computes: no.
+
+    Lines end at ``\n`` and are compared as they are: with their spaces, and with the ``\r`` of a file from Windows. What a
+    line costs does not depend on how many are listed. The receipt counts ``rows_changed``.
+
+    References
+    ----------
+    .. [1] nemo_curator 0.9.0, modifiers/line_remover.py, LineRemover
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["Share this\nA story.\nShare this"]}), npartitions=1)
+    >>> docs.pipe(remove_lines, lines=["Share this"]).compute()["text"][0]
+    'A story.'
+    """
+    listed = () if isinstance(lines, str) else tuple(lines)
+    if not listed or not all(isinstance(line, str) for line in listed):
+        raise ParameterError(f"remove_lines: lines={lines!r} is no list of lines; name at least one, as lines=['...']")
+    if long := [line for line in listed if "\n" in line]:
+        raise ParameterError(
+            f"remove_lines: {long[0]!r} has a line feed in it, so no line is equal to it; name its lines"
+        )
+    arguments = {"lines": tuple(sorted(set(listed)))}
+    return rewrite_texts(df, "remove_lines", text, without_lines, arguments, compiled=("cuts",))

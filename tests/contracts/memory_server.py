@@ -55,6 +55,7 @@ SHAPES = {
     "one huge line of mojibake": Shape("cafÃ© ", one_row=True, block_bytes=4_000_000),
     "one huge row of one-letter words": Shape("a b c d e f g h i\n", one_row=True, block_bytes=4_000_000),
     "rows of 100 bytes": Shape(PROSE + "short.\n"),
+    "addresses": Shape("<p>a@b.co c@d.co 8.8.8.8\n" * 40, block_bytes=4_000_000),
 }
 
 

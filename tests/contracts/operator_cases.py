@@ -11,6 +11,7 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -87,8 +88,9 @@ TEXTS = (
     "word " * 5_000,
     "to be or not to be",
     "short\n\n\nand more at https://example.org/a now",
+    '"Write to **me**@example.org, <b>or</b> call\t+49 30 1234567.\n\nSee our [Privacy Policy](/privacy)"',
 )
-SCORES = (5, None, 1, 4, 2, 5, 3, 3, 0, 9, None, 7, 8, 5, 6)
+SCORES = (5, None, 1, 4, 2, 5, 3, 3, 0, 9, None, 7, 8, 5, 6, 1)
 ROWS = pd.DataFrame(
     {
         "id": pd.array(range(len(TEXTS)), "Int64"),
@@ -142,7 +144,24 @@ def is_not_the_first(block: pd.DataFrame) -> pd.Series:
     return block["id"] > 0
 
 
+# Passages of some of `ROWS`; and of most that the memory of operators is measured on.
+QUESTIONS = str(Path(__file__).with_name("questions.jsonl"))
+EVERYWHERE = str(Path(__file__).with_name("everywhere.txt"))
+
 CASES = (
+    Case(
+        "add_contamination",
+        {"benchmarks": QUESTIONS},
+        adds=("contamination",),
+        costly={"benchmarks": EVERYWHERE},
+    ),
+    Case("drop_contaminated", {"benchmarks": QUESTIONS}, costly={"benchmarks": EVERYWHERE}),
+    Case(
+        "remove_contamination",
+        {"benchmarks": QUESTIONS},
+        rewrites=("text",),
+        costly={"benchmarks": EVERYWHERE, "margin": 0, "min_piece_length": 0},
+    ),
     Case("add_ids", {"into": "number"}, adds=("number",)),
     Case("add_ids", {"into": "number", "by": "content"}, "content", adds=("number",)),
     Case("add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True),
@@ -186,7 +205,16 @@ CASES = (
     Case("keep_where", {"predicate": has_a_high_score}, "function", costly={"predicate": is_not_the_first}),
     Case("normalize_newlines", rewrites=("text",)),
     Case("normalize_unicode", rewrites=("text",)),
+    Case("normalize_whitespace", rewrites=("text",)),
+    Case("redact_pii", rewrites=("text",)),
+    Case("redact_pii", {"replacement": "hash", "key": "secret"}, "hash", rewrites=("text",)),
+    Case("remove_boilerplate", rewrites=("text",)),
     Case("remove_c4_lines", rewrites=("text",), costly={"require_punctuation": False}),
+    Case("remove_html", rewrites=("text",)),
+    Case("remove_lines", {"lines": ["short", ""]}, rewrites=("text",), costly={"lines": ["short."]}),
+    Case("remove_markdown", rewrites=("text",)),
+    Case("remove_outside", {"left": 1, "right": "e", "strip": False}, rewrites=("text",), costly={"right": -1}),
+    Case("remove_quotation_marks", rewrites=("text",)),
     Case("remove_urls", rewrites=("text",)),
     # Of a small block too some rows go, so that what copies the others is loaded before anything is measured.
     Case("sample_rows", {"fraction": 0.5}, costly={"fraction": 0.9}),
@@ -203,7 +231,15 @@ BLOCKWISE = tuple(case for case in CASES if not case.waits)
 PENDING = tuple(case for case in CASES if case.waits)
 """Cases that wait for all rows, so that only a run can compute them."""
 
+_CONTAMINATION = {
+    "benchmarks": EVERYWHERE,
+    "benchmark_columns": ("question",),
+    "ngram_size": 9,
+    "min_ngram_size": 7,
+    "text": "title",
+}
 OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
+    "add_contamination": {**_CONTAMINATION, "into": "found"},
     "add_ids": {"into": "key", "by": "content", "text": "title", "dense": True, "start": 7},
     "add_metrics": {"metrics": ("word_count",), "text": "title"},
     "add_profile": {
@@ -223,6 +259,7 @@ OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "scheme": cdf.minhash.FINEWEB,
         "into": "signature",
     },
+    "drop_contaminated": _CONTAMINATION,
     "drop_exact_duplicates": {"text": "title", "normalize": "case_and_spaces", "keep": "last", "on_text": "lines"},
     "drop_near_duplicates": {
         "text": "title",
@@ -246,7 +283,23 @@ OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "fix_encoding": False,
         "fix_line_breaks": False,
     },
+    "normalize_whitespace": {"text": "title"},
+    "redact_pii": {"text": "title", "kinds": ["ip", "email"], "replacement": "mask", "key": "another"},
+    "remove_boilerplate": {"text": "title"},
     "remove_c4_lines": {"text": "title", "require_punctuation": False},
+    "remove_contamination": {**_CONTAMINATION, "margin": 7, "min_piece_length": 7},
+    "remove_html": {"text": "title", "main_content": False, "alt_texts": True, "max_page_size": "2MB"},
+    "remove_lines": {"text": "title", "lines": ["a"]},
+    "remove_markdown": {"text": "title", "links": "url", "inside_words": True},
+    "remove_outside": {
+        "text": "title",
+        "left": "b",
+        "right": 3,
+        "include_left": False,
+        "include_right": False,
+        "strip": True,
+    },
+    "remove_quotation_marks": {"text": "title"},
     "remove_urls": {"text": "title"},
     "sample_rows": {"fraction": 0.25, "seed": 7, "by": "content", "text": "title"},
 }
@@ -256,17 +309,22 @@ OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
 ONLY_WITH: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("add_ids", "text"): {"by": "content"},
     ("add_ids", "start"): {"dense": True},
+    ("redact_pii", "key"): {"replacement": "hash"},
+    ("remove_outside", "include_left"): {"left": "a"},
     ("sample_rows", "text"): {"by": "content"},
 }
 """Arguments without which a parameter has no meaning."""
 NO_IDENTITY = {
+    ("add_contamination", "storage_options"),
     ("add_profile", "from_metrics"),
+    ("drop_contaminated", "storage_options"),
     ("drop_exact_duplicates", "groups"),
     ("drop_near_duplicates", "bands_per_iteration"),
     ("drop_near_duplicates", "groups"),
     ("keep_profile", "from_metrics"),
+    ("remove_contamination", "storage_options"),
 }
-"""Parameters that change nothing that comes out: where something was computed before, or in how many steps it is."""
+"""Parameters that change nothing that comes out: how files are reached, what was computed before, in how many steps."""
 TESTED_ELSEWHERE = {("drop_near_duplicates", "signatures"), ("drop_near_duplicates", "against")}
 """Parameters whose values need another table than `ROWS`."""
 

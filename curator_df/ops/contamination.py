@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts of benchmarks in a corpus: `add_contamination`, `drop_contaminated` and `remove_contamination`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from curator_df.core.backend import require_backend
+from curator_df.core.blocks import BlockKernel, map_blocks
+from curator_df.core.columns import refuse_columns, require_text
+from curator_df.errors import ParameterError
+from curator_df.io.benchmarks import Benchmarks, Paths, find_benchmarks
+from curator_df.kernels.buffers import text_dtype
+from curator_df.ops.contamination_blocks import (
+    PASSAGES,
+    add_contamination_block,
+    drop_contaminated_block,
+    remove_contamination_block,
+)
+from curator_df.ops.rewriting import SPLICE_FACTOR
+
+# Measured (tests/contracts/memory_server.py) where every row has passages: 1.4 on rows of 100 bytes, 3.2 on rows of 17.
+ADD_FACTOR = 3.3
+# What `keep_where` takes, which copies rows in the same way.
+DROP_FACTOR = 1.2
+MAX_NGRAM_SIZE = 100
+LEAST_NGRAM_SIZE = 4
+"""Shorter ones are in any text."""
+
+
+def add_contamination(
+    df: Any,
+    *,
+    benchmarks: Paths,
+    benchmark_columns: Sequence[str] = (),
+    ngram_size: int = 13,
+    min_ngram_size: int = 8,
+    into: str = "contamination",
+    text: str = "text",
+    storage_options: dict[str, Any] | None = None,
+) -> Any:
+    """Add the passages of each text that have an n-gram of a benchmark, and where they are.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    benchmarks : str, path, list of them, or mapping of names to them
+        Files, directories, globs or URLs: JSON Lines, Parquet, or plain text with an item on each line; all but Parquet may be
+        compressed. Without names, matches are reported under the name of the file.
+    benchmark_columns : sequence of str, optional
+        Columns of the benchmarks whose texts count; by default every string of a row, also in lists and objects.
+    ngram_size : int, default 13
+        Words of an n-gram, from 4 to 100.
+    min_ngram_size : int, default 8
+        A text of a benchmark with fewer words than ``ngram_size``, but at least so many, is one n-gram as a whole; shorter ones
+        are not looked for.
+    into : str, default "contamination"
+        Name of the column.
+    text : str, default "text"
+        Column of the text.
+    storage_options : dict, optional
+        Options of fsspec for the benchmarks.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows with a column of lists, null where nothing was found. Each passage has ``benchmark``, ``item`` (number of
+        the row of the benchmark, from 0) of its first n-gram; ``start`` and ``stop``, in characters of the text; ``ngrams``,
+        how many were found in it; and ``passage``, its first 100 bytes. Of a text the first 16 passages are there.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or one has no text of ``min_ngram_size`` words; on computing, if its texts have changed.
+    BadRowError
+        If a line of a benchmark is no JSON.
+    ColumnError
+        If the text column or a column of a benchmark is missing, or ``into`` is there already.
+    ParameterError
+        If a size is outside of its range.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 3.3 x block, and the table. Computes: no.
+
+    N-grams that overlap are one passage.
+    Words are compared in lower case and without punctuation, across line ends; places are those of the text as it is. The
+    benchmarks are read when the operator is called, to know their content, which is part of what a resumed run compares, and
+    once in each worker, into a table of 24 to 48 bytes an n-gram that the plan counts. Texts without spaces between words are
+    compared as if each stretch were one word. Normalize texts and benchmarks alike first: letters with accents have two
+    spellings.
+
+    Examples
+    --------
+    >>> import tempfile, dask.dataframe as dd
+    >>> question = "Who was it that said to be or not to be, that is the question?"
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+    ...     _ = file.write(question)
+    ...     file.flush()
+    ...     docs = dd.from_pandas(pd.DataFrame({"text": ["A quiz. " + question.upper(), "Not to be."]}), npartitions=1)
+    ...     found = docs.pipe(add_contamination, benchmarks=file.name).compute()
+    >>> [match] = found["contamination"][0]
+    >>> match["item"], match["start"], match["stop"], match["ngrams"]
+    (0, 8, 69, 3)
+    """
+    refuse_columns(df, "add_contamination", into)
+    found = _benchmarks(
+        "add_contamination", df, text, benchmarks, benchmark_columns, ngram_size, min_ngram_size, storage_options
+    )
+    parameters = {"text": text, "benchmarks": found, "into": into}
+    kernel = _kernel("add_contamination", add_contamination_block, parameters, found, ADD_FACTOR)
+    return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series([], dtype=PASSAGES)}))
+
+
+def drop_contaminated(
+    df: Any,
+    *,
+    benchmarks: Paths,
+    benchmark_columns: Sequence[str] = (),
+    ngram_size: int = 13,
+    min_ngram_size: int = 8,
+    text: str = "text",
+    storage_options: dict[str, Any] | None = None,
+) -> Any:
+    """Drop the rows whose text has an n-gram of a benchmark.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    benchmarks : str, path, list of them, or mapping of names to them
+        Files, directories, globs or URLs: JSON Lines, Parquet, or plain text with an item on each line; all but Parquet may be
+        compressed. Without names, matches are reported under the name of the file.
+    benchmark_columns : sequence of str, optional
+        Columns of the benchmarks whose texts count; by default every string of a row, also in lists and objects.
+    ngram_size : int, default 13
+        Words of an n-gram, from 4 to 100.
+    min_ngram_size : int, default 8
+        A text of a benchmark with fewer words than ``ngram_size``, but at least so many, is one n-gram as a whole; shorter ones
+        are not looked for.
+    text : str, default "text"
+        Column of the text.
+    storage_options : dict, optional
+        Options of fsspec for the benchmarks.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The other rows, in order, index kept; dropped rows are counted as ``contaminated``.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or one has no text of ``min_ngram_size`` words; on computing, if its texts have changed.
+    BadRowError
+        If a line of a benchmark is no JSON.
+    ColumnError
+        If the text column or a column of a benchmark is missing.
+    ParameterError
+        If a size is outside of its range.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: subset. Peak extra memory: 1.2 x block, and the table. Computes: no.
+
+    It looks at one row at a time, so it is not pending as drops of duplicates are. Rejects have the benchmark and the item of
+    the first match as ``reject_rule`` (``name:item``) and its first character as ``reject_value``; the receipt counts rows by
+    benchmark. To see all that was found use `add_contamination`, to cut it out `remove_contamination`.
+    Words are compared in lower case and without punctuation, across line ends; places are those of the text as it is. The
+    benchmarks are read when the operator is called, to know their content, which is part of what a resumed run compares, and
+    once in each worker, into a table of 24 to 48 bytes an n-gram that the plan counts. Texts without spaces between words are
+    compared as if each stretch were one word. Normalize texts and benchmarks alike first: letters with accents have two
+    spellings.
+
+    References
+    ----------
+    .. [1] Brown et al. 2020, https://arxiv.org/abs/2005.14165, appendix C: 13-grams
+    .. [2] nemo_curator 0.9.0, modules/task.py, TaskDecontamination
+
+    Examples
+    --------
+    >>> import tempfile, dask.dataframe as dd
+    >>> question = "Who was it that said to be or not to be, that is the question?"
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+    ...     _ = file.write(question)
+    ...     file.flush()
+    ...     docs = dd.from_pandas(pd.DataFrame({"text": ["A quiz. " + question.upper(), "Not to be."]}), npartitions=1)
+    ...     docs.pipe(drop_contaminated, benchmarks=file.name).compute()["text"].tolist()
+    ['Not to be.']
+    """
+    found = _benchmarks(
+        "drop_contaminated", df, text, benchmarks, benchmark_columns, ngram_size, min_ngram_size, storage_options
+    )
+    parameters = {"text": text, "benchmarks": found}
+    kernel = _kernel("drop_contaminated", drop_contaminated_block, parameters, found, DROP_FACTOR)
+    return map_blocks(df, kernel, meta=df._meta)
+
+
+def remove_contamination(
+    df: Any,
+    *,
+    benchmarks: Paths,
+    benchmark_columns: Sequence[str] = (),
+    ngram_size: int = 13,
+    min_ngram_size: int = 8,
+    margin: int = 200,
+    min_piece_length: int = 200,
+    text: str = "text",
+    storage_options: dict[str, Any] | None = None,
+) -> Any:
+    """Cut the passages that have an n-gram of a benchmark out of texts, up to the ends of sentences.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    benchmarks : str, path, list of them, or mapping of names to them
+        Files, directories, globs or URLs: JSON Lines, Parquet, or plain text with an item on each line; all but Parquet may be
+        compressed. Without names, matches are reported under the name of the file.
+    benchmark_columns : sequence of str, optional
+        Columns of the benchmarks whose texts count; by default every string of a row, also in lists and objects.
+    ngram_size : int, default 13
+        Words of an n-gram, from 4 to 100.
+    min_ngram_size : int, default 8
+        A text of a benchmark with fewer words than ``ngram_size``, but at least so many, is one n-gram as a whole; shorter ones
+        are not looked for.
+    margin : int, default 200
+        Characters that go too, before and after a passage; then as many as there are up to the next ``.``, ``!`` or ``?``.
+    min_piece_length : int, default 200
+        Of a text that was cut, pieces with more characters than this stay.
+    text : str, default "text"
+        Column of the text.
+    storage_options : dict, optional
+        Options of fsspec for the benchmarks.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows; null stays null. The pieces of a text are joined by an empty line; nothing may be left.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or one has no text of ``min_ngram_size`` words; on computing, if its texts have changed.
+    BadRowError
+        If a line of a benchmark is no JSON.
+    ColumnError
+        If the text column or a column of a benchmark is missing.
+    ParameterError
+        If a size is outside of its range.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 1.4 x block, and the table. Computes: no.
+
+    NeMo Curator makes a document of each piece, drops those with more than 10 pieces, and ignores n-grams that it finds more
+    than 10 times in the corpus. Its cuts lie too far to the left by the punctuation before them, and words at a line end are
+    one word for it. Here rows stay, so that no id occurs twice, every match counts, and places are those of the text. The
+    receipt counts ``rows_changed`` and ``passages``.
+    Words are compared in lower case and without punctuation, across line ends; places are those of the text as it is. The
+    benchmarks are read when the operator is called, to know their content, which is part of what a resumed run compares, and
+    once in each worker, into a table of 24 to 48 bytes an n-gram that the plan counts. Texts without spaces between words are
+    compared as if each stretch were one word. Normalize texts and benchmarks alike first: letters with accents have two
+    spellings.
+
+    References
+    ----------
+    .. [1] nemo_curator 0.9.0, modules/task.py, TaskDecontamination
+
+    Examples
+    --------
+    >>> import tempfile, dask.dataframe as dd
+    >>> question = "Who was it that said to be or not to be, that is the question?"
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+    ...     _ = file.write(question)
+    ...     file.flush()
+    ...     docs = dd.from_pandas(pd.DataFrame({"text": ["A quiz. " + question.upper(), "Not to be."]}), npartitions=1)
+    ...     cut = docs.pipe(remove_contamination, benchmarks=file.name, margin=0, min_piece_length=0)
+    ...     cut.compute()["text"].tolist()
+    ['A quiz.', 'Not to be.']
+    """
+    for name, value in (("margin", margin), ("min_piece_length", min_piece_length)):
+        if not isinstance(value, int) or value < 0:
+            raise ParameterError(f"remove_contamination: {name}={value!r} is no number of characters")
+    found = _benchmarks(
+        "remove_contamination", df, text, benchmarks, benchmark_columns, ngram_size, min_ngram_size, storage_options
+    )
+    parameters = {"text": text, "benchmarks": found, "margin": margin, "least": min_piece_length}
+    kernel = _kernel("remove_contamination", remove_contamination_block, parameters, found, SPLICE_FACTOR)
+    return map_blocks(df, kernel, meta=df._meta.astype({text: text_dtype(df._meta[text].dtype)}))
+
+
+def _benchmarks(
+    operator: str,
+    df: Any,
+    text: str,
+    paths: Paths,
+    columns: Sequence[str],
+    ngram_size: int,
+    min_ngram_size: int,
+    storage_options: Mapping[str, Any] | None,
+) -> Benchmarks:
+    """Check everything at the door, then read the benchmarks."""
+    require_text(df, operator, text)
+    require_backend(df._meta, operator, "pandas")
+    for name, size, most in (
+        ("ngram_size", ngram_size, MAX_NGRAM_SIZE),
+        ("min_ngram_size", min_ngram_size, ngram_size),
+    ):
+        if not isinstance(size, int) or not LEAST_NGRAM_SIZE <= size <= most:
+            raise ParameterError(f"{operator}: {name}={size!r} is no number of words from {LEAST_NGRAM_SIZE} to {most}")
+    return find_benchmarks(
+        paths,
+        columns=(columns,) if isinstance(columns, str) else columns,
+        ngram_size=ngram_size,
+        min_ngram_size=min_ngram_size,
+        storage_options=storage_options,
+    )
+
+
+def _kernel(
+    operator: str, function: Callable[..., Any], parameters: Mapping[str, Any], found: Benchmarks, peak_factor: float
+) -> BlockKernel:
+    return BlockKernel(
+        operator,
+        function,
+        parameters,
+        peak_factor,
+        held_bytes=found.table_bytes,
+        peak_is_measured=True,
+        compiled=("contamination",),
+    )

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts without what stands around or at their ends: `remove_quotation_marks`, `remove_boilerplate`, `remove_outside`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from curator_df.errors import ParameterError
+from curator_df.kernels.cut_texts import SliceEnds, slices_of, without_boilerplate, without_quotation_marks
+from curator_df.ops.rewriting import rewrite_texts
+
+COMPILED = ("cuts",)
+
+
+def remove_quotation_marks(df: Any, *, text: str = "text") -> Any:
+    r"""Remove the quotation marks around a whole text.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    text : str, default "text"
+        Column of the text.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows; null stays null.
+
+    Raises
+    ------
+    ColumnError
+        If the text column is missing.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 1.2 x block. Computes: no.
+
+    A ``"`` goes from both ends of a text that begins and ends with one and has something in between, unless the first of
+    several lines ends with one: that is a quotation of its own. Curly quotes stay. The receipt counts ``rows_changed``.
+
+    References
+    ----------
+    .. [1] nemo_curator 0.9.0, modifiers/quotation_remover.py, QuotationRemover
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ['"To be."', '"To be."\nHe said: "or not"']}), npartitions=1)
+    >>> docs.pipe(remove_quotation_marks).compute()["text"].tolist()
+    ['To be.', '"To be."\nHe said: "or not"']
+    """
+    return rewrite_texts(df, "remove_quotation_marks", text, without_quotation_marks, compiled=COMPILED)
+
+
+def remove_boilerplate(df: Any, *, text: str = "text") -> Any:
+    r"""Remove paragraphs of boilerplate, such as cookie notices, from the beginning or the end of texts.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    text : str, default "text"
+        Column of the text.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows; null stays null. A text with *lorem ipsum* is empty.
+
+    Raises
+    ------
+    ColumnError
+        If the text column is missing.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 1.2 x block. Computes: no.
+
+    Paragraphs are what ``text.split("\n\n")`` gives. Boilerplate is one with *privacy policy*, *terms of use*, *use of
+    cookies* or another of NeMo's phrases, in any case. It goes where it is one run of paragraphs at the beginning or at the
+    end of the text; texts that have it elsewhere too, or nothing else, stay as they are: `keep_profile` with
+    `profiles.NEMO_ENGLISH` drops those that are boilerplate for the most part. The receipt counts ``rows_changed``.
+
+    References
+    ----------
+    .. [1] nemo_curator 0.9.0, modifiers/c4.py, BoilerPlateStringModifier
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["A story.\n\nIt ends.\n\nRead our Privacy Policy."]}))
+    >>> docs.pipe(remove_boilerplate).compute()["text"][0]
+    'A story.\n\nIt ends.'
+    """
+    return rewrite_texts(df, "remove_boilerplate", text, without_boilerplate, compiled=COMPILED)
+
+
+def remove_outside(
+    df: Any,
+    *,
+    left: int | str | None = 0,
+    right: int | str | None = None,
+    include_left: bool = True,
+    include_right: bool = True,
+    strip: bool = True,
+    text: str = "text",
+) -> Any:
+    """Remove what is outside of a slice of each text, named by places or by marks.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    left : int, str or None, default 0
+        Where the slice begins: the index of a character, as in ``text[left:right]``, or a mark, whose first occurrence counts.
+        None is the beginning.
+    right : int, str or None, default None
+        Where it ends: an index, or a mark, whose last occurrence counts. None is the end.
+    include_left : bool, default True
+        Whether a left mark belongs to the slice.
+    include_right : bool, default True
+        Whether a right mark belongs to the slice.
+    strip : bool, default True
+        Take white space off both ends of the slice.
+    text : str, default "text"
+        Column of the text.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows; null stays null. A text without one of the marks is empty.
+
+    Raises
+    ------
+    ParameterError
+        If an end is no integer, text or None, or a mark is empty.
+    ColumnError
+        If the text column is missing.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 1.2 x block. Computes: no.
+
+    The receipt counts ``rows_changed``.
+
+    References
+    ----------
+    .. [1] nemo_curator 0.9.0, modifiers/slicer.py, Slicer
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["Header *** START *** A book. *** END *** Licence"]}), npartitions=1)
+    >>> book = docs.pipe(remove_outside, left="START ***", right="*** END", include_left=False, include_right=False)
+    >>> book.compute()["text"][0]
+    'A book.'
+    """
+    for name, end in (("left", left), ("right", right)):
+        if not (end is None or isinstance(end, str) or (isinstance(end, int) and -(1 << 62) < end < 1 << 62)):
+            raise ParameterError(f"remove_outside: {name}={end!r} is no index, no text and not None")
+        if end == "":
+            raise ParameterError(f"remove_outside: {name} is an empty text, which is everywhere; name a mark, or None")
+    ends = SliceEnds(left, right, bool(include_left), bool(include_right))
+    return rewrite_texts(df, "remove_outside", text, slices_of, {"ends": ends, "strip": bool(strip)}, compiled=COMPILED)

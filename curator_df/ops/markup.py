@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts without markup: `remove_markdown` and `remove_html`."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any, Literal
+
+from curator_df.core.columns import choose
+from curator_df.core.sizes import read_size
+from curator_df.errors import ParameterError
+from curator_df.kernels.cut_texts import without_markdown
+from curator_df.kernels.html_texts import HtmlSettings, text_of_html
+from curator_df.ops.rewriting import SPLICE_FACTOR, rewrite_texts
+
+LinkPart = Literal["text", "url"]
+PARSED_FACTOR = 110
+"""Bytes of a parsed page as a multiple of the page's: 16 on prose in paragraphs, 103 where it is tags alone (measured)."""
+LEAST_PAGE_BYTES = 1_000
+
+
+def remove_markdown(df: Any, *, links: LinkPart = "text", inside_words: bool = False, text: str = "text") -> Any:
+    r"""Remove the marks of Markdown for bold, italic and links.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    links : {"text", "url"}
+        What stays of ``[text](url)``.
+    inside_words : bool, default False
+        True: pairs of marks count wherever they are, so that ``snake_case_name`` and ``2 * 3 * 4`` lose theirs. False: a mark
+        begins before a word and ends after one.
+    text : str, default "text"
+        Column of the text.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows; null stays null.
+
+    Raises
+    ------
+    ParameterError
+        If ``links`` is none of its choices.
+    ColumnError
+        If the text column is missing.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 1.2 x block. Computes: no.
+
+    Marks are pairs of ``**``, ``*`` and ``_`` (and of ``__``) in one line. With ``links="url", inside_words=True`` the result
+    is NeMo's, whose expressions take time with the square of a line's length and more; this takes time with its length. The
+    defaults differ because NeMo removes the underscores of identifiers and the words of links. Headings, lists, tables and
+    code stay as they are. The receipt counts ``rows_changed``.
+
+    References
+    ----------
+    .. [1] nemo_curator 0.9.0, modifiers/markdown_remover.py, MarkdownRemover
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["Call **my_func_x**, see [the docs](https://a.b/c)."]}), npartitions=1)
+    >>> docs.pipe(remove_markdown).compute()["text"][0]
+    'Call my_func_x, see the docs.'
+    >>> docs.pipe(remove_markdown, links="url", inside_words=True).compute()["text"][0]
+    'Call myfuncx, see https://a.b/c.'
+    """
+    choose("remove_markdown", "links", links, LinkPart)
+    arguments = {"keep_url": links == "url", "inside_words": bool(inside_words)}
+    return rewrite_texts(df, "remove_markdown", text, without_markdown, arguments, compiled=("cuts",))
+
+
+def remove_html(
+    df: Any,
+    *,
+    main_content: bool = True,
+    alt_texts: bool = False,
+    max_page_size: int | str = "1MB",
+    text: str = "text",
+) -> Any:
+    r"""Make HTML pages their text, with resiliparse.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    main_content : bool, default True
+        Leave out navigation, headers, footers, sidebars and comments, by simple rules on the elements. False: all text that
+        is shown.
+    alt_texts : bool, default False
+        Keep the descriptions of images.
+    max_page_size : int or str, default "1MB"
+        Bytes of a page that are read; of a longer one the rest is left out, as in crawls that cut pages. A parsed page takes
+        up to about 110 times its bytes, for which the plan of a run leaves room.
+    text : str, default "text"
+        Column of the pages.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows; null stays null, and so does a text without a ``<``. Paragraphs, lists and preformatted text keep
+        their lines.
+
+    Raises
+    ------
+    ParameterError
+        If ``max_page_size`` is no size, or less than 1 kB.
+    ImportError
+        If resiliparse is not installed: ``pip install 'curator-df[html]'``.
+    ColumnError
+        If the text column is missing.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 1.4 x block, and a parsed page. Computes: no.
+
+    The text is that of resiliparse's ``extract_plain_text``. Of a page with more than 500 ``div`` in each other all text is
+    taken, because its search for the main content would take minutes. The receipt counts ``rows_changed``, ``pages_cut``
+    and ``pages_without_main_content``.
+
+    References
+    ----------
+    .. [1] J. Bevendorff et al. 2018, Elastic ChatNoir (resiliparse), https://resiliparse.chatnoir.eu
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> page = "<nav><a href='/'>Home</a></nav><main><h1>A story</h1><p>It is <b>short</b>.</p></main>"
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": [page]}), npartitions=1)
+    >>> docs.pipe(remove_html).compute()["text"][0]
+    'A story\n\nIt is short.'
+    """
+    max_page_bytes = read_size("max_page_size", max_page_size)
+    if max_page_bytes < LEAST_PAGE_BYTES:
+        raise ParameterError(f"remove_html: max_page_size={max_page_size!r} is less than 1 kB, which holds no page")
+    if importlib.util.find_spec("resiliparse") is None:
+        raise ImportError("remove_html needs resiliparse: pip install 'curator-df[html]'")
+    return rewrite_texts(
+        df,
+        "remove_html",
+        text,
+        text_of_html,
+        {"settings": HtmlSettings(bool(main_content), bool(alt_texts), max_page_bytes)},
+        peak_factor=SPLICE_FACTOR,
+        fixed_bytes=PARSED_FACTOR * max_page_bytes,
+    )
