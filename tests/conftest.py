@@ -17,7 +17,7 @@ import pytest
 from distributed import Client
 from hypothesis import HealthCheck, settings
 
-from curator_df.kernels.warm import GROUPS, is_compiled
+from curator_df.kernels.warm import GROUPS, is_compiled, sources_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -35,11 +35,12 @@ settings.load_profile("curator_df")
 
 
 def pytest_configure() -> None:
-    """Forget compiled kernels that are older than their sources: numba itself looks only at the file of the outermost one."""
+    """Forget compiled kernels that are older than a source of theirs: numba itself looks only at the file of the outermost."""
     kernels = CHECKOUT / "curator_df" / "kernels"
-    changed = max(path.stat().st_mtime for path in kernels.glob("*.py"))
     for compiled in kernels.glob("__pycache__/*.nb[ic]"):
-        if compiled.stat().st_mtime < changed:
+        module = compiled.name.partition(".")[0]
+        known = (kernels / f"{module}.py").exists()
+        if not known or compiled.stat().st_mtime < max(path.stat().st_mtime for path in sources_of(module)):
             compiled.unlink(missing_ok=True)
     # In a process of its own: the compiler would stay in the memory of this one, which is the client of the tests' clusters.
     if not all(is_compiled(group) for group in GROUPS):

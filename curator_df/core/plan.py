@@ -234,16 +234,21 @@ def task_factor(joined: Fork) -> float:
     return worst + kept + SLACK_FACTOR
 
 
-def _against_factor(joined: Fork) -> float:
-    """Return the same for passes over other tables; 0 where there is none."""
+def _against_programs(joined: Fork) -> list[Program]:
+    """Return what makes the other tables with which rows are still to be compared."""
     barriers = [step.barrier for branch in joined.branches for step in branch.program.steps]
-    programs = [
+    return [
         barrier.against.program
         for barrier in barriers
         if isinstance(barrier, NearBarrier) and barrier.against is not None and not _is_found(barrier)
     ]
+
+
+def _against_factor(joined: Fork) -> float:
+    """Return `task_factor` for passes over other tables; 0 where there is none."""
     factors = (
-        max(program.source.reader_factor, 1.0 + max(_dearest(program.steps), KEY_WRITER_FACTOR)) for program in programs
+        max(program.source.reader_factor, 1.0 + max(_dearest(program.steps), KEY_WRITER_FACTOR))
+        for program in _against_programs(joined)
     )
     return max(factors, default=-1.0 - SLACK_FACTOR) + 1.0 + SLACK_FACTOR
 
@@ -253,9 +258,8 @@ def _held_bytes(joined: Fork, threads: int) -> int:
     steps = list(joined.stem)
     for branch in joined.branches:
         steps += joined.own_steps(branch)
-    for barrier in [step.barrier for step in steps]:
-        if isinstance(barrier, NearBarrier) and barrier.against is not None:
-            steps += barrier.against.program.steps
+    for program in _against_programs(joined):
+        steps += program.steps
     beyond = max((step.fixed_bytes for step in steps), default=0) - KERNEL_FIXED_BYTES
     return sum(step.held_bytes for step in steps) + threads * max(beyond, 0)
 

@@ -146,7 +146,7 @@ class Receipt:
     retries: dict[str, int] = field(default_factory=dict)
     """Ranges run again, by cause: ``memory``, ``worker lost``, ``exclusive``."""
     leaks: list[LeakReceipt] = field(default_factory=list)
-    """Workers that held more after each task, in the last pass."""
+    """Workers that held more after each task."""
     exchanges: list[ExchangeReceipt] = field(default_factory=list)
     """What was compared before the last pass, for each drop."""
     settings: dict[str, str] = field(default_factory=dict)

@@ -304,7 +304,8 @@ class _Run:
         for target in self.targets:
             target.receipt.seconds = time.monotonic() - started
             target.receipt.timeline, target.receipt.events = timeline, events
-            target.receipt.retries, target.receipt.leaks = dict(dispatcher.retries), dispatcher.leaks
+            target.receipt.retries = dict(stages.retries + dispatcher.retries)
+            target.receipt.leaks = stages.leaks + dispatcher.leaks
             if dispatcher.start_bytes < dispatcher.stage.block_bytes:
                 smaller = f"; from {show_size(dispatcher.start_bytes)} on after ranges ran out of memory"
                 target.receipt.settings["blocks"] += smaller

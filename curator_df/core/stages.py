@@ -7,6 +7,7 @@ resumes like the output itself. The folders go when the run is complete, but for
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import json
@@ -33,7 +34,7 @@ from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.plan import StagePlan
 from curator_df.core.program import Program, Step, StepTally
 from curator_df.core.range_action import RangeAction
-from curator_df.core.receipt import ExchangeReceipt
+from curator_df.core.receipt import ExchangeReceipt, LeakReceipt
 from curator_df.core.row_count import CountSink, NumberRows, RowCount
 from curator_df.core.session import Session
 from curator_df.core.source import Range, Ranges
@@ -93,6 +94,8 @@ class StageRunner:
         self.session, self.stage, self.ranges, self.on_error, self.on_oom = session, stage, ranges, on_error, on_oom
         self.temporary = temporary
         self.exchanges: list[ExchangeReceipt] = []
+        self.retries: collections.Counter[str] = collections.Counter()
+        self.leaks: list[LeakReceipt] = []
         self._made: list[str] = []
         self._show: SHOW = lambda title, done, total: None  # noqa: ARG005
 
@@ -159,7 +162,12 @@ class StageRunner:
         self.session.tell(StageStarted(stage_name(title), job, len(wanted), len(done)))
         waiting: Iterator[Range] = (pieces[number] for number in wanted if number not in done)
         extra = {} if task is None else {"task": task}
-        Dispatcher(self.session, job, stage, note, title=title, **extra).run(waiting)
+        dispatcher = Dispatcher(self.session, job, stage, note, title=title, **extra)
+        try:
+            dispatcher.run(waiting)
+        finally:
+            self.retries += dispatcher.retries
+            self.leaks += dispatcher.leaks
         return [done[number] for number in wanted]
 
     @contextlib.contextmanager

@@ -13,12 +13,15 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
 import sys
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
+_SOURCES = Path(__file__).parent
+_IMPORT = re.compile(r"^ *from curator_df\.kernels\.(\w+) import", re.MULTILINE)
 BASIC = "basic"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     BASIC: ("murmur_hash", "part_bytes", "row_copy", "unicode_scan", "word_counts", "word_pass"),
@@ -61,15 +64,26 @@ def is_compiled(group: str) -> bool:
     return _stamp(group).exists()
 
 
+def sources_of(*modules: str) -> list[Path]:
+    """Return the files of some modules and of all that they import here: what is compiled holds code of these too."""
+    found: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found.add(module)
+            waiting += _IMPORT.findall((_SOURCES / f"{module}.py").read_text(encoding="utf-8"))
+    return [_SOURCES / f"{module}.py" for module in sorted(found)]
+
+
 def _stamp(group: str) -> Path:
     """Return the file that says so: its name changes with the sources, numba, Python and the kind of CPU."""
-    sources = Path(__file__).parent
-    about = [f"{path.name} {path.stat().st_mtime_ns} {path.stat().st_size}" for path in sorted(sources.glob("*.py"))]
+    about = [f"{path.name} {path.stat().st_mtime_ns} {path.stat().st_size}" for path in sources_of(*GROUPS[group])]
     about += [version("numba"), sys.version, platform.machine(), _cpu()]
     digest = hashlib.blake2b("\n".join(about).encode(), digest_size=8).hexdigest()
     given = os.environ.get("NUMBA_CACHE_DIR")
-    beside = sources / "__pycache__"
-    writable = os.access(beside if beside.exists() else sources, os.W_OK)
+    beside = _SOURCES / "__pycache__"
+    writable = os.access(beside if beside.exists() else _SOURCES, os.W_OK)
     home = Path(given) if given else beside if writable else Path.home() / ".cache" / "numba"
     return home / f"warm-{group}-{digest}.stamp"
 

@@ -271,5 +271,7 @@ def _finish(
         projected_bytes=projected_bytes,
         measured_bytes=session.sampler.seen() if session.sampler is not None else 0,
         exchanges=stages.exchanges,
+        retries=dict(stages.retries),
+        leaks=stages.leaks,
     )
     journal.finish(receipt.to_json())

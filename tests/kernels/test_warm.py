@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import curator_df.kernels
-from curator_df.kernels.warm import GROUPS
+from curator_df.kernels.warm import GROUPS, sources_of
 
 PACKAGE = Path(curator_df.kernels.__file__).parent
 
@@ -15,6 +15,19 @@ PACKAGE = Path(curator_df.kernels.__file__).parent
 def test_every_module_that_imports_numba_is_warmed():
     compiled = {f"curator_df.kernels.{path.stem}" for path in PACKAGE.glob("*.py") if "from numba" in path.read_text()}
     assert compiled == {f"curator_df.kernels.{module}" for modules in GROUPS.values() for module in modules}
+
+
+def test_what_a_module_is_compiled_of_is_all_that_it_imports():
+    """Imports of numba's modules among each other are found by their text; Python itself says whether these are all."""
+    script = (
+        "import sys, curator_df; from importlib import import_module; before = set(sys.modules)\n"
+        "import_module('curator_df.kernels.' + sys.argv[1])\n"
+        "print(*(name.rpartition('.')[2] for name in set(sys.modules) - before if name.startswith('curator_df.kernels.')))"
+    )
+    for module in ("minhash_sketch", "repeat_pass"):
+        imported = subprocess.check_output([sys.executable, "-c", script, module], text=True, cwd=PACKAGE.parents[1])
+        assert len(imported.split()) > 2
+        assert set(imported.split()) <= {path.stem for path in sources_of(module)}
 
 
 def test_kernels_are_compiled_once_and_a_process_need_not_import_numba_to_know(tmp_path):

@@ -192,7 +192,7 @@ def test_a_run_with_another_benchmark_does_not_resume(benchmark, tmp_path):
     def fails(block):
         raise ZeroDivisionError
 
-    with cdf.start_cluster(memory="600MB", cpus=1):
+    with cdf.start_cluster(memory="2GB", cpus=1):
         docs = cdf.read_jsonl(tmp_path / "in").pipe(cdf.drop_contaminated, benchmarks=benchmark)
         with pytest.raises(errors.OperatorError):
             cdf.write_parquet(docs.pipe(cdf.keep_where, fails), tmp_path / "out")
