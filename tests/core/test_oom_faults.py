@@ -164,7 +164,8 @@ def test_the_smaller_block_is_remembered_for_later_ranges(run, corpus, tmp_path)
     receipt = run("hungry", BLOCK="400kB")
     assert ids(tmp_path / "out") == list(range(ROWS))
     assert "after ranges ran out of memory" in receipt["settings"]["blocks"]
-    assert receipt["retries"]["memory"] < receipt["ranges"]
+    # By itself each range would be halved twice, and often more.
+    assert receipt["retries"]["memory"] < 2 * receipt["ranges"]
     assert receipt["rows_out_of_memory"] == 0
 
 
