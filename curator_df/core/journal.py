@@ -139,7 +139,8 @@ class Journal:
         for name in self.folder.names():
             if name.startswith(f"{JOURNAL_FOLDER}/done") and name.endswith(".jsonl"):
                 for line in io.BytesIO(self.folder.read(name)):
-                    if line.endswith(b"\n"):  # a line cut short by a crash was never reported as done
+                    # What a lost machine left of a line is cut short, or has zeros in it; that range is done again.
+                    if line.endswith(b"\n") and b"\0" not in line:
                         yield json.loads(line)
 
 

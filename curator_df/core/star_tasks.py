@@ -34,6 +34,8 @@ from curator_df.core.slice_file import SliceWriter, open_slices
 from curator_df.core.storage import disk_errors
 from curator_df.core.task import Attempt, Manifest, run_guarded
 
+STAR_BYTES = 100
+"""Held by `run_survivors` for each star whose centre is in its group of ranges, while their parts are joined."""
 LINK_WORDS = 2
 """Address of a row, address of another."""
 _NONE = np.uint64((1 << 64) - 1)
@@ -188,7 +190,7 @@ class _Stars:
 
 
 def _stars(job: NearJob, attempt: Attempt) -> _Stars:
-    """Return survivor and size of each star: 72 bytes for each are held."""
+    """Return survivor and size of each star."""
     first_kept, keep = job.groups.first_kept, job.barrier.keep
     parts: list[Rows] = []
     for rows in _neighbours(job, attempt):

@@ -9,6 +9,8 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core import run, stages
+from curator_df.core.journal import Journal
+from curator_df.core.storage import Folder
 from curator_df.errors import CorruptFileError
 
 ROWS = 400
@@ -92,3 +94,29 @@ def test_files_of_drops_that_are_gone_are_written_again_by_a_resumed_run(docs, t
     monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 1_000)
     cdf.write_parquet(docs, tmp_path / "out", on_existing="resume")
     assert ids_in(tmp_path / "out") == EXPECTED
+
+
+def test_what_ran_again_before_the_last_pass_is_in_the_receipt(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 1_000)
+    rows = "".join(json.dumps({"id": n, "text": f"text {n % 100}"}) + "\n" for n in range(ROWS))
+    (tmp_path / "in.jsonl").write_text(rows)
+    marker = str(tmp_path / "failed")
+
+    def fails_at_first(block):
+        if len(block) and not Path(marker).exists():  # in the pass that takes keys
+            Path(marker).touch()
+            raise MemoryError("for once")
+        return block
+
+    table = cdf.read_jsonl(tmp_path / "in.jsonl")
+    table = table.map_partitions(fails_at_first, meta=table._meta).curate.drop_exact_duplicates()
+    receipt = cdf.write_parquet(table, tmp_path / "out")
+    assert ids_in(tmp_path / "out") == EXPECTED
+    assert set(receipt.retries) == {"memory"}
+
+
+def test_notes_of_a_lost_machine_are_passed_over(tmp_path):
+    home = tmp_path / "_curator"
+    home.mkdir()
+    (home / "done.jsonl").write_bytes(b'{"number": 0}\n' + b"\0" * 40 + b'{"number": 1}\n{"number": 2}\n{"num')
+    assert [note["number"] for note in Journal(Folder(str(tmp_path))).done()] == [0, 2]

@@ -3,6 +3,7 @@
 
 import os
 import tempfile
+import tracemalloc
 
 import cloudpickle
 import numpy as np
@@ -21,7 +22,7 @@ from curator_df.core.slice_file import open_slices
 from curator_df.core.source import Range
 from curator_df.core.storage import Folder
 from curator_df.core.task import Attempt
-from curator_df.kernels.components import component_names
+from tests.core.test_group_tasks import AnyBarrier
 
 RANGES = 5
 
@@ -33,15 +34,6 @@ def quick():
         patch.setattr(os, "fsync", lambda _: None)
         patch.setattr(task, "release_free_memory", lambda: None)
         yield
-
-
-class AnyBarrier:
-    """As much of a barrier as grouping looks at."""
-
-    components = staticmethod(component_names)
-
-    def __init__(self, keep):
-        self.keep = keep
 
 
 def write(folder, name, words, bounds, rows):
@@ -144,3 +136,18 @@ def test_a_round_that_is_finished_is_not_run_again(tmp_path, monkeypatch):
     members, _, said = grouped(folder, shuffled_chain(100), "first", on_disk=True)
     assert len(members[0]) == 20
     assert called[7:] == [0, 1, 2] * (said["grouping_rounds"] - 2)
+
+
+def test_a_star_costs_what_is_stated(tmp_path):
+    stars, folder = 200_000, Folder(str(tmp_path))
+    groups, ids = NearGroups(np.zeros(1, dtype=np.int64), 1), np.arange(2 * stars, dtype=np.uint64)
+    rows = np.stack([ids // 2 * 2, ids, np.zeros_like(ids)], axis=1)
+    job = NearJob(folder, groups, AnyBarrier("first"), (write(folder, "v.slices", 3, groups.bounds, rows),), into="s")
+    tracemalloc.start()
+    try:
+        done = star_tasks.run_survivors(cloudpickle.dumps(job), Attempt(Range(0, 0, 0, 0, 0), 4_000_000, 0))
+        held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (done.outcome, done.summary["groups"]) == ("done", stars)
+    assert 40 * stars < held <= star_tasks.STAR_BYTES * stars + 4_000_000
