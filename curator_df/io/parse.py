@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,6 +26,8 @@ PARSE_BYTES = 1 << 20
 """Bytes that pyarrow.json parses at once, or the longest line if that is longer."""
 LARGEST_LINE_BYTES = (1 << 31) - (1 << 16)
 """Longest line: pyarrow.json counts the bytes of what it parses at once in 32 bits."""
+RELEASE_SECONDS = 1.0
+"""How long to wait for Arrow to let go of bytes that it has parsed."""
 NOT_AN_OBJECT = "it is not one JSON object on one line"
 _POSITION = re.compile(r"^JSON parse error: | in row \d+$")
 
@@ -66,8 +70,10 @@ def parse_lines(data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown:
     if not len(lines):
         return schema.empty_table()
     longest = int((lines.stops - lines.starts).max())
+    view, freed = data[:], threading.Event()
+    watch = weakref.ref(view, lambda _: freed.set())
     reader = pyarrow.json.open_json(
-        pa.BufferReader(pa.py_buffer(data)),
+        pa.BufferReader(pa.py_buffer(view)),
         read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=max(PARSE_BYTES, longest + 2)),
         parse_options=pyarrow.json.ParseOptions(
             explicit_schema=schema, unexpected_field_behavior="ignore" if ignore_unknown else "error"
@@ -79,6 +85,10 @@ def parse_lines(data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown:
         rows += len(batch)
         if rows > len(lines):
             break
+    del reader, view
+    # Arrow's reading thread may let go of the bytes only after the last batch: two chunks could be held until then.
+    if watch() is not None:
+        freed.wait(RELEASE_SECONDS)
     if rows != len(lines):
         raise pa.ArrowInvalid(NOT_AN_OBJECT)
     return pa.Table.from_batches(batches, schema)
