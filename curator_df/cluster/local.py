@@ -26,6 +26,7 @@ import psutil
 from distributed import Client, LocalCluster, wait
 
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
+from curator_df.cluster.spill_folder import SpillFolder
 from curator_df.core.budget import CLIENT_PRIVATE_BYTES, WORKER_RSS_BYTES, Layout, choose_layout, parse_memory
 from curator_df.core.limits import release_free_memory, status_bytes
 from curator_df.core.peak import tree_bytes
@@ -56,10 +57,10 @@ class Cluster:
     """A cluster on this machine that keeps a budget. Use it in a ``with`` statement, or `close` it."""
 
     def __init__(
-        self, layout: Layout, spill_directory: str, spill_bytes: int, dashboard: str | None, workdir: str
+        self, layout: Layout, spill: SpillFolder, spill_bytes: int, dashboard: str | None, workdir: str
     ) -> None:
         self.layout = layout
-        self._spill_directory, self._spill_bytes = spill_directory, spill_bytes
+        self._spill, self._spill_bytes = spill, spill_bytes
         self._own_limit: tuple[int, int] | None = None
         has_room = layout.allowed_bytes >= layout.reserved_bytes + COMPILER_BYTES
         if not has_room:
@@ -101,7 +102,7 @@ class Cluster:
                 memory_limit=memory_limit,
                 host="127.0.0.1",
                 dashboard_address=dashboard,
-                local_directory=self._spill_directory,
+                local_directory=self._spill.path,
                 preload=["curator_df.cluster.preload"],
                 env=environment,
                 silence_logs=logging.CRITICAL,
@@ -153,7 +154,7 @@ class Cluster:
         if self._own_limit is not None:
             resource.setrlimit(resource.RLIMIT_DATA, self._own_limit)
             self._own_limit = None
-        shutil.rmtree(self._spill_directory, ignore_errors=True)
+        self._spill.delete()
 
     def __enter__(self) -> Self:
         return self
@@ -163,9 +164,7 @@ class Cluster:
 
     def _lines(self) -> list[tuple[str, str]]:
         layout = self.layout
-        spill = (
-            [] if layout.in_process else [("spill", f"{self._spill_directory}, at most {show_size(self._spill_bytes)}")]
-        )
+        spill = [] if layout.in_process else [("spill", f"{self._spill.path}, at most {show_size(self._spill_bytes)}")]
         return [
             ("memory", f"{show_size(layout.allowed_bytes)} for all processes together"),
             ("layout", f"{layout.shape}, {show_size(layout.work_bytes)} of work memory for each process"),
@@ -205,8 +204,8 @@ def start_cluster(
     cpus : int, optional
         Most threads that work at a time; all usable CPUs by default.
     spill_directory : path, optional
-        Where workers put what does not fit in memory; a folder of its own is made in it and deleted at the end. The
-        system's temporary directory by default.
+        Where workers put what does not fit in memory; a folder of its own is made in it and deleted at the end, or
+        at the next start if this process is killed. The system's temporary directory by default.
     spill_limit : str or int, optional
         Most bytes of disk that spilling may take; half of what is free there by default.
     workdir : str or path, optional
@@ -247,8 +246,13 @@ def start_cluster(
     if spill_bytes > free_bytes:
         raise BudgetError(f"spill_limit={show_size(spill_bytes)}, but {parent} has {show_size(free_bytes)} free")
     dashboard = None if dashboard_port is None else f"127.0.0.1:{dashboard_port}"
-    spill = tempfile.mkdtemp(prefix="curator-df-", dir=parent)
-    return Cluster(layout, spill, spill_bytes, dashboard, f"{spill}/found" if workdir is None else os.fspath(workdir))
+    spill = SpillFolder(parent)
+    found = f"{spill.path}/found" if workdir is None else os.fspath(workdir)
+    try:
+        return Cluster(layout, spill, spill_bytes, dashboard, found)
+    except BaseException:
+        spill.delete()
+        raise
 
 
 def _close_or_kill(cluster: LocalCluster) -> None:

@@ -34,7 +34,7 @@ from curator_df.core.session import Session
 from curator_df.core.sizes import show_size
 from curator_df.core.source import Range
 from curator_df.core.task import Attempt, Job, Manifest, request_stop, run_range
-from curator_df.errors import CuratorError, OversizeRowError, WorkerLostError
+from curator_df.errors import CuratorError, OversizeRowError, SchedulerLostError, WorkerLostError
 
 SMALLEST_BLOCK_BYTES = 64_000
 """Where halving ends. Then the rows of a block are halved: `core.stretch`."""
@@ -161,6 +161,8 @@ class Dispatcher:
 
     def _watch(self, workless_seconds: float) -> float:
         """Bring workers back that are gone for good; return for how long there was none."""
+        if self.session.client.status != "running":
+            raise _scheduler_lost(self.session.client)
         if self.session.client.nthreads():
             return 0.0
         # A worker that dies before its nanny knows that it started is not started again by the nanny.
@@ -243,6 +245,8 @@ class Dispatcher:
             self.start_bytes = min(self.start_bytes, max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES))
 
     def _after_lost_worker(self, future: Any, attempt: Attempt) -> Attempt | None:
+        if future.status == "cancelled":  # nobody cancels while a run goes on, but a client that lost its scheduler
+            raise _scheduler_lost(self.session.client)
         exc, number = future.exception(), attempt.piece.number
         if not isinstance(exc, KilledWorker):
             raise WorkerLostError(f"range {number} did not run: {exc}") from exc
@@ -317,6 +321,14 @@ class Dispatcher:
             client.cancel(list(self._flying), force=True, asynchronous=False)
         self._flying.clear()
         self._submitted.clear()
+
+
+def _scheduler_lost(client: Any) -> SchedulerLostError:
+    address = getattr(client.scheduler, "address", "its address")
+    return SchedulerLostError(
+        f"the connection to the scheduler at {address} broke off, so nothing can run there any more; what is finished stays. "
+        "Start a cluster (or connect to one) again, and run the same with on_existing='resume'"
+    )
 
 
 def _narrowed(attempt: Attempt, unit: Unit, reason: str, error: BaseException) -> Attempt:

@@ -28,6 +28,7 @@ from curator_df.core.journal import (
     delete_strays,
     delete_unfinished,
     open_run,
+    whole_ranges,
 )
 from curator_df.core.live_panel import live_panel
 from curator_df.core.plan import Plan, plan_fork
@@ -217,7 +218,7 @@ class _Target:
     def __init__(self, branch: Branch, journal: Journal, receipt: Receipt) -> None:
         self.branch, self.journal, self.receipt = branch, journal, receipt
         self.finished = np.zeros(receipt.ranges, dtype=bool)
-        for done in journal.done():
+        for done in whole_ranges(journal, None if branch.rejects is None else branch.rejects.folder):
             self._count(done)
         receipt.ranges_resumed = int(self.finished.sum())
         for sink in filter(None, (branch.sink, branch.rejects)):
