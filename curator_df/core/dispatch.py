@@ -88,6 +88,7 @@ class Dispatcher:
         self._failed_at: collections.Counter[int] = collections.Counter()
         self._leaks = LeakWatch(self.session.layout.work_bytes, self.session.layout.threads)
         self._leak: tuple[Leak, Attempt] | None = None
+        self._due: str | None = None
         self._job_bytes = cloudpickle.dumps(self.job)
         self._flying: dict[Any, Attempt] = {}
         self._submitted: dict[Any, float] = {}
@@ -102,11 +103,16 @@ class Dispatcher:
                 more = self._run_together(pieces)
                 if self._leak is not None:
                     self._after_leak(*self._leak)
+                if self._due is not None:
+                    self._recycle(self._due)
                 while self._alone:
                     self._run_alone(self._alone.popleft())
         except BaseException:
             self._stop()
             raise
+        finally:
+            if self.session.recycling is not None:
+                self.session.recycling.join()
 
     def _run_together(self, pieces: Iterator[Range]) -> bool:
         """Run ranges side by side until there are no more, or one was given up by workers; tell whether there are more."""
@@ -118,9 +124,9 @@ class Dispatcher:
             again = self._settle(*self._next_finished())
             if again is not None:
                 self._submit(again)
-            if self.retries["worker lost"] == lost_before and self._leak is None:
+            if self.retries["worker lost"] == lost_before and self._leak is None and self._due is None:
                 # Otherwise that range is tried alone first: if it still kills, no other worker is to die for it. And a
-                # worker that leaks is started again when nothing is in flight, so that no work is lost.
+                # worker that leaks, or is due, is started again when nothing is in flight, so that no work is lost.
                 more = self._submit_next(pieces, window)
         return more
 
@@ -189,6 +195,9 @@ class Dispatcher:
         leak = self._leaks.add(manifest.worker, manifest.floor_bytes)
         if leak is not None and self._leak is None:
             self._leak = (leak, attempt)
+        if self.session.recycling is not None:
+            due = self.session.recycling.add(manifest.worker, manifest.floor_bytes)
+            self._due = self._due or due
         if manifest.outcome == "done":
             self.on_done(manifest)
             return None
@@ -237,6 +246,13 @@ class Dispatcher:
         told = LeakReceipt(leak.worker, leak.tasks, leak.growth_bytes, leak.task_bytes, step, left_bytes, recycled)
         self.leaks.append(told)
         self.session.tell(Note("leak", str(told), step))
+
+    def _recycle(self, worker: str) -> None:
+        """Start a worker again that is due; nothing is in flight."""
+        self._due = None
+        if self.session.recycling is not None:
+            self._leaks.forget(worker)
+            self.session.tell(Note("recycle", self.session.recycling.recycle(self.session.client, worker), worker))
 
     def _remember(self, attempt: Attempt) -> None:
         """Let later ranges begin with half the block, when more than one ran out of memory with this one."""
@@ -302,6 +318,8 @@ class Dispatcher:
         even with ``allow_other_workers`` and another worker there. So the limits of all are lifted meanwhile.
         """
         self._count("exclusive", attempt)
+        if self.session.recycling is not None:
+            self.session.recycling.join()  # limits are lifted on the workers that are there
         self._wait_for_worker()  # it may have died just now
         self.session.client.run(release_free_memory, on_error="ignore")
         layout = self.session.layout

@@ -278,6 +278,8 @@ class _Run:
     def execute(self, stages: StageRunner) -> list[Receipt]:
         started = time.monotonic()
         events: list[tuple[float, str]] = []
+        recycling = self.session.recycling
+        recycled_before = 0 if recycling is None else recycling.recycled
 
         def watch(event: Event) -> None:
             if isinstance(event, Note) and len(events) < MOST_EVENTS:
@@ -310,6 +312,9 @@ class _Run:
             if dispatcher.start_bytes < dispatcher.stage.block_bytes:
                 smaller = f"; from {show_size(dispatcher.start_bytes)} on after ranges ran out of memory"
                 target.receipt.settings["blocks"] += smaller
+            if recycling is not None:
+                times = recycling.recycled - recycled_before
+                target.receipt.settings["recycled"] = f"{times:,} times a worker, each after {recycling.after}"
             target.receipt.measured_bytes = self._measured(dispatcher)
             target.receipt.projected_bytes = self.plan.with_long_row(dispatcher.largest_block_bytes)
         # The first comes last: while it is not complete, the files of drops below it are of use to a resumed run.

@@ -44,11 +44,14 @@ if __name__ == "__main__":
     print(json.dumps(receipt.to_json()))
 """
 
+PATIENCE_SECONDS = 600
+"""What a run may take on a machine that has much else to do; more is a hang."""
+
 EXPECTED = [number for number in range(ROWS) if number % 5 != 0]
 
 
 def finish(process):
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, err
     return json.loads(out.splitlines()[-1])
 
@@ -73,11 +76,11 @@ def workers_of(process):
 
 
 def wait_for_ranges(target, count, process, journal="_curator/done.jsonl"):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         if any(len(path.read_bytes().splitlines()) >= count for path in Path(target).glob(journal)):
             return
         if process.poll() is not None:
             pytest.fail(f"the run ended early: {process.communicate()[1]}")
         time.sleep(0.02)
-    pytest.fail("no range was finished within a minute")
+    pytest.fail("no range was finished")

@@ -12,9 +12,9 @@ import psutil
 import pytest
 from distributed import Client
 
-from tests.faults.runs import EXPECTED, ROWS, finish, ids, wait_for_ranges
+from tests.faults.runs import EXPECTED, PATIENCE_SECONDS, ROWS, finish, ids, wait_for_ranges
 
-pytestmark = pytest.mark.proof
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(3 * PATIENCE_SECONDS)]
 
 DASK = (sys.executable, "-m", "distributed.cli.dask_scheduler"), (sys.executable, "-m", "distributed.cli.dask_worker")
 
@@ -33,7 +33,7 @@ class Running:
         return self._start([*command, "--scheduler-file", str(self.file)])
 
     def start_worker(self, *limited):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not self.file.exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -68,7 +68,7 @@ def running(tmp_path):
 def address(running):
     found = json.loads(running.file.read_text())["address"]
     with Client(found) as client:
-        client.wait_for_workers(2, timeout=90)
+        client.wait_for_workers(2, timeout=PATIENCE_SECONDS)
     return found
 
 
@@ -96,7 +96,7 @@ def test_a_scheduler_that_is_killed_is_an_error_and_the_run_resumes_elsewhere(st
     process = start(script, corpus, tmp_path / "out", ADDRESS=address(running))
     wait_for_ranges(tmp_path / "out", 3, process)
     running.scheduler.send_signal(signal.SIGKILL)
-    _, err = process.communicate(timeout=150)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode != 0
     assert "SchedulerLostError" in err
     assert "on_existing='resume'" in err

@@ -12,9 +12,10 @@ import sys
 import pytest
 
 from curator_df.cluster.spill_folder import LOCK, SpillFolder
-from tests.faults.runs import EXPECTED, ROWS, finish, ids, wait_for_ranges, write_corpus
+from tests.faults.runs import EXPECTED, PATIENCE_SECONDS, ROWS, finish, ids, wait_for_ranges, write_corpus
 
 KEYS = "_curator/stages/*/_curator/done.jsonl"
+LONG = pytest.mark.timeout(3 * PATIENCE_SECONDS)
 UNIQUE = [number for number in EXPECTED if number < ROWS // 2]
 
 
@@ -29,7 +30,7 @@ def cut(path):
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(600)
+@LONG
 def test_a_file_that_was_cut_before_the_run_resumes_is_written_again(start, script, corpus, tmp_path):
     out = tmp_path / "out"
     process = start(script, corpus, out)
@@ -76,6 +77,7 @@ def test_a_folder_that_a_killed_session_left_goes_at_the_next_start(tmp_path):
 
 
 @pytest.mark.proof
+@LONG
 def test_a_killed_run_leaves_a_spill_folder_that_the_next_one_deletes(start, script, corpus, tmp_path):
     spill = tmp_path / "spill"
     spill.mkdir()
@@ -89,6 +91,7 @@ def test_a_killed_run_leaves_a_spill_folder_that_the_next_one_deletes(start, scr
 
 
 @pytest.mark.proof
+@LONG
 @pytest.mark.parametrize("damage", ["cut", "one byte"])
 def test_a_damaged_file_of_keys_is_written_again(start, script, corpus, tmp_path, damage):
     write_corpus(corpus / "a.jsonl", ROWS // 2)
@@ -112,6 +115,7 @@ def test_a_damaged_file_of_keys_is_written_again(start, script, corpus, tmp_path
 
 
 @pytest.mark.proof
+@LONG
 def test_a_full_disk_for_temporary_files_is_a_clear_error_and_the_run_resumes(
     start, script, corpus, tmp_path, small_disk
 ):
@@ -121,7 +125,7 @@ def test_a_full_disk_for_temporary_files_is_a_clear_error_and_the_run_resumes(
     filler.write_bytes(b"x" * 570_000)
     there = {"DROP": "1", "WORKDIR": str(small_disk / "work"), "SLEEP": "0"}
     process = start(script, corpus, out, **there)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode != 0
     assert "DiskFullError: " in err
     filler.unlink()
@@ -130,6 +134,7 @@ def test_a_full_disk_for_temporary_files_is_a_clear_error_and_the_run_resumes(
 
 
 @pytest.mark.proof
+@LONG
 def test_a_full_disk_for_what_workers_spill_stops_nothing(start, script, corpus, tmp_path, small_disk):
     out = tmp_path / "out"
     process = start(script, corpus, out, SPILL=str(small_disk))
@@ -143,10 +148,11 @@ def test_a_full_disk_for_what_workers_spill_stops_nothing(start, script, corpus,
 
 
 @pytest.mark.proof
+@LONG
 def test_of_two_runs_at_once_one_is_refused(start, script, corpus, tmp_path):
     out = tmp_path / "out"
     both = [start(script, corpus, out, on_existing="resume") for _ in range(2)]
-    ended = [process.communicate(timeout=120) for process in both]
+    ended = [process.communicate(timeout=PATIENCE_SECONDS) for process in both]
     assert sorted(process.returncode for process in both) == [0, 1]
     (refused,) = [err for process, (_, err) in zip(both, ended, strict=True) if process.returncode]
     assert "OutputExistsError: another run is writing to" in refused

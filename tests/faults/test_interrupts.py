@@ -11,9 +11,9 @@ import jupyter_client
 import psutil
 import pytest
 
-from tests.faults.runs import EXPECTED, finish, ids, wait_for_ranges
+from tests.faults.runs import EXPECTED, PATIENCE_SECONDS, finish, ids, wait_for_ranges
 
-pytestmark = pytest.mark.proof
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(3 * PATIENCE_SECONDS)]
 
 
 IN_A_TERMINAL = (
@@ -36,7 +36,7 @@ def test_ctrl_c_in_a_terminal(start, script, corpus, tmp_path):
         with contextlib.suppress(OSError):  # the terminal has no other end any more
             while more := os.read(ours, 65_536):
                 said += more
-        assert process.wait(timeout=60) != 0
+        assert process.wait(timeout=PATIENCE_SECONDS) != 0
         assert b"on_existing='resume'" in said
         _, alive = psutil.wait_procs(below, timeout=30)
         assert not alive
@@ -70,21 +70,21 @@ def test_an_interrupted_cell_goes_on_in_the_same_kernel(corpus, tmp_path):
     write = WRITE.format(target=str(tmp_path / "out"))
 
     def run(code):
-        return client.execute_interactive(code, timeout=120, output_hook=lambda _: None)["content"]
+        return client.execute_interactive(code, timeout=PATIENCE_SECONDS, output_hook=lambda _: None)["content"]
 
     try:
         assert run(CELL.format(sleep=0.05, corpus=str(corpus)))["status"] == "ok"
         assert run("cluster = cdf.start_cluster(memory='700MB', cpus=2)")["status"] == "ok"
         asked = client.execute(write)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_SECONDS
         journal = tmp_path / "out/_curator/done.jsonl"
         while not (journal.exists() and journal.read_bytes().count(b"\n") >= 2):
             assert time.monotonic() < deadline
             time.sleep(0.02)
         manager.interrupt_kernel()
-        reply = client.get_shell_msg(timeout=60)
+        reply = client.get_shell_msg(timeout=PATIENCE_SECONDS)
         while reply["parent_header"]["msg_id"] != asked:
-            reply = client.get_shell_msg(timeout=60)
+            reply = client.get_shell_msg(timeout=PATIENCE_SECONDS)
         assert reply["content"]["ename"] == "KeyboardInterrupt"
         finished = journal.read_bytes().count(b"\n")
         # The prompt is back, the cluster is still there, and the same call goes on.

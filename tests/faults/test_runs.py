@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.faults.runs import EXPECTED, ROWS, SCRIPT, finish, ids, wait_for_ranges, workers_of
+from tests.faults.runs import EXPECTED, PATIENCE_SECONDS, ROWS, SCRIPT, finish, ids, wait_for_ranges, workers_of
 
 TWO_OUTPUTS = """
 import json, os, sys, time
@@ -92,7 +92,7 @@ def test_ctrl_c_gives_the_prompt_back_and_says_how_to_resume(start, script, corp
     wait_for_ranges(tmp_path / "out", 2, process)
     process.send_signal(signal.SIGINT)
     interrupted = time.monotonic()
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode != 0
     assert "on_existing='resume'" in err
     assert time.monotonic() - interrupted < 20
@@ -107,7 +107,7 @@ def test_two_runs_cannot_write_to_one_folder(start, script, corpus, tmp_path):
     with open(tmp_path / "out/_curator/lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         second = start(script, corpus, tmp_path / "out", on_existing="resume")
-        _, err = second.communicate(timeout=120)
+        _, err = second.communicate(timeout=PATIENCE_SECONDS)
     assert second.returncode != 0
     assert "OutputExistsError: another run is writing to" in err
 
@@ -124,7 +124,7 @@ def test_a_full_disk_is_a_clear_error_and_the_run_resumes(start, script, corpus,
     filler = small_disk / "filler"
     filler.write_bytes(b"x" * 500_000)
     process = start(script, corpus, small_disk / "out", SLEEP="0")
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode != 0
     assert "DiskFullError: no space left in" in err
     assert "on_existing='resume'" in err

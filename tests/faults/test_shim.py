@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.runs import EXPECTED, ROWS, finish, ids, wait_for_ranges
+from tests.faults.runs import EXPECTED, PATIENCE_SECONDS, ROWS, finish, ids, wait_for_ranges
 
-pytestmark = pytest.mark.proof
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(3 * PATIENCE_SECONDS)]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_a_read_error_in_the_middle_of_a_file_is_told_and_the_run_resumes(start,
         "FAULTY_READ_UNTIL": str(sick),
     }
     process = start(script, corpus, tmp_path / "out", SLEEP="0", **shim)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode != 0
     assert f"cannot read '{bad}'" in err
     assert os.strerror(5) in err
