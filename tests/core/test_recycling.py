@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that are started again before anything is wrong with them: when, and in what order. That no work is lost is tried in tests/faults."""
+"""Workers that are started again before anything is wrong with them: when, and in what order (tests/faults: no work is lost)."""
 
 import re
 import threading
