@@ -26,7 +26,9 @@ def holds_parquet(paths: Paths, storage_options: Mapping[str, Any] | None = None
     parquet = [name.lower().endswith(PARQUET_SUFFIXES) for name in listing.paths]
     if any(parquet) and not all(parquet):
         said, example = (
-            (paths, f"{paths.rstrip('/')}/**/*.parquet") if isinstance(paths, str) else ("paths=", "corpus/**/*.parquet")
+            (paths, f"{paths.rstrip('/')}/**/*.parquet")
+            if isinstance(paths, str)
+            else ("paths=", "corpus/**/*.parquet")
         )
         raise ParameterError(
             f"{said} holds {sum(parquet):,} Parquet files and {len(parquet) - sum(parquet):,} others; name one kind, as in "
