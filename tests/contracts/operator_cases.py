@@ -201,6 +201,12 @@ CASES = (
         costly={"profile": LOOSE},
     ),
     Case("keep_profile", {"profile": REPEATED}, "repetition", costly={"profile": EVERYTHING}),
+    Case(
+        "keep_profile",
+        {"profile": REPEATED.replace(words="datatrove")},
+        "datatrove words",
+        costly={"profile": EVERYTHING.replace(words="datatrove")},
+    ),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}),
     Case("keep_where", {"predicate": has_a_high_score}, "function", costly={"predicate": is_not_the_first}),
     Case("normalize_newlines", rewrites=("text",)),
