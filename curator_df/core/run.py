@@ -144,7 +144,7 @@ def run_branches(
         if len(pairs) > 1:  # before the first of them is opened, which may delete what is in it
             for journal, branch in pairs:
                 check_output(journal, branch.sink, on_existing)
-        found = [open_run(journal, branch.sink, _identity(branch), on_existing) for journal, branch in pairs]
+        found = [open_run(journal, branch.sink, identity_of(branch), on_existing) for journal, branch in pairs]
         receipts = [None if receipt is None else Receipt.from_json(receipt) for _, receipt in found]
         waiting = [number for number, receipt in enumerate(receipts) if receipt is None]
         if waiting:
@@ -174,7 +174,7 @@ def _pin(outputs: Sequence[tuple[Journal, Branch, Ranges | None]], source: Sourc
             )
     for journal, branch, begun in outputs:
         if begun is None:
-            journal.start(_identity(branch), chosen)
+            journal.start(identity_of(branch), chosen)
     return chosen
 
 
@@ -365,7 +365,8 @@ class _Run:
         )
 
 
-def _identity(branch: Branch) -> Identity:
+def identity_of(branch: Branch) -> Identity:
+    """Return what the run of a branch is: resume asks that all of it is the same."""
     program, rejects = branch.program, branch.rejects
     steps = tuple((step.name, step.fingerprint) for step in program.steps)
     outputs = branch.sink.fingerprint + (rejects.fingerprint if rejects is not None else "")
