@@ -35,10 +35,12 @@ VERBLESS = {
 POSITIONAL_SECOND = {
     ("best", "which"),
     ("checkpoint", "path"),
+    ("add_class", "classifier"),
     ("add_metrics", "metrics"),
     ("compare_receipts", "second"),
     ("add_profile", "profile"),
     ("describe_drops", "profile"),
+    ("keep_class", "classifier"),
     ("keep_profile", "profile"),
     ("keep_where", "predicate"),
     ("profile_memory", "sample"),
