@@ -6,6 +6,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import dask.dataframe as dd
 import numpy as np
@@ -26,6 +29,7 @@ from tests.contracts.operator_cases import kernels_of
 from tests.models.tiny_models import WORDS, write_bert
 
 torch = pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")
+CHECKOUT = Path(__file__).resolve().parents[2]
 letters = random.Random(0)
 TEXTS = [" ".join(letters.choices([*WORDS, "zq", "?"], k=k)) for k in (3, 40, 1, 90, 7, 7, 12, 2, 60, 5)]
 TEXTS[4:4] = ["", None, "漢字 🙂", "RIVER\n\n water"]
@@ -172,27 +176,27 @@ def test_the_plan_has_room_for_the_model_or_is_refused(model, corpus):
     assert plan_of(docs, 700_000_000).held_bytes == 0
 
 
-def test_a_run_writes_vectors_counts_tokens_and_lets_go_of_the_model(model, corpus, tmp_path):
-    with cdf.start_cluster(memory="3GB", cpus=2) as cluster:
-        docs = cdf.read_jsonl(corpus).pipe(cdf.add_embedding, model=model, precision="float16")
-        receipt = cdf.write_parquet(docs, tmp_path / "out")
-        assert set(cluster.client.run(held_now).values()) == {0}
-    assert receipt.measured_bytes <= receipt.projected_bytes <= receipt.allowed_bytes
-    (step,) = [step for step in receipt.steps if step.name == "add_embedding"]
-    assert step.counters["documents"] == 3 * 13
-    assert step.counters["tokens"] > step.counters["documents"]
+@pytest.mark.slow
+def test_a_run_keeps_its_plan_and_only_workers_load_the_model(model, corpus, tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.models.embedding_run", str(model), corpus, str(tmp_path / "out"), "3GB"],
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=280,
+    )
+    said = json.loads(run.stdout.splitlines()[-1])
+    assert said["measured_bytes"] <= said["projected_bytes"] <= said["allowed_bytes"], said
+    assert (said["held"], said["client_has_torch"]) == ([0, 0], False)
+    assert True in said["workers_have_torch"]
+    assert said["counters"]["documents"] == 3 * 13
+    assert said["counters"]["tokens"] > 3 * 13
     written = pd.concat([pq.read_table(path).to_pandas() for path in sorted((tmp_path / "out").glob("*.parquet"))])
     wanted = vectors(table(TEXTS).pipe(cdf.add_embedding, model=model))
     found = np.stack(written["embedding"].dropna().to_list())
     np.testing.assert_allclose(found, np.concatenate([wanted] * 3), atol=1e-3)
-    again = cdf.read_parquet(str(tmp_path / "out"))
-    assert "halffloat" in str(again.dtypes["embedding"])
-
-
-def held_now():
-    from curator_df.core import held
-
-    return len(held._held)
+    assert "halffloat" in str(cdf.read_parquet(str(tmp_path / "out")).dtypes["embedding"])
 
 
 @pytest.mark.parametrize(
