@@ -7,6 +7,7 @@ what is interrupted resumes; every dropped row has a reason.
 
 from curator_df import errors, profiles
 from curator_df.cluster.connect import connect
+from curator_df.cluster.jobs import job_cluster, slurm_cluster
 from curator_df.cluster.local import start_cluster
 from curator_df.core.comparison import compare_receipts
 from curator_df.io.checkpoint import checkpoint, read_receipt
@@ -60,6 +61,7 @@ __all__ = [
     "explain",
     "find_exact_duplicates",
     "find_near_duplicates",
+    "job_cluster",
     "keep_profile",
     "keep_where",
     "minhash",
@@ -84,6 +86,7 @@ __all__ = [
     "remove_urls",
     "sample_rows",
     "serve_metrics",
+    "slurm_cluster",
     "split_by",
     "start_cluster",
     "write_jsonl",

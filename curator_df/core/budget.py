@@ -46,21 +46,30 @@ class Layout:
     """Processes, threads and bytes that follow from a budget."""
 
     allowed_bytes: int
-    """Bytes the user permits for the whole process tree on this node."""
+    """Bytes the user permits for the whole process tree on this node (or in one job)."""
     in_process: bool
     """True: threads of the client's own process; False: worker processes, each under a nanny."""
     workers: int
-    """Worker processes (1 when in process)."""
+    """Worker processes of all nodes (1 when in process)."""
     threads: int
     """Threads of each worker."""
     cpus: int
     """CPUs that were asked for; fewer threads than that when memory is short."""
     reserved_bytes: int
-    """Held before any work, all processes together."""
+    """Held before any work, all processes of a node together."""
     work_bytes: int
     """What the tasks of one worker may hold together."""
     reason: str
     """Why this layout and no other, in words."""
+    nodes: int = 1
+    """Nodes (or jobs), each with memory of its own."""
+    shares_work: bool = True
+    """Whether a task that runs alone may hold what all tasks of its node may hold together, or only what one worker may."""
+
+    @property
+    def node_workers(self) -> int:
+        """Worker processes of a node, of the one with most where they are not the same."""
+        return -(-self.workers // self.nodes)
 
     @property
     def shape(self) -> str:
@@ -68,7 +77,8 @@ class Layout:
         threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
         if self.in_process:
             return f"{threads} of this process"
-        return f"{self.workers} worker process{'es' * (self.workers > 1)} x {threads}"
+        processes = f"{self.node_workers} worker process{'es' * (self.node_workers > 1)} x {threads}"
+        return processes if self.nodes == 1 else f"{self.nodes} nodes x {processes}"
 
     @property
     def thread_bytes(self) -> int:
@@ -78,7 +88,7 @@ class Layout:
     @property
     def exclusive_bytes(self) -> int:
         """What a task may hold that runs alone on the node."""
-        return self.work_bytes * self.workers
+        return self.work_bytes * (self.node_workers if self.shares_work else 1)
 
 
 def parse_memory(memory: str | int | None) -> int:
@@ -152,6 +162,24 @@ def choose_layout(allowed_bytes: int, *, cpus: int | None = None, held_bytes: in
     )
 
 
+def layout_of_workers(allowed_bytes: int, workers: int, *, held_bytes: int = 0, reason: str) -> Layout:
+    """Return the layout of so many worker processes with one thread each, where their number is given.
+
+    Raises
+    ------
+    BudgetError
+        If they would have less than the smallest task needs; it names the memory that fits.
+    """
+    layout = _layout(allowed_bytes, workers, 1, workers, held_bytes, reason)
+    if layout.work_bytes < MIN_THREAD_BYTES:
+        enough = _allowed_for(MIN_THREAD_BYTES, workers) + math.ceil(held_bytes / (1 - MARGIN_FRACTION))
+        raise BudgetError(
+            f"memory={show_size(allowed_bytes)} is too little for {workers} worker processes ({reason}), each of which holds "
+            f"{show_size(WORKER_RESERVED_BYTES)} before any work; allow at least memory={enough:_}, or fewer of them"
+        )
+    return layout
+
+
 def least_memory(thread_bytes: int, *, cpus: int) -> int:
     """Return the least budget whose layout gives each task ``thread_bytes``.
 
@@ -161,6 +189,17 @@ def least_memory(thread_bytes: int, *, cpus: int) -> int:
     found = [_allowed_for(thread_bytes, 0), _allowed_for(thread_bytes, 1)]
     found += [_allowed_for(thread_bytes * (cpus // workers), workers) for workers in _divisors(cpus)]
     return min(allowed for allowed in found if choose_layout(allowed, cpus=cpus).thread_bytes >= thread_bytes)
+
+
+def least_worker_memory() -> int:
+    """Return the least budget with which there is a worker process.
+
+    Examples
+    --------
+    >>> choose_layout(least_worker_memory(), cpus=1).in_process
+    False
+    """
+    return _allowed_for(MIN_THREAD_BYTES, 1)
 
 
 def memory_for_alone(needed_bytes: int, layout: Layout) -> int:
@@ -173,7 +212,7 @@ def memory_for_alone(needed_bytes: int, layout: Layout) -> int:
     >>> choose_layout(enough, cpus=2).exclusive_bytes >= 1_000_000_000 > layout.exclusive_bytes
     True
     """
-    workers = 0 if layout.in_process else layout.workers
+    workers = 0 if layout.in_process else layout.node_workers
     held_bytes = max(layout.reserved_bytes - _reserved_bytes(workers), 0)
     allowed_bytes = layout.allowed_bytes
     # A little more memory may mean more processes, and less for a task that is alone.

@@ -20,6 +20,9 @@ from curator_df.core.budget import Layout
 from curator_df.core.events import Event
 from curator_df.errors import NoClusterError
 
+WORKER_START_SECONDS = 120.0
+"""How long a run goes on without any worker, where workers are processes that a nanny starts again."""
+
 _open_sessions: list[Session] = []
 
 
@@ -99,6 +102,8 @@ class Session:
     """Compiles a group of kernels, where workers are this machine's."""
     revive: Callable[[], object] | None = None
     """Starts workers in the place of those that are gone for good."""
+    workless_seconds: float = WORKER_START_SECONDS
+    """How long a run goes on without any worker before it ends with an error; jobs may wait in a queue."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)
     """Called with what happens in a run, in the thread that runs it."""
 

@@ -24,10 +24,12 @@ VERBLESS = {
     "compare_receipts",
     "connect",
     "explain",
+    "job_cluster",
     "monitor_memory",
     "profile_memory",
     "recommend",
     "serve_metrics",
+    "slurm_cluster",
     "split_by",
     "start_cluster",
 }
