@@ -10,7 +10,7 @@ from typing import Any, Self
 from distributed import Client
 from distributed.security import Security
 
-from curator_df.core.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, WORKER_RSS_BYTES, Layout
+from curator_df.core.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
 from curator_df.core.session import Session, close_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, NoClusterError
@@ -119,9 +119,9 @@ def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None
         limit = worker["memory_limit"]
         if not limit:
             raise BudgetError(f"worker {address} has no memory limit; start it with --memory-limit (or memory_limit=)")
-        if limit <= WORKER_RSS_BYTES:
+        if limit <= worker_rss_bytes():
             raise BudgetError(
-                f"worker {address} may hold {show_size(limit)}, but its imports alone take {show_size(WORKER_RSS_BYTES)}"
+                f"worker {address} may hold {show_size(limit)}, but its imports alone take {show_size(worker_rss_bytes())}"
             )
         nodes[worker["host"]] = nodes.get(worker["host"], 0) + limit
     fullest = max(nodes, key=lambda host: nodes[host])
@@ -140,7 +140,7 @@ def _layout(workers: dict[str, dict[str, Any]], allowed_bytes: int) -> Layout:
     limit = min(worker["memory_limit"] for worker in workers.values())
     threads = max(worker["nthreads"] for worker in workers.values())
     most = max(collections.Counter(worker["host"] for worker in workers.values()).values())
-    reserved_bytes = CLIENT_RESERVED_BYTES + most * WORKER_RSS_BYTES
+    reserved_bytes = CLIENT_RESERVED_BYTES + most * worker_rss_bytes()
     return Layout(
         allowed_bytes,
         False,
@@ -148,7 +148,7 @@ def _layout(workers: dict[str, dict[str, Any]], allowed_bytes: int) -> Layout:
         threads,
         threads * most,
         reserved_bytes,
-        work_bytes=int(limit * (1 - MARGIN_FRACTION)) - WORKER_RSS_BYTES,
+        work_bytes=int(limit * (1 - MARGIN_FRACTION)) - worker_rss_bytes(),
         reason=f"the smallest worker's limit is {show_size(limit)}",
         nodes=len(workers) // most,
         shares_work=False,  # nobody here may raise the limit of a worker

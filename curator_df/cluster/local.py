@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import importlib
 import logging
 import multiprocessing
 import os
@@ -272,9 +273,11 @@ def start_cluster(
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise NoClusterError(MAIN_GUARD)
+    devices, credentials = choose_devices(gpus, device_memory), as_security(security)
+    if devices is not None:
+        importlib.import_module("cudf")  # dask-cuda will; what it holds in this process is measured now
     release_free_memory()
     held_bytes = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)
-    devices = choose_devices(gpus, device_memory)
     if devices is None:
         layout = choose_layout(parse_memory(memory), cpus=cpus, held_bytes=held_bytes)
     else:
@@ -296,7 +299,7 @@ def start_cluster(
         spill_bytes,
         dashboard,
         f"{spill}/found" if workdir is None else os.fspath(workdir),
-        security=as_security(security),
+        security=credentials,
         devices=devices,
         gpus=_say_gpus(gpus, devices),
     )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE
-from curator_df.core.budget import WORKER_RSS_BYTES, Layout
+from curator_df.core.budget import Layout, worker_rss_bytes
 
 PRELOAD = "curator_df.cluster.preload"
 TERMINATE_FRACTION = 0.95
@@ -29,7 +29,7 @@ def worker_environment(layout: Layout) -> dict[str, str]:
 
 def worker_memory_limit(layout: Layout) -> int:
     """Return Dask's limit for a worker: the data limit must bind first, so it is what that allows, over `TERMINATE_FRACTION`."""
-    return int((WORKER_RSS_BYTES + layout.work_bytes) / TERMINATE_FRACTION)
+    return int((worker_rss_bytes() + layout.work_bytes) / TERMINATE_FRACTION)
 
 
 def worker_settings(spill_bytes: int | None = None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from curator_df.cluster.encryption import as_security
 
 def test_connections_are_encrypted_and_a_client_without_the_certificate_is_turned_away():
     pytest.importorskip("cryptography", reason="needs the tls extra")
-    with cdf.start_cluster(memory="2GB", cpus=1, security=True, dashboard_port=None) as cluster:
+    with cdf.start_cluster(memory="4GB", cpus=1, security=True, dashboard_port=None) as cluster:
         workers = cluster.client.scheduler_info(n_workers=-1)["workers"]
         assert all(address.startswith("tls://127.0.0.1:") for address in (cluster.client.scheduler.address, *workers))
         assert cluster.client.submit(sum, [1, 2]).result() == 3

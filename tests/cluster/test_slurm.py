@@ -76,7 +76,7 @@ def test_cancelled_jobs_are_sent_again_and_change_nothing(corpus, tmp_path):
         while len(set(jobs()) - set(cancelled)) < 2 and time.monotonic() < deadline:
             time.sleep(0.5)
         assert len(set(jobs()) - set(cancelled)) == 2
-    with cdf.start_cluster(memory="900MB", cpus=1):
+    with cdf.start_cluster(memory="4GB", cpus=1):
         alone = cdf.write_parquet(chain(corpus), tmp_path / "alone", rejects=tmp_path / "alone_rejects")
     assert receipt.rows_read == alone.rows_read == ROWS
     assert receipt.rows_written == alone.rows_written > 0
