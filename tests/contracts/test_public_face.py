@@ -25,11 +25,13 @@ VERBLESS = {
     "compare_receipts",
     "connect",
     "explain",
+    "job_cluster",
     "monitor_memory",
     "profile_memory",
     "recommend",
     "serve_metrics",
     "shuffle_rows",
+    "slurm_cluster",
     "split_by",
     "start_cluster",
 }
