@@ -16,8 +16,6 @@ import os
 import re
 import resource
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from typing import Any, Literal, Self
@@ -27,6 +25,7 @@ import psutil
 from distributed import Client, LocalCluster, wait
 from distributed.security import Security
 
+from curator_df.cluster.compiler import COMPILER_BYTES, compile_kernels, start_compiler, wait_for_compiler
 from curator_df.cluster.cuda import Devices, choose_devices, gpu_layout, start_gpu_workers
 from curator_df.cluster.encryption import as_security
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
@@ -51,9 +50,6 @@ MAIN_GUARD = (
 )
 CLIENT_THREADS = 8
 """In process: threads whose stacks (address space, hardly touched) the limit leaves room for."""
-COMPILER_BYTES = 420_000_000
-"""What the compiler of kernels may hold, in a process of its own. Measured (PSS): 326 MB for the basic group, 403 MB for that of
-near duplicates."""
 SPILL_SHARE_OF_FREE_DISK = 0.5
 """Share of the free space of the spill directory that all workers together may fill."""
 
@@ -82,9 +78,9 @@ class Cluster:
         if not has_room:
             for group in GROUPS:  # now, before there are workers: later there would be no room for the compiler
                 compile_kernels(group)
-        compiler = None if is_compiled(BASIC) else _start_compiler(BASIC)  # the workers start meanwhile
+        compiler = None if is_compiled(BASIC) else start_compiler(BASIC)  # the workers start meanwhile
         if compiler is not None and layout.in_process:
-            _wait_for(compiler)
+            wait_for_compiler(compiler)
         self._local = _start_in_process(layout, dashboard) if layout.in_process else self._start_workers(dashboard)
         self.client = Client(self._local, set_as_default=True)
         self._session = Session(
@@ -98,7 +94,7 @@ class Cluster:
         )
         try:
             if compiler is not None and not layout.in_process:
-                _wait_for(compiler)
+                wait_for_compiler(compiler)
             self._prepare()
             self._session.sampler = PeakSampler()
         except BaseException:
@@ -345,28 +341,6 @@ def _close_or_kill(cluster: LocalCluster) -> None:
                 psutil.Process(pid).kill()
         with contextlib.suppress(TimeoutError):
             cluster.close(timeout=CLOSE_SECONDS)
-
-
-def compile_kernels(group: str) -> None:
-    """Make sure that a group of kernels is in numba's cache on disk."""
-    if not is_compiled(group):
-        _wait_for(_start_compiler(group))
-
-
-def _start_compiler(group: str) -> subprocess.Popen[str]:
-    """Fill numba's cache on disk, in a process of its own: the compiler would stay in memory (about 100 MB)."""
-    # With this process's own path: "-m" would take a curator_df that lies in the working directory.
-    program = (
-        f"import sys; sys.path[:] = {sys.path!r}; from curator_df.kernels import warm; warm.compile_group({group!r})"
-    )
-    command = [sys.executable, "-c", program]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-
-
-def _wait_for(compiler: subprocess.Popen[str]) -> None:
-    _, said = compiler.communicate()
-    if compiler.returncode != 0:
-        raise RuntimeError(f"the kernels could not be compiled (python -m curator_df.kernels.warm):\n{said}")
 
 
 def _wait_for_workers(cluster: LocalCluster, count: int) -> None:
