@@ -136,6 +136,7 @@ WEB = tuple(dict.fromkeys(NEMO_ENGLISH.metrics + DOLMA_GOPHER_V1.metrics + DOLMA
 # Every count that there is, without a verdict.
 EVERYTHING = DATATROVE_GOPHER_REPETITION + LOOSE + DATATROVE_C4 + DATATROVE_FINEWEB
 EVERYTHING = EVERYTHING.replace(**{rule.reason: {"<": 1e9, "<=": 1e9, ">=": 0}[rule.keep] for rule in EVERYTHING.rules})
+REPEATED_TOKENS, EVERYTHING_TOKENS = REPEATED.replace(words="datatrove"), EVERYTHING.replace(words="datatrove")
 
 
 def has_a_high_score(block: pd.DataFrame) -> pd.Series:
@@ -218,12 +219,7 @@ ALL_CASES = (
         costly={"profile": LOOSE},
     ),
     Case("keep_profile", {"profile": REPEATED}, "repetition", costly={"profile": EVERYTHING}),
-    Case(
-        "keep_profile",
-        {"profile": REPEATED.replace(words="datatrove")},
-        "datatrove words",
-        costly={"profile": EVERYTHING.replace(words="datatrove")},
-    ),
+    Case("keep_profile", {"profile": REPEATED_TOKENS}, "tokens", costly={"profile": EVERYTHING_TOKENS}),
     Case("keep_language", {"languages": "en", "threshold": 0.3}, costly={"threshold": 0.0}),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}),
     Case("keep_where", {"predicate": has_a_high_score}, "function", costly={"predicate": is_not_the_first}),
