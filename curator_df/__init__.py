@@ -17,6 +17,9 @@ from curator_df.io.split import split_by
 from curator_df.io.text_files import read_text_files
 from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.io.write_many import write_many
+from curator_df.models import catalogue as classifiers
+from curator_df.models.classification import add_class, keep_class
+from curator_df.models.embedding import add_embedding
 from curator_df.monitor.memory_monitor import monitor_memory
 from curator_df.monitor.memory_profile import profile_memory
 from curator_df.monitor.metrics_server import serve_metrics
@@ -46,7 +49,9 @@ from curator_df.profiles import minhash
 __version__ = "0.1.0"
 
 __all__ = [
+    "add_class",
     "add_contamination",
+    "add_embedding",
     "add_ids",
     "add_language",
     "add_metrics",
@@ -55,6 +60,7 @@ __all__ = [
     "best",
     "blend",
     "checkpoint",
+    "classifiers",
     "compare_receipts",
     "connect",
     "describe_drops",
@@ -66,6 +72,7 @@ __all__ = [
     "explain",
     "find_exact_duplicates",
     "find_near_duplicates",
+    "keep_class",
     "keep_language",
     "keep_profile",
     "keep_where",
@@ -103,7 +110,9 @@ __all__ = [
 
 _register_operators(
     (
+        add_class,
         add_contamination,
+        add_embedding,
         add_ids,
         add_language,
         add_metrics,
@@ -117,6 +126,7 @@ _register_operators(
         explain,
         find_exact_duplicates,
         find_near_duplicates,
+        keep_class,
         keep_language,
         keep_profile,
         keep_where,

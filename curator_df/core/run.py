@@ -20,6 +20,7 @@ from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.columns import choose
 from curator_df.core.dispatch import Dispatcher
 from curator_df.core.events import Event, Note, RunStarted, StageStarted, told_run
+from curator_df.core.held import released_after
 from curator_df.core.journal import (
     Identity,
     Journal,
@@ -138,7 +139,8 @@ def run_branches(
     session = current_session()
     branches = [Branch(lower(df), sink, rejects) for df, sink, rejects in outputs]
     plan_fork(fork(branches), session.layout)
-    prepare_kernels(session, [step.action for branch in branches for step in branch.program.steps])
+    actions = [step.action for branch in branches for step in branch.program.steps]
+    prepare_kernels(session, actions)
     with contextlib.ExitStack() as stack:
         pairs = [(stack.enter_context(Journal(branch.sink.folder)), branch) for branch in branches]
         if len(pairs) > 1:  # before the first of them is opened, which may delete what is in it
@@ -155,7 +157,8 @@ def run_branches(
             temporary = workdir or Folder(f"{first.url}/{STAGES_FOLDER}", first.options)
             stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             folders = ", ".join(branches[number].sink.folder.url for number in waiting)
-            with live_panel(session), told_run(session, RunStarted(folders, plan.input_bytes, plan.projected_bytes)):
+            started = RunStarted(folders, plan.input_bytes, plan.projected_bytes)
+            with live_panel(session), released_after(session.client, actions), told_run(session, started):
                 now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], ranges).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt

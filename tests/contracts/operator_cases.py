@@ -34,6 +34,7 @@ from curator_df.profiles import (
     NEMO_CODE,
     NEMO_ENGLISH,
 )
+from tests.contracts.model_functions import length_vectors, letter_counts, vowel_counts
 
 SAME_ROWS = ("add_", "normalize_", "redact_", "remove_")
 """Verbs that neither drop rows nor change their order."""
@@ -165,6 +166,17 @@ ALL_CASES = (
         rewrites=("text",),
         costly={"benchmarks": EVERYWHERE, "margin": 0, "min_piece_length": 0},
     ),
+    Case(
+        "add_class",
+        {"classifier": letter_counts, "labels": ("long", "short"), "max_chars": 1_000},
+        adds=("class", "class_score"),
+    ),
+    Case(
+        "keep_class",
+        {"classifier": letter_counts, "keep": "long", "labels": ("long", "short"), "max_chars": 1_000},
+        costly={"keep": ("long", "short")},
+    ),
+    Case("add_embedding", {"model": length_vectors, "dimensions": 384, "max_chars": 1_000}, adds=("embedding",)),
     Case("add_ids", {"into": "number"}, adds=("number",)),
     Case("add_ids", {"into": "number", "by": "content"}, "content", adds=("number",)),
     Case("add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True),
@@ -206,6 +218,12 @@ ALL_CASES = (
         costly={"profile": LOOSE},
     ),
     Case("keep_profile", {"profile": REPEATED}, "repetition", costly={"profile": EVERYTHING}),
+    Case(
+        "keep_profile",
+        {"profile": REPEATED.replace(words="datatrove")},
+        "datatrove words",
+        costly={"profile": EVERYTHING.replace(words="datatrove")},
+    ),
     Case("keep_language", {"languages": "en", "threshold": 0.3}, costly={"threshold": 0.0}),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}),
     Case("keep_where", {"predicate": has_a_high_score}, "function", costly={"predicate": is_not_the_first}),
@@ -246,8 +264,19 @@ _CONTAMINATION = {
     "min_ngram_size": 7,
     "text": "title",
 }
+_CLASSES = {"classifier": vowel_counts, "labels": ("long", "not long"), "max_chars": 100, "text": "title"}
 ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_contamination": {**_CONTAMINATION, "into": "found"},
+    "add_class": {**_CLASSES, "into": "kind"},
+    "keep_class": {**_CLASSES, "keep": "short"},
+    "add_embedding": {
+        "model": vowel_counts,
+        "into": "vector",
+        "normalize": False,
+        "precision": "float16",
+        "max_chars": 100,
+        "text": "title",
+    },
     "add_ids": {"into": "key", "by": "content", "text": "title", "dense": True, "start": 7},
     "add_language": {"by": "lines", "top": 3, "max_length": 50, "into": "lang", "text": "title"},
     "add_metrics": {"metrics": ("word_count",), "text": "title"},
@@ -325,8 +354,10 @@ ONLY_WITH: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("sample_rows", "text"): {"by": "content"},
 }
 """Arguments without which a parameter has no meaning."""
+MODELS = ("add_class", "add_embedding", "keep_class")
 NO_IDENTITY = {
     ("add_contamination", "storage_options"),
+    *((name, parameter) for name in MODELS for parameter in ("max_batch_tokens", "model_inference_batch_size")),
     ("add_profile", "from_metrics"),
     ("drop_contaminated", "storage_options"),
     ("drop_exact_duplicates", "groups"),
@@ -337,12 +368,16 @@ NO_IDENTITY = {
 }
 """Parameters that change nothing that comes out: how files are reached, what was computed before, in how many steps."""
 TESTED_ELSEWHERE = {
+    ("add_embedding", "dimensions"),
+    ("add_embedding", "pooling"),
     ("add_language", "model"),
     ("drop_near_duplicates", "against"),
     ("drop_near_duplicates", "signatures"),
     ("keep_language", "model"),
+    *((name, "tiers") for name in ("add_class", "keep_class")),
+    *((name, parameter) for name in MODELS for parameter in ("max_length", "revision")),
 }
-"""Parameters whose values need another table than `ROWS`."""
+"""Parameters whose values need another table than `ROWS`, or a model as files."""
 
 
 def table(*cuts: int, rows: pd.DataFrame = ROWS) -> Any:
