@@ -39,7 +39,7 @@ def order_keys(addresses: npt.NDArray[np.int64], seed: int, stream: str, copy: i
     Examples
     --------
     >>> np.argsort(order_keys(np.arange(6), 0, "")).tolist()
-    [0, 4, 1, 3, 5, 2]
+    [0, 5, 2, 4, 3, 1]
     """
     keys: npt.NDArray[np.uint64] = _seeded(addresses, seed)
     keys ^= _number(f"order {copy} {stream}")
@@ -70,8 +70,8 @@ def times_taken(
     Examples
     --------
     >>> counts = times_taken(np.arange(10_000), 2.25, 0, "")
-    >>> counts.min(), counts.max(), round(counts.mean(), 1)
-    (np.int64(2), np.int64(3), np.float64(2.2))
+    >>> int(counts.min()), int(counts.max()), round(float(counts.mean()), 2)
+    (2, 3, 2.25)
     """
     keys = _seeded(addresses, seed)
     keys ^= _number(f"times taken {stream}")
