@@ -12,7 +12,9 @@ from curator_df.core.comparison import compare_receipts
 from curator_df.io.checkpoint import checkpoint, read_receipt
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
+from curator_df.io.shuffle import blend, shuffle_rows
 from curator_df.io.split import split_by
+from curator_df.io.text_files import read_text_files
 from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.io.write_many import write_many
 from curator_df.models import catalogue as classifiers
@@ -29,12 +31,14 @@ from curator_df.ops.drops import describe_drops
 from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
 from curator_df.ops.explain import explain
 from curator_df.ops.ids import add_ids
+from curator_df.ops.language import add_language, keep_language
 from curator_df.ops.lines import remove_c4_lines, remove_lines
 from curator_df.ops.markup import remove_html, remove_markdown
 from curator_df.ops.metrics import add_metrics
 from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_duplicates
 from curator_df.ops.near_report import describe_near_duplicates
 from curator_df.ops.profile import add_profile, keep_profile
+from curator_df.ops.recommend import recommend
 from curator_df.ops.redaction import redact_pii
 from curator_df.ops.sample import sample_rows
 from curator_df.ops.signatures import add_minhash
@@ -49,10 +53,12 @@ __all__ = [
     "add_contamination",
     "add_embedding",
     "add_ids",
+    "add_language",
     "add_metrics",
     "add_minhash",
     "add_profile",
     "best",
+    "blend",
     "checkpoint",
     "classifiers",
     "compare_receipts",
@@ -67,6 +73,7 @@ __all__ = [
     "find_exact_duplicates",
     "find_near_duplicates",
     "keep_class",
+    "keep_language",
     "keep_profile",
     "keep_where",
     "minhash",
@@ -79,6 +86,8 @@ __all__ = [
     "read_jsonl",
     "read_parquet",
     "read_receipt",
+    "read_text_files",
+    "recommend",
     "redact_pii",
     "remove_boilerplate",
     "remove_c4_lines",
@@ -91,6 +100,7 @@ __all__ = [
     "remove_urls",
     "sample_rows",
     "serve_metrics",
+    "shuffle_rows",
     "split_by",
     "start_cluster",
     "write_jsonl",
@@ -104,6 +114,7 @@ _register_operators(
         add_contamination,
         add_embedding,
         add_ids,
+        add_language,
         add_metrics,
         add_minhash,
         add_profile,
@@ -116,6 +127,7 @@ _register_operators(
         find_exact_duplicates,
         find_near_duplicates,
         keep_class,
+        keep_language,
         keep_profile,
         keep_where,
         normalize_newlines,
@@ -132,6 +144,7 @@ _register_operators(
         remove_quotation_marks,
         remove_urls,
         sample_rows,
+        shuffle_rows,
         split_by,
         write_jsonl,
         write_parquet,

@@ -26,9 +26,18 @@ import psutil
 from distributed import Client, LocalCluster, wait
 
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
-from curator_df.core.budget import CLIENT_PRIVATE_BYTES, WORKER_RSS_BYTES, Layout, choose_layout, parse_memory
+from curator_df.cluster.spill_folder import SpillFolder
+from curator_df.core.budget import (
+    CLIENT_PRIVATE_BYTES,
+    WORKER_RSS_BYTES,
+    Layout,
+    choose_layout,
+    least_with_workers,
+    parse_memory,
+)
 from curator_df.core.limits import release_free_memory, status_bytes
 from curator_df.core.peak import tree_bytes
+from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.session import PeakSampler, Session, close_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
@@ -56,10 +65,16 @@ class Cluster:
     """A cluster on this machine that keeps a budget. Use it in a ``with`` statement, or `close` it."""
 
     def __init__(
-        self, layout: Layout, spill_directory: str, spill_bytes: int, dashboard: str | None, workdir: str
+        self,
+        layout: Layout,
+        spill: SpillFolder,
+        spill_bytes: int,
+        dashboard: str | None,
+        workdir: str,
+        recycle_after: RecycleAfter | None = None,
     ) -> None:
         self.layout = layout
-        self._spill_directory, self._spill_bytes = spill_directory, spill_bytes
+        self._spill, self._spill_bytes = spill, spill_bytes
         self._own_limit: tuple[int, int] | None = None
         has_room = layout.allowed_bytes >= layout.reserved_bytes + COMPILER_BYTES
         if not has_room:
@@ -71,7 +86,13 @@ class Cluster:
         self._local = _start_in_process(layout, dashboard) if layout.in_process else self._start_workers(dashboard)
         self.client = Client(self._local, set_as_default=True)
         self._session = Session(
-            self.client, layout, limits_data=True, workdir=workdir, revive=self._revive, compile=_compile
+            self.client,
+            layout,
+            limits_data=True,
+            workdir=workdir,
+            revive=self._revive,
+            compile=_compile,
+            recycling=None if recycle_after is None else Recycling(recycle_after, layout.workers),
         )
         try:
             if compiler is not None and not layout.in_process:
@@ -101,7 +122,7 @@ class Cluster:
                 memory_limit=memory_limit,
                 host="127.0.0.1",
                 dashboard_address=dashboard,
-                local_directory=self._spill_directory,
+                local_directory=self._spill.path,
                 preload=["curator_df.cluster.preload"],
                 env=environment,
                 silence_logs=logging.CRITICAL,
@@ -153,7 +174,7 @@ class Cluster:
         if self._own_limit is not None:
             resource.setrlimit(resource.RLIMIT_DATA, self._own_limit)
             self._own_limit = None
-        shutil.rmtree(self._spill_directory, ignore_errors=True)
+        self._spill.delete()
 
     def __enter__(self) -> Self:
         return self
@@ -163,9 +184,7 @@ class Cluster:
 
     def _lines(self) -> list[tuple[str, str]]:
         layout = self.layout
-        spill = (
-            [] if layout.in_process else [("spill", f"{self._spill_directory}, at most {show_size(self._spill_bytes)}")]
-        )
+        spill = [] if layout.in_process else [("spill", f"{self._spill.path}, at most {show_size(self._spill_bytes)}")]
         return [
             ("memory", f"{show_size(layout.allowed_bytes)} for all processes together"),
             ("layout", f"{layout.shape}, {show_size(layout.work_bytes)} of work memory for each process"),
@@ -194,6 +213,7 @@ def start_cluster(
     spill_limit: str | int | None = None,
     workdir: str | os.PathLike[str] | None = None,
     dashboard_port: int | None = 0,
+    recycle_after: str | int | None = None,
 ) -> Cluster:
     """Start workers on this machine that together never hold more than ``memory``.
 
@@ -205,14 +225,18 @@ def start_cluster(
     cpus : int, optional
         Most threads that work at a time; all usable CPUs by default.
     spill_directory : path, optional
-        Where workers put what does not fit in memory; a folder of its own is made in it and deleted at the end. The
-        system's temporary directory by default.
+        Where workers put what does not fit in memory; a folder of its own is made in it and deleted at the end, or
+        at the next start if this process is killed. The system's temporary directory by default.
     spill_limit : str or int, optional
         Most bytes of disk that spilling may take; half of what is free there by default.
     workdir : str or path, optional
         Folder (or URL) in which ``find_`` operators leave their results; by default one that is deleted at the end.
     dashboard_port : int or None
         Port of Dask's dashboard on 127.0.0.1; 0 picks a free one, None goes without.
+    recycle_after : str or int, optional
+        Start each worker again after so many tasks (``1000``), after so long (``"2h"``), or when it holds so much more than
+        after its first task (``"500MB"``): one at a time, when no task runs, so that no work is lost. By default a worker is
+        started again only when it is seen to leak, whatever is said here.
 
     Returns
     -------
@@ -237,6 +261,13 @@ def start_cluster(
     release_free_memory()
     held_bytes = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)
     layout = choose_layout(parse_memory(memory), cpus=cpus, held_bytes=held_bytes)
+    recycle = read_recycle_after("start_cluster", recycle_after)
+    if recycle is not None and layout.in_process:
+        raise ParameterError(
+            f"start_cluster: recycle_after={recycle_after!r} needs worker processes, and memory="
+            f"{show_size(layout.allowed_bytes)} is only enough for threads of this one; allow at least "
+            f"memory={least_with_workers(held_bytes):_}, or leave recycle_after out"
+        )
     parent = os.fspath(spill_directory) if spill_directory is not None else tempfile.gettempdir()
     if not os.path.isdir(parent):
         raise ParameterError(f"spill_directory={parent!r} is not a directory")
@@ -247,8 +278,13 @@ def start_cluster(
     if spill_bytes > free_bytes:
         raise BudgetError(f"spill_limit={show_size(spill_bytes)}, but {parent} has {show_size(free_bytes)} free")
     dashboard = None if dashboard_port is None else f"127.0.0.1:{dashboard_port}"
-    spill = tempfile.mkdtemp(prefix="curator-df-", dir=parent)
-    return Cluster(layout, spill, spill_bytes, dashboard, f"{spill}/found" if workdir is None else os.fspath(workdir))
+    spill = SpillFolder(parent)
+    found = f"{spill.path}/found" if workdir is None else os.fspath(workdir)
+    try:
+        return Cluster(layout, spill, spill_bytes, dashboard, found, recycle)
+    except BaseException:
+        spill.delete()
+        raise
 
 
 def _close_or_kill(cluster: LocalCluster) -> None:

@@ -163,6 +163,17 @@ def least_memory(thread_bytes: int, *, cpus: int) -> int:
     return min(allowed for allowed in found if choose_layout(allowed, cpus=cpus).thread_bytes >= thread_bytes)
 
 
+def least_with_workers(held_bytes: int = 0) -> int:
+    """Return the least budget with which tasks run in a worker process, not in threads of the client.
+
+    Examples
+    --------
+    >>> choose_layout(least_with_workers()).in_process
+    False
+    """
+    return _allowed_for(MIN_THREAD_BYTES + held_bytes, 1)
+
+
 def memory_for_alone(needed_bytes: int, layout: Layout) -> int:
     """Return a budget, near the least, with which a task that is alone on the node may hold so much.
 

@@ -29,6 +29,7 @@ from curator_df.core.journal import (
     delete_strays,
     delete_unfinished,
     open_run,
+    whole_ranges,
 )
 from curator_df.core.live_panel import live_panel
 from curator_df.core.plan import Plan, plan_fork
@@ -145,7 +146,7 @@ def run_branches(
         if len(pairs) > 1:  # before the first of them is opened, which may delete what is in it
             for journal, branch in pairs:
                 check_output(journal, branch.sink, on_existing)
-        found = [open_run(journal, branch.sink, _identity(branch), on_existing) for journal, branch in pairs]
+        found = [open_run(journal, branch.sink, identity_of(branch), on_existing) for journal, branch in pairs]
         receipts = [None if receipt is None else Receipt.from_json(receipt) for _, receipt in found]
         waiting = [number for number, receipt in enumerate(receipts) if receipt is None]
         if waiting:
@@ -176,7 +177,7 @@ def _pin(outputs: Sequence[tuple[Journal, Branch, Ranges | None]], source: Sourc
             )
     for journal, branch, begun in outputs:
         if begun is None:
-            journal.start(_identity(branch), chosen)
+            journal.start(identity_of(branch), chosen)
     return chosen
 
 
@@ -220,7 +221,7 @@ class _Target:
     def __init__(self, branch: Branch, journal: Journal, receipt: Receipt) -> None:
         self.branch, self.journal, self.receipt = branch, journal, receipt
         self.finished = np.zeros(receipt.ranges, dtype=bool)
-        for done in journal.done():
+        for done in whole_ranges(journal, None if branch.rejects is None else branch.rejects.folder):
             self._count(done)
         receipt.ranges_resumed = int(self.finished.sum())
         for sink in filter(None, (branch.sink, branch.rejects)):
@@ -280,6 +281,8 @@ class _Run:
     def execute(self, stages: StageRunner) -> list[Receipt]:
         started = time.monotonic()
         events: list[tuple[float, str]] = []
+        recycling = self.session.recycling
+        recycled_before = 0 if recycling is None else recycling.recycled
 
         def watch(event: Event) -> None:
             if isinstance(event, Note) and len(events) < MOST_EVENTS:
@@ -312,6 +315,9 @@ class _Run:
             if dispatcher.start_bytes < dispatcher.stage.block_bytes:
                 smaller = f"; from {show_size(dispatcher.start_bytes)} on after ranges ran out of memory"
                 target.receipt.settings["blocks"] += smaller
+            if recycling is not None:
+                times = recycling.recycled - recycled_before
+                target.receipt.settings["recycled"] = f"{times:,} times a worker, each after {recycling.after}"
             target.receipt.measured_bytes = self._measured(dispatcher)
             target.receipt.projected_bytes = self.plan.with_long_row(dispatcher.largest_block_bytes)
         # The first comes last: while it is not complete, the files of drops below it are of use to a resumed run.
@@ -362,7 +368,8 @@ class _Run:
         )
 
 
-def _identity(branch: Branch) -> Identity:
+def identity_of(branch: Branch) -> Identity:
+    """Return what the run of a branch is: resume asks that all of it is the same."""
     program, rejects = branch.program, branch.rejects
     steps = tuple((step.name, step.fingerprint) for step in program.steps)
     outputs = branch.sink.fingerprint + (rejects.fingerprint if rejects is not None else "")

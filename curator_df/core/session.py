@@ -13,12 +13,15 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from curator_df.core import peak
 from curator_df.core.budget import Layout
 from curator_df.core.events import Event
 from curator_df.errors import NoClusterError
+
+if TYPE_CHECKING:
+    from curator_df.core.recycling import Recycling
 
 _open_sessions: list[Session] = []
 
@@ -99,6 +102,8 @@ class Session:
     """Compiles a group of kernels, where workers are this machine's."""
     revive: Callable[[], object] | None = None
     """Starts workers in the place of those that are gone for good."""
+    recycling: Recycling | None = None
+    """Starts workers again after so much, where that was asked for."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)
     """Called with what happens in a run, in the thread that runs it."""
 
