@@ -33,6 +33,7 @@ from curator_df.ops.metrics import add_metrics
 from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_duplicates
 from curator_df.ops.near_report import describe_near_duplicates
 from curator_df.ops.profile import add_profile, keep_profile
+from curator_df.ops.recommend import recommend
 from curator_df.ops.redaction import redact_pii
 from curator_df.ops.sample import sample_rows
 from curator_df.ops.signatures import add_minhash
@@ -74,6 +75,7 @@ __all__ = [
     "read_jsonl",
     "read_parquet",
     "read_receipt",
+    "recommend",
     "redact_pii",
     "remove_boilerplate",
     "remove_c4_lines",

@@ -19,9 +19,7 @@ from rich.console import Console
 import curator_df as cdf
 from curator_df.demo_corpus import write_demo_corpus
 from curator_df.errors import CuratorError, ParameterError
-from curator_df.io.jsonl import SUFFIXES as JSONL_SUFFIXES
-from curator_df.io.listing import list_files
-from curator_df.io.parquet import SUFFIXES as PARQUET_SUFFIXES
+from curator_df.io.kinds import holds_parquet
 from curator_df.monitor import stack
 from curator_df.monitor.targets import LOOPBACK, default_directory
 
@@ -90,6 +88,18 @@ def explain(
 ) -> None:
     """Show what `curate` would do with this input, and the memory it would need. Reads only the heads of the files."""
     Console().print(cdf.explain(_chain(source, text, profile, "error"), memory=memory, cpus=cpus))
+
+
+@app.command()
+def recommend(
+    source: Input,
+    memory: Memory = None,
+    cpus: Cpus = None,
+    text: Text = "text",
+    workdir: Annotated[str | None, typer.Option(help="Folder whose free space counts. [here]")] = None,
+) -> None:
+    """Say what to set for a deduplication of this input: workers, blocks, bands, disk, and what part of it would fit."""
+    Console().print(cdf.recommend(source, memory=memory, cpus=cpus, text=text, workdir=workdir))
 
 
 @app.command()
@@ -231,14 +241,7 @@ def _chain(source: str, text: str, profile: str, on_bad_rows: Any) -> Any:
 
 
 def _read(source: str, on_bad_rows: Any) -> Any:
-    names = [name.lower() for name in list_files(source, suffixes=(*JSONL_SUFFIXES, *PARQUET_SUFFIXES)).paths]
-    parquet = sum(name.endswith(PARQUET_SUFFIXES) for name in names)
-    if 0 < parquet < len(names):
-        raise ParameterError(
-            f"{source} holds {parquet:,} Parquet files and {len(names) - parquet:,} others; name one kind, as in "
-            f"'{source.rstrip('/')}/**/*.parquet'"
-        )
-    read = cdf.read_parquet if parquet else cdf.read_jsonl
+    read = cdf.read_parquet if holds_parquet(source) else cdf.read_jsonl
     return read(source, on_bad_rows=on_bad_rows)
 
 

@@ -17,6 +17,7 @@
     ├── ResumeError (RuntimeError)          the journal there belongs to other input or another program
     ├── OperatorError (RuntimeError)        a user's function raised; names the step and the rows
     ├── WorkerLostError (RuntimeError)      workers kept dying on one range
+    ├── SchedulerLostError (RuntimeError)   the connection to the scheduler broke off; the run can be resumed
     ├── RowCountError (RuntimeError)        rows read are not all accounted for
     ├── BarrierError (RuntimeError)         a pending drop was computed without `checkpoint`
     ├── NoClusterError (RuntimeError)       a run was asked for and no cluster is running
@@ -109,6 +110,10 @@ class OperatorError(CuratorError, RuntimeError):
 
 class WorkerLostError(CuratorError, RuntimeError):
     """Workers kept dying on one range."""
+
+
+class SchedulerLostError(CuratorError, RuntimeError):
+    """The connection to the scheduler broke off: it ended, or cannot be reached. The run can be resumed."""
 
 
 class RowCountError(CuratorError, RuntimeError):

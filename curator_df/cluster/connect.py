@@ -11,18 +11,28 @@ from distributed import Client
 from distributed.security import Security
 
 from curator_df.core.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
+from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.session import Session, close_session, open_session
 from curator_df.core.sizes import read_size, show_size
-from curator_df.errors import BudgetError, NoClusterError
+from curator_df.errors import BudgetError, NoClusterError, ParameterError
 
 
 class Connection:
     """A running cluster that was found to keep the budget. Use it in a ``with`` statement, or `close` it."""
 
-    def __init__(self, client: Client, layout: Layout, *, owns_client: bool, workdir: str | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        layout: Layout,
+        *,
+        owns_client: bool,
+        workdir: str | None = None,
+        recycle_after: RecycleAfter | None = None,
+    ) -> None:
         self.client, self.layout = client, layout
         self._owns_client = owns_client
-        self._session = Session(client, layout, limits_data=False, workdir=workdir)
+        recycling = None if recycle_after is None else Recycling(recycle_after, layout.workers)
+        self._session = Session(client, layout, limits_data=False, workdir=workdir, recycling=recycling)
         open_session(self._session)
 
     def close(self) -> None:
@@ -50,6 +60,7 @@ def connect(
     memory: str | int | None = None,
     workdir: str | os.PathLike[str] | None = None,
     security: Security | None = None,
+    recycle_after: str | int | None = None,
 ) -> Connection:
     """Use a running cluster for the runs that follow, after verifying its workers' limits.
 
@@ -65,6 +76,8 @@ def connect(
         Folder (or URL) that all workers see, for the results of ``find_`` operators.
     security : distributed.Security, optional
         Certificates with which the scheduler was started, where its address begins with ``tls://``.
+    recycle_after : str or int, optional
+        When each worker is started again, as in `start_cluster`.
 
     Returns
     -------
@@ -78,11 +91,14 @@ def connect(
         message names the worker.
     NoClusterError
         If the scheduler's file is not there, nothing answers, or the cluster has no worker.
+    ParameterError
+        If workers are to be started again, and one has no nanny that does it.
 
     Notes
     -----
     Computes: no.
     """
+    recycle = read_recycle_after("connect", recycle_after)
     owns_client = isinstance(client_or_address, str | os.PathLike)
     client: Client = client_or_address
     if isinstance(client_or_address, str | os.PathLike):
@@ -90,11 +106,22 @@ def connect(
     try:
         workers = client.scheduler_info(n_workers=-1)["workers"]
         layout = verify_workers(workers, None if memory is None else read_size("memory", memory))
+        _require_nannies(workers, recycle)
     except BaseException:
         if owns_client:
             client.close()
         raise
-    return Connection(client, layout, owns_client=owns_client, workdir=None if workdir is None else os.fspath(workdir))
+    found = None if workdir is None else os.fspath(workdir)
+    return Connection(client, layout, owns_client=owns_client, workdir=found, recycle_after=recycle)
+
+
+def _require_nannies(workers: dict[str, dict[str, Any]], recycle_after: RecycleAfter | None) -> None:
+    alone = next((address for address, worker in workers.items() if not worker.get("nanny")), None)
+    if recycle_after is not None and alone is not None:
+        raise ParameterError(
+            f"connect: workers are to be started again after {recycle_after}, but {alone} has no nanny that does it; start it "
+            "with --nanny, or leave recycle_after out"
+        )
 
 
 def _client(address: str | os.PathLike[str], security: Security | None) -> Client:

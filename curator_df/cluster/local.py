@@ -16,8 +16,6 @@ import os
 import re
 import resource
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from typing import Any, Literal, Self
@@ -27,13 +25,16 @@ import psutil
 from distributed import Client, LocalCluster, wait
 from distributed.security import Security
 
-from curator_df.cluster.cuda import Devices, choose_devices, gpu_layout, start_gpu_workers
+from curator_df.cluster.compiling import COMPILER_BYTES, compile_kernels, start_compiler, wait_for
+from curator_df.cluster.cuda import Devices, choose_devices, describe_gpus, gpu_layout, start_gpu_workers
 from curator_df.cluster.encryption import as_security
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
 from curator_df.cluster.settings import PRELOAD, worker_environment, worker_memory_limit, worker_settings
-from curator_df.core.budget import CLIENT_PRIVATE_BYTES, Layout, choose_layout, parse_memory
+from curator_df.cluster.spill_folder import SpillFolder
+from curator_df.core.budget import CLIENT_PRIVATE_BYTES, Layout, choose_layout, least_with_workers, parse_memory
 from curator_df.core.limits import release_free_memory, status_bytes
 from curator_df.core.peak import tree_bytes
+from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.session import PeakSampler, Session, close_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
@@ -49,9 +50,6 @@ MAIN_GUARD = (
 )
 CLIENT_THREADS = 8
 """In process: threads whose stacks (address space, hardly touched) the limit leaves room for."""
-COMPILER_BYTES = 420_000_000
-"""What the compiler of kernels may hold, in a process of its own. Measured (PSS): 326 MB for the basic group, 403 MB for that of
-near duplicates."""
 SPILL_SHARE_OF_FREE_DISK = 0.5
 """Share of the free space of the spill directory that all workers together may fill."""
 
@@ -62,26 +60,27 @@ class Cluster:
     def __init__(
         self,
         layout: Layout,
-        spill_directory: str,
+        spill: SpillFolder,
         spill_bytes: int,
         dashboard: str | None,
         workdir: str,
         *,
+        recycle_after: RecycleAfter | None,
         security: Security | None,
         devices: Devices | None,
         gpus: str,
     ) -> None:
         self.layout = layout
-        self._spill_directory, self._spill_bytes = spill_directory, spill_bytes
+        self._spill, self._spill_bytes = spill, spill_bytes
         self._security, self._devices, self._gpus = security, devices, gpus
         self._own_limit: tuple[int, int] | None = None
         has_room = layout.allowed_bytes >= layout.reserved_bytes + COMPILER_BYTES
         if not has_room:
             for group in GROUPS:  # now, before there are workers: later there would be no room for the compiler
                 compile_kernels(group)
-        compiler = None if is_compiled(BASIC) else _start_compiler(BASIC)  # the workers start meanwhile
+        compiler = None if is_compiled(BASIC) else start_compiler(BASIC)  # the workers start meanwhile
         if compiler is not None and layout.in_process:
-            _wait_for(compiler)
+            wait_for(compiler)
         self._local = _start_in_process(layout, dashboard) if layout.in_process else self._start_workers(dashboard)
         self.client = Client(self._local, set_as_default=True)
         self._session = Session(
@@ -91,10 +90,11 @@ class Cluster:
             workdir=workdir,
             revive=self._revive,
             compile=compile_kernels,
+            recycling=None if recycle_after is None else Recycling(recycle_after, layout.workers),
         )
         try:
             if compiler is not None and not layout.in_process:
-                _wait_for(compiler)
+                wait_for(compiler)
             self._prepare()
             self._session.sampler = PeakSampler()
         except BaseException:
@@ -106,13 +106,13 @@ class Cluster:
         layout = self.layout
         environment = worker_environment(layout)
         if self._devices is not None:
-            del environment[WORK_BYTES_VARIABLE]
+            environment[WORK_BYTES_VARIABLE] = ""  # nannies leave that of an earlier cluster in this process
         with dask.config.set(_settings(self._spill_bytes // layout.workers, environment)):
             if self._devices is not None:
                 return start_gpu_workers(
                     layout,
                     self._devices,
-                    spill_directory=self._spill_directory,
+                    spill_directory=self._spill.path,
                     dashboard=dashboard,
                     security=self._security,
                 )
@@ -123,7 +123,7 @@ class Cluster:
                 memory_limit=worker_memory_limit(layout),
                 host="127.0.0.1",
                 dashboard_address=dashboard,
-                local_directory=self._spill_directory,
+                local_directory=self._spill.path,
                 preload=[PRELOAD],
                 env=environment,
                 silence_logs=logging.CRITICAL,
@@ -177,7 +177,7 @@ class Cluster:
         if self._own_limit is not None:
             resource.setrlimit(resource.RLIMIT_DATA, self._own_limit)
             self._own_limit = None
-        shutil.rmtree(self._spill_directory, ignore_errors=True)
+        self._spill.delete()
 
     def __enter__(self) -> Self:
         return self
@@ -187,9 +187,7 @@ class Cluster:
 
     def _lines(self) -> list[tuple[str, str]]:
         layout = self.layout
-        spill = (
-            [] if layout.in_process else [("spill", f"{self._spill_directory}, at most {show_size(self._spill_bytes)}")]
-        )
+        spill = [] if layout.in_process else [("spill", f"{self._spill.path}, at most {show_size(self._spill_bytes)}")]
         return [
             ("memory", f"{show_size(layout.allowed_bytes)} for all processes together"),
             ("layout", f"{layout.shape}, {show_size(layout.work_bytes)} of work memory for each process"),
@@ -223,6 +221,7 @@ def start_cluster(
     spill_limit: str | int | None = None,
     workdir: str | os.PathLike[str] | None = None,
     dashboard_port: int | None = 0,
+    recycle_after: str | int | None = None,
 ) -> Cluster:
     """Start workers on this machine that together never hold more than ``memory``.
 
@@ -242,14 +241,18 @@ def start_cluster(
         TLS between client, scheduler and workers: True makes credentials that end with the cluster. Nothing listens beyond
         127.0.0.1 either way.
     spill_directory : path, optional
-        Where workers put what does not fit in memory; a folder of its own is made in it and deleted at the end. The
-        system's temporary directory by default.
+        Where workers put what does not fit in memory; a folder of its own is made in it and deleted at the end, or
+        at the next start if this process is killed. The system's temporary directory by default.
     spill_limit : str or int, optional
         Most bytes of disk that spilling may take; half of what is free there by default.
     workdir : str or path, optional
         Folder (or URL) in which ``find_`` operators leave their results; by default one that is deleted at the end.
     dashboard_port : int or None
         Port of Dask's dashboard on 127.0.0.1; 0 picks a free one, None goes without.
+    recycle_after : str or int, optional
+        Start each worker again after so many tasks (``1000``), after so long (``"2h"``), or when it holds so much more than
+        after its first task (``"500MB"``): one at a time, when no task runs, so that no work is lost. By default a worker is
+        started again only when it is seen to leak, whatever is said here.
 
     Returns
     -------
@@ -282,6 +285,13 @@ def start_cluster(
         layout = choose_layout(parse_memory(memory), cpus=cpus, held_bytes=held_bytes)
     else:
         layout = gpu_layout(parse_memory(memory), devices, held_bytes)
+    recycle = read_recycle_after("start_cluster", recycle_after)
+    if recycle is not None and layout.in_process:
+        raise ParameterError(
+            f"start_cluster: recycle_after={recycle_after!r} needs worker processes, and memory="
+            f"{show_size(layout.allowed_bytes)} is only enough for threads of this one; allow at least "
+            f"memory={least_with_workers(held_bytes):_}, or leave recycle_after out"
+        )
     parent = os.fspath(spill_directory) if spill_directory is not None else tempfile.gettempdir()
     if not os.path.isdir(parent):
         raise ParameterError(f"spill_directory={parent!r} is not a directory")
@@ -292,24 +302,23 @@ def start_cluster(
     if spill_bytes > free_bytes:
         raise BudgetError(f"spill_limit={show_size(spill_bytes)}, but {parent} has {show_size(free_bytes)} free")
     dashboard = None if dashboard_port is None else f"127.0.0.1:{dashboard_port}"
-    spill = tempfile.mkdtemp(prefix="curator-df-", dir=parent)
-    return Cluster(
-        layout,
-        spill,
-        spill_bytes,
-        dashboard,
-        f"{spill}/found" if workdir is None else os.fspath(workdir),
-        security=credentials,
-        devices=devices,
-        gpus=_say_gpus(gpus, devices),
-    )
-
-
-def _say_gpus(gpus: int | str, devices: Devices | None) -> str:
-    if devices is not None:
-        share = f"{show_size(devices.device_bytes)} of {show_size(devices.total_bytes)} each"
-        return f"{', '.join(devices.names)}: {share}; cuDF spills"
-    return "none found: the workers use the CPU" if gpus == "auto" else ""
+    spill = SpillFolder(parent)
+    found = f"{spill.path}/found" if workdir is None else os.fspath(workdir)
+    try:
+        return Cluster(
+            layout,
+            spill,
+            spill_bytes,
+            dashboard,
+            found,
+            recycle_after=recycle,
+            security=credentials,
+            devices=devices,
+            gpus=describe_gpus(gpus, devices),
+        )
+    except BaseException:
+        spill.delete()
+        raise
 
 
 def _close_or_kill(cluster: LocalCluster) -> None:
@@ -325,28 +334,6 @@ def _close_or_kill(cluster: LocalCluster) -> None:
                 psutil.Process(pid).kill()
         with contextlib.suppress(TimeoutError):
             cluster.close(timeout=CLOSE_SECONDS)
-
-
-def compile_kernels(group: str) -> None:
-    """Make sure that a group of kernels is in numba's cache on disk."""
-    if not is_compiled(group):
-        _wait_for(_start_compiler(group))
-
-
-def _start_compiler(group: str) -> subprocess.Popen[str]:
-    """Fill numba's cache on disk, in a process of its own: the compiler would stay in memory (about 100 MB)."""
-    # With this process's own path: "-m" would take a curator_df that lies in the working directory.
-    program = (
-        f"import sys; sys.path[:] = {sys.path!r}; from curator_df.kernels import warm; warm.compile_group({group!r})"
-    )
-    command = [sys.executable, "-c", program]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-
-
-def _wait_for(compiler: subprocess.Popen[str]) -> None:
-    _, said = compiler.communicate()
-    if compiler.returncode != 0:
-        raise RuntimeError(f"the kernels could not be compiled (python -m curator_df.kernels.warm):\n{said}")
 
 
 def _wait_for_workers(cluster: LocalCluster, count: int) -> None:

@@ -34,7 +34,7 @@ from curator_df.core.session import Session
 from curator_df.core.sizes import show_size
 from curator_df.core.source import Range
 from curator_df.core.task import Attempt, Job, Manifest, request_stop, run_range
-from curator_df.errors import CuratorError, OversizeRowError, WorkerLostError
+from curator_df.errors import CuratorError, OversizeRowError, SchedulerLostError, WorkerLostError
 
 SMALLEST_BLOCK_BYTES = 64_000
 """Where halving ends. Then the rows of a block are halved: `core.stretch`."""
@@ -86,6 +86,7 @@ class Dispatcher:
         self._failed_at: collections.Counter[int] = collections.Counter()
         self._leaks = LeakWatch(self.session.layout.work_bytes, self.session.layout.threads)
         self._leak: tuple[Leak, Attempt] | None = None
+        self._due: str | None = None
         self._job_bytes = cloudpickle.dumps(self.job)
         self._flying: dict[Any, Attempt] = {}
         self._submitted: dict[Any, float] = {}
@@ -100,11 +101,16 @@ class Dispatcher:
                 more = self._run_together(pieces)
                 if self._leak is not None:
                     self._after_leak(*self._leak)
+                if self._due is not None:
+                    self._recycle(self._due)
                 while self._alone:
                     self._run_alone(self._alone.popleft())
         except BaseException:
             self._stop()
             raise
+        finally:
+            if self.session.recycling is not None:
+                self.session.recycling.join()
 
     def _run_together(self, pieces: Iterator[Range]) -> bool:
         """Run ranges side by side until there are no more, or one was given up by workers; tell whether there are more."""
@@ -116,9 +122,9 @@ class Dispatcher:
             again = self._settle(*self._next_finished())
             if again is not None:
                 self._submit(again)
-            if self.retries["worker lost"] == lost_before and self._leak is None:
+            if self.retries["worker lost"] == lost_before and self._leak is None and self._due is None:
                 # Otherwise that range is tried alone first: if it still kills, no other worker is to die for it. And a
-                # worker that leaks is started again when nothing is in flight, so that no work is lost.
+                # worker that leaks, or is due, is started again when nothing is in flight, so that no work is lost.
                 more = self._submit_next(pieces, window)
         return more
 
@@ -159,6 +165,8 @@ class Dispatcher:
 
     def _watch(self, workless_seconds: float) -> float:
         """Bring workers back that are gone for good; return for how long there was none."""
+        if self.session.client.status != "running":
+            raise _scheduler_lost(self.session.client)
         if self.session.client.nthreads():
             return 0.0
         # A worker that dies before its nanny knows that it started is not started again by the nanny.
@@ -185,6 +193,9 @@ class Dispatcher:
         leak = self._leaks.add(manifest.worker, manifest.floor_bytes)
         if leak is not None and self._leak is None:
             self._leak = (leak, attempt)
+        if self.session.recycling is not None:
+            due = self.session.recycling.add(manifest.worker, manifest.floor_bytes)
+            self._due = self._due or due
         if manifest.outcome == "done":
             self.on_done(manifest)
             return None
@@ -234,6 +245,13 @@ class Dispatcher:
         self.leaks.append(told)
         self.session.tell(Note("leak", str(told), step))
 
+    def _recycle(self, worker: str) -> None:
+        """Start a worker again that is due; nothing is in flight."""
+        self._due = None
+        if self.session.recycling is not None:
+            self._leaks.forget(worker)
+            self.session.tell(Note("recycle", self.session.recycling.recycle(self.session.client, worker), worker))
+
     def _remember(self, attempt: Attempt) -> None:
         """Let later ranges begin with half the block, when more than one ran out of memory with this one."""
         self._failed_at[attempt.block_bytes] += 1
@@ -241,6 +259,8 @@ class Dispatcher:
             self.start_bytes = min(self.start_bytes, max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES))
 
     def _after_lost_worker(self, future: Any, attempt: Attempt) -> Attempt | None:
+        if future.status == "cancelled":  # nobody cancels while a run goes on, but a client that lost its scheduler
+            raise _scheduler_lost(self.session.client)
         exc, number = future.exception(), attempt.piece.number
         if not isinstance(exc, KilledWorker):
             raise WorkerLostError(f"range {number} did not run: {exc}") from exc
@@ -296,6 +316,8 @@ class Dispatcher:
         even with ``allow_other_workers`` and another worker there. So the limits of all are lifted meanwhile.
         """
         self._count("exclusive", attempt)
+        if self.session.recycling is not None:
+            self.session.recycling.join()  # limits are lifted on the workers that are there
         self._wait_for_worker()  # it may have died just now
         self.session.client.run(release_free_memory, on_error="ignore")
         layout = self.session.layout
@@ -315,6 +337,14 @@ class Dispatcher:
             client.cancel(list(self._flying), force=True, asynchronous=False)
         self._flying.clear()
         self._submitted.clear()
+
+
+def _scheduler_lost(client: Any) -> SchedulerLostError:
+    address = getattr(client.scheduler, "address", "its address")
+    return SchedulerLostError(
+        f"the connection to the scheduler at {address} broke off, so nothing can run there any more; what is finished stays. "
+        "Start a cluster (or connect to one) again, and run the same with on_existing='resume'"
+    )
 
 
 def _narrowed(attempt: Attempt, unit: Unit, reason: str, error: BaseException) -> Attempt:

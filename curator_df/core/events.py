@@ -27,11 +27,12 @@ class Note:
     """Something that a person may want to know."""
 
     kind: str
-    """``retry`` or ``leak``."""
+    """``retry``, ``leak`` or ``recycle``."""
     text: str
     """The whole of it, in words."""
     cause: str = ""
-    """Of a retry: ``memory``, ``worker lost`` or ``exclusive``. Of a leak: the step, if it was found."""
+    """Of a retry: ``memory``, ``worker lost`` or ``exclusive``. Of a leak: the step, if it was found. Of a
+    recycle: the worker."""
 
 
 @dataclass(frozen=True)

@@ -144,6 +144,24 @@ class Journal:
                         yield json.loads(line)
 
 
+def whole_ranges(journal: Journal, rejects: Folder | None = None) -> Iterator[dict[str, Any]]:
+    """Yield what was noted about each finished range whose files are still there with the size that they had.
+
+    Someone may have cut or deleted a file since. Such a range is done again, and what is noted then holds.
+    """
+    kept = journal.folder.sizes()
+    removed = {} if rejects is None else rejects.sizes()
+    for done in journal.done():
+        files = [(kept, file) for file in done["files"]]
+        for file in done["other_files"]:
+            if file["name"].startswith("_quarantine/"):
+                files.append((kept, file))
+            elif rejects is not None:
+                files.append((removed, file))
+        if all(sizes.get(file["name"]) == file["size_bytes"] for sizes, file in files):
+            yield done
+
+
 def check_output(journal: Journal, sink: Sink, on_existing: OnExisting) -> list[str]:
     """Return the files in the output folder, the lock left out; raise if they are in the way of a run.
 
@@ -176,7 +194,7 @@ def open_run(
     ranges : Ranges or None
         The pinned ranges of the run to resume; None for a new one.
     receipt : dict or None
-        The receipt, when there is nothing left to do.
+        The receipt, when there is nothing left to do: the run is complete, and its files are all there.
     """
     folder = journal.folder
     present = check_output(journal, sink, on_existing)
@@ -192,7 +210,10 @@ def open_run(
                 f"{folder.url} holds files but no journal of a run ({strange[0]!r}...); name another folder"
             )
         return None, None
-    return journal.resume(identity), journal.receipt
+    ranges, receipt = journal.resume(identity), journal.receipt
+    if receipt is not None and len({done["number"] for done in whole_ranges(journal)}) < len(ranges):
+        receipt = None
+    return ranges, receipt
 
 
 def delete_unfinished(folder: Folder, sink: Sink, done: np.ndarray[Any, Any]) -> None:

@@ -19,11 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.barrier import Found
+from curator_df.core.budget import Layout
 from curator_df.core.events import Exchanged
 from curator_df.core.exchange import Exchange, range_starts
 from curator_df.core.exchange_plan import (
     MOST_REDUCERS,
     TASK_SLACK_BYTES,
+    ExchangePlan,
     choose_reducers,
     estimate_rows,
     project_exchange,
@@ -292,26 +294,38 @@ class NearStages:
         if self.home.exists(PLAN):
             chosen = json.loads(self.home.read(PLAN))
         else:
-            layout, kinds = self.runner.session.layout, self.barrier.num_bands + 1
             rows = estimate_rows(self.before.source, self.runner.ranges)
             if (against := self.barrier.against) is not None:
                 rows += estimate_rows(against.program.source, against.ranges)
-            rows *= kinds
-            fitting = choose_reducers(rows, 8 * KEY_WORDS, self.memory_bytes)
-            reducers = min(-(-fitting // kinds), max(MOST_REDUCERS // kinds, 1)) * kinds
-            plan = project_exchange(
-                rows,
-                keep="first",
-                map_files=len(self.groups.starts),
-                work_bytes=layout.thread_bytes,
-                tasks_at_a_time=layout.workers * layout.threads,
-                folder=self.home,
-                reducers=reducers,
-            )
-            chosen = {"reducers": reducers, "projected_bytes": plan.disk_bytes + plan.scratch_bytes}
+            layout = self.runner.session.layout
+            plan = project_bands(rows, self.barrier.num_bands, len(self.groups.starts), layout, self.home)
+            chosen = {"reducers": plan.reducers, "projected_bytes": plan.disk_bytes + plan.scratch_bytes}
             self.home.write(PLAN, json.dumps(chosen).encode())
         starts: npt.NDArray[np.int64] = range_starts(self.runner.ranges)
         return Exchange(self.home, self.barrier.keep, chosen["reducers"], starts), int(chosen["projected_bytes"])
+
+
+def project_bands(
+    rows: int, num_bands: int, map_files: int, layout: Layout, folder: Folder | None = None
+) -> ExchangePlan:
+    """Project the exchange of the keys of all bands, and of the texts' own.
+
+    Raises
+    ------
+    BudgetError, DiskFullError
+        As `project_exchange`. Nothing has been started.
+    """
+    kinds = num_bands + 1
+    fitting = choose_reducers(rows * kinds, 8 * KEY_WORDS, layout.thread_bytes - TASK_SLACK_BYTES)
+    return project_exchange(
+        rows * kinds,
+        keep="first",
+        map_files=map_files,
+        work_bytes=layout.thread_bytes,
+        tasks_at_a_time=layout.workers * layout.threads,
+        folder=folder,
+        reducers=min(-(-fitting // kinds), max(MOST_REDUCERS // kinds, 1)) * kinds,
+    )
 
 
 def group_ranges(ranges: Ranges, barrier: NearBarrier) -> NearGroups:

@@ -28,6 +28,7 @@ from curator_df.core.journal import (
     delete_strays,
     delete_unfinished,
     open_run,
+    whole_ranges,
 )
 from curator_df.core.live_panel import live_panel
 from curator_df.core.plan import Plan, plan_fork
@@ -217,7 +218,7 @@ class _Target:
     def __init__(self, branch: Branch, journal: Journal, receipt: Receipt) -> None:
         self.branch, self.journal, self.receipt = branch, journal, receipt
         self.finished = np.zeros(receipt.ranges, dtype=bool)
-        for done in journal.done():
+        for done in whole_ranges(journal, None if branch.rejects is None else branch.rejects.folder):
             self._count(done)
         receipt.ranges_resumed = int(self.finished.sum())
         for sink in filter(None, (branch.sink, branch.rejects)):
@@ -277,6 +278,8 @@ class _Run:
     def execute(self, stages: StageRunner) -> list[Receipt]:
         started = time.monotonic()
         events: list[tuple[float, str]] = []
+        recycling = self.session.recycling
+        recycled_before = 0 if recycling is None else recycling.recycled
 
         def watch(event: Event) -> None:
             if isinstance(event, Note) and len(events) < MOST_EVENTS:
@@ -309,6 +312,9 @@ class _Run:
             if dispatcher.start_bytes < dispatcher.stage.block_bytes:
                 smaller = f"; from {show_size(dispatcher.start_bytes)} on after ranges ran out of memory"
                 target.receipt.settings["blocks"] += smaller
+            if recycling is not None:
+                times = recycling.recycled - recycled_before
+                target.receipt.settings["recycled"] = f"{times:,} times a worker, each after {recycling.after}"
             target.receipt.measured_bytes = self._measured(dispatcher)
             target.receipt.projected_bytes = self.plan.with_long_row(dispatcher.largest_block_bytes)
         # The first comes last: while it is not complete, the files of drops below it are of use to a resumed run.

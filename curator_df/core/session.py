@@ -13,12 +13,15 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from curator_df.core import peak
 from curator_df.core.budget import Layout
 from curator_df.core.events import Event
 from curator_df.errors import NoClusterError
+
+if TYPE_CHECKING:
+    from curator_df.core.recycling import Recycling
 
 WORKER_START_SECONDS = 120.0
 """How long a run goes on without any worker, where workers are processes that a nanny starts again."""
@@ -104,6 +107,8 @@ class Session:
     """Starts workers in the place of those that are gone for good."""
     workless_seconds: float = WORKER_START_SECONDS
     """How long a run goes on without any worker before it ends with an error; jobs may wait in a queue."""
+    recycling: Recycling | None = None
+    """Starts workers again after so much, where that was asked for."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)
     """Called with what happens in a run, in the thread that runs it."""
 

@@ -80,6 +80,15 @@ class Folder:
         filesystem.invalidate_cache()
         return sorted(path[len(root) :].lstrip("/") for path in filesystem.find(root))
 
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of all files below the folder, by path relative to it."""
+        if self.is_local:
+            return {name: os.stat(self.path(name)).st_size for name in self.names()}
+        filesystem, root = self._filesystem
+        filesystem.invalidate_cache()
+        found = filesystem.find(root, detail=True)
+        return {path[len(root) :].lstrip("/"): int(entry["size"]) for path, entry in found.items()}
+
     def read(self, name: str) -> bytes:
         """Return the bytes of a file."""
         filesystem, _ = self._filesystem

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counts as out of memory, and what one range does about it; real limits and kills are in test_oom_faults."""
+"""What counts as out of memory, and what one range does about it; real limits and kills are in tests/faults/test_memory.py."""
 
 import errno
 import json

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Say what to set for an input: what `explain` and the exchanges plan, from sizes and a sample, before anything is built."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from curator_df.core.budget import Layout, choose_layout, parse_memory
+from curator_df.core.columns import require_text
+from curator_df.core.exchange_plan import estimate_rows
+from curator_df.core.near_stages import default_bands_per_iteration, project_bands
+from curator_df.core.plan import Plan, plan_stream
+from curator_df.core.program import lower
+from curator_df.core.run import range_bytes
+from curator_df.core.sizes import show_size
+from curator_df.core.storage import Folder
+from curator_df.io.jsonl import read_jsonl
+from curator_df.io.kinds import holds_parquet
+from curator_df.io.listing import Paths
+from curator_df.io.output import FileSink
+from curator_df.io.parquet import read_parquet
+from curator_df.io.write import TARGET_FILE_BYTES, ParquetFormat
+from curator_df.ops.near_duplicates import drop_near_duplicates
+from curator_df.ops.near_scheme import DEFAULTS, MANY_ROWS
+from curator_df.ops.unicode import normalize_unicode
+
+STEP_OF_FRACTION = 0.01
+"""Fractions are recommended in steps of this."""
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What to set for an input, and why."""
+
+    rows: int
+    """About the rows of the input."""
+    text_bytes: int
+    """About its bytes when decompressed."""
+    memory_bytes: int
+    """``memory`` of `start_cluster`."""
+    cpus: int
+    """``cpus`` of `start_cluster`."""
+    workers: int
+    """Worker processes that follow from these; 0: threads of the client."""
+    threads: int
+    """Threads of each."""
+    block_bytes: int
+    """``blocksize`` of a reader."""
+    bands_per_iteration: int
+    """Of `drop_near_duplicates`."""
+    use_64_bit_hash: bool
+    """Of `drop_near_duplicates`."""
+    projected_bytes: int
+    """Peak of the whole process tree."""
+    disk_bytes: int
+    """Temporary files of `drop_near_duplicates`; the output comes besides."""
+    sample_fraction: float
+    """``fraction`` of `sample_rows` with which the temporary files fit; 1.0 where all of it does, 0.0 where nothing does."""
+    reasons: tuple[tuple[str, str], ...]
+    """What was looked at or chosen, and why."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the figures as one row for each: ``name``, ``value``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Shape (12, 2).
+        """
+        return pd.DataFrame(
+            [(name, value) for name, value in vars(self).items() if name != "reasons"], columns=["name", "value"]
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<10} {value}" for name, value in self.reasons)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self.reasons
+        )
+        return f"<table>{rows}</table>"
+
+
+def recommend(
+    paths: Paths,
+    *,
+    memory: str | int | None = None,
+    cpus: int | None = None,
+    text: str = "text",
+    workdir: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Recommendation:
+    """Say what to set for cleaning an input and dropping its near duplicates.
+
+    Parameters
+    ----------
+    paths : str, path or sequence of these
+        JSONL or Parquet files, as `read_jsonl` and `read_parquet` take them.
+    memory : str or int, optional
+        Bytes to allow; 60 % of the machine by default.
+    cpus : int, optional
+        CPUs to use; all by default.
+    text : str
+        Name of the text column.
+    workdir : str or path, optional
+        Folder for temporary files, whose free space counts; the working directory by default.
+    storage_options : dict, optional
+        For fsspec.
+
+    Returns
+    -------
+    Recommendation
+        Its fields are the arguments to give; ``sample_fraction`` is what of the input the disk has room for. It shows itself
+        with the reasons.
+
+    Raises
+    ------
+    BudgetError
+        If ``memory`` is under the floor, with what would fit.
+    InputError
+        If no file matches.
+
+    Notes
+    -----
+    Rows: none. Peak extra memory: a block of 0.5 MB. Computes: reads the first block of up to 8 ranges. The plan is that of
+    ``normalize_unicode`` and ``drop_near_duplicates`` with its default bands into Parquet; for another chain see `explain`.
+
+    Examples
+    --------
+    >>> import curator_df as cdf
+    >>> cdf.recommend("corpus/", memory="16GB").bands_per_iteration  # doctest: +SKIP
+    5
+    """
+    read = read_parquet if holds_parquet(paths, storage_options) else read_jsonl
+    docs = read(paths, storage_options=storage_options)
+    require_text(docs, "recommend", text)
+    layout = choose_layout(parse_memory(memory), cpus=cpus)
+    source = lower(docs).source
+    ranges = source.cut(range_bytes(source))
+    rows = estimate_rows(source, ranges)
+    wide, num_bands = rows >= MANY_ROWS, int(DEFAULTS["num_bands"])
+    bands = default_bands_per_iteration(rows, num_bands, layout.exclusive_bytes)
+    chain = drop_near_duplicates(normalize_unicode(docs, text=text), text=text, use_64_bit_hash=wide)
+    plan = plan_stream(lower(chain), FileSink(Folder("."), ParquetFormat("zstd"), TARGET_FILE_BYTES), None, layout)
+    folder = Folder(os.fspath(workdir) if workdir is not None else ".")
+    disk_bytes, free_bytes = _disk_bytes(rows, num_bands, len(ranges), layout), folder.free_bytes()
+    fraction = _fraction(rows, num_bands, len(ranges), layout, free_bytes)
+    return Recommendation(
+        rows=rows,
+        text_bytes=source.text_bytes,
+        memory_bytes=layout.allowed_bytes,
+        cpus=layout.cpus,
+        workers=0 if layout.in_process else layout.workers,
+        threads=layout.threads,
+        block_bytes=plan.stages[-1].block_bytes,
+        bands_per_iteration=bands,
+        use_64_bit_hash=wide,
+        projected_bytes=plan.projected_bytes,
+        disk_bytes=disk_bytes,
+        sample_fraction=fraction,
+        reasons=(
+            (
+                "input",
+                f"{len(source.files):,} files, {show_size(source.input_bytes)}; {_amount(rows, source.text_bytes)}",
+            ),
+            ("memory", _memory_reason(plan)),
+            ("layout", f"{layout.shape}: {layout.reason}"),
+            ("blocksize", f"{show_size(plan.stages[-1].block_bytes)}: the largest that fit, 16 MB at most"),
+            ("bands", f"bands_per_iteration={bands} of {num_bands}: the keys of so many fit into the work memory"),
+            ("hash", _hash_reason(rows, wide)),
+            ("disk", _disk_reason(disk_bytes, free_bytes, folder, fraction)),
+        ),
+    )
+
+
+def _amount(rows: int, text_bytes: int) -> str:
+    return f"about {rows:,} rows and {show_size(text_bytes)} of text"
+
+
+def _memory_reason(plan: Plan) -> str:
+    allowed = show_size(plan.layout.allowed_bytes)
+    return f"{show_size(plan.projected_bytes)} projected, {allowed} allowed; it does not grow with the input"
+
+
+def _disk_bytes(rows: int, num_bands: int, map_files: int, layout: Layout) -> int:
+    plan = project_bands(rows, num_bands, map_files, layout)
+    return plan.disk_bytes + plan.scratch_bytes
+
+
+def _fraction(rows: int, num_bands: int, map_files: int, layout: Layout, free_bytes: int | None) -> float:
+    """Return the largest part of the rows whose temporary files fit."""
+    steps = round(1 / STEP_OF_FRACTION)
+    for step in range(steps, 0, -1):
+        needed = _disk_bytes(max(rows * step // steps, 1), num_bands, map_files, layout)
+        if free_bytes is None or needed <= free_bytes:
+            return step / steps
+    return 0.0
+
+
+def _hash_reason(rows: int, wide: bool) -> str:
+    chosen = "64 bits" if wide else "32 bits"
+    return f"{chosen}: about {rows:,} rows, and from {MANY_ROWS:,} on 32 bits make texts alike that are not"
+
+
+def _disk_reason(disk_bytes: int, free_bytes: int | None, folder: Folder, fraction: float) -> str:
+    said = f"{show_size(disk_bytes)} of temporary files, and the output"
+    if free_bytes is None:
+        return said
+    said += f"; {show_size(free_bytes)} are free in {folder.url}"
+    if fraction == 1.0:
+        return said
+    if fraction == 0.0:
+        return f"{said}: not even a hundredth of the rows fits; name another workdir="
+    return f"{said}: that is enough for sample_rows(fraction={fraction}), or name another workdir="

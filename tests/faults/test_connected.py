@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduler and workers that were started by their own commands, as on a cluster: any of them is killed or stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from distributed import Client
+
+from tests.faults.runs import EXPECTED, PATIENCE_SECONDS, ROWS, finish, ids, wait_for_ranges
+
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(3 * PATIENCE_SECONDS)]
+
+DASK = (sys.executable, "-m", "distributed.cli.dask_scheduler"), (sys.executable, "-m", "distributed.cli.dask_worker")
+
+
+class Running:
+    """A scheduler and two workers with their nannies."""
+
+    def __init__(self, folder):
+        self.file, self.folder = folder / "scheduler.json", folder
+        self.processes = []
+        self.scheduler = self.start_scheduler()
+        self.nannies = [self.start_worker(), self.start_worker()]
+
+    def start_scheduler(self, port=0):
+        command = [*DASK[0], "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
+        return self._start([*command, "--scheduler-file", str(self.file)])
+
+    def start_worker(self, *limited):
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not self.file.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        command = [*limited, *DASK[1], "--scheduler-file", str(self.file), "--nthreads", "1", "--memory-limit", "800MB"]
+        return self._start([*command, "--no-dashboard", "--local-directory", str(self.folder)])
+
+    def worker_of(self, nanny):
+        """Return the worker process below a nanny."""
+        (worker,) = [p for p in psutil.Process(nanny.pid).children() if "--multiprocessing-fork" in p.cmdline()]
+        return worker
+
+    def stop(self):
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _start(self, command):
+        nothing = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.processes.append(subprocess.Popen(command, start_new_session=True, cwd=self.folder, **nothing))
+        return self.processes[-1]
+
+
+@pytest.fixture
+def running(tmp_path):
+    (tmp_path / "dask").mkdir()
+    running = Running(tmp_path / "dask")
+    yield running
+    running.stop()
+
+
+def address(running):
+    found = json.loads(running.file.read_text())["address"]
+    with Client(found) as client:
+        client.wait_for_workers(2, timeout=PATIENCE_SECONDS)
+    return found
+
+
+def test_a_nanny_that_is_killed_changes_nothing(start, script, corpus, tmp_path, running):
+    process = start(script, corpus, tmp_path / "out", ADDRESS=address(running))
+    wait_for_ranges(tmp_path / "out", 3, process)
+    running.nannies[0].send_signal(signal.SIGKILL)  # its worker ends when it sees that
+    receipt = finish(process)
+    assert receipt["rows_read"] == ROWS
+    assert ids(tmp_path / "out") == EXPECTED
+
+
+def test_a_worker_that_stands_still_for_20_s_changes_nothing(start, script, corpus, tmp_path, running):
+    process = start(script, corpus, tmp_path / "out", ADDRESS=address(running))
+    wait_for_ranges(tmp_path / "out", 3, process)
+    worker = running.worker_of(running.nannies[0])
+    worker.send_signal(signal.SIGSTOP)
+    time.sleep(20)
+    worker.send_signal(signal.SIGCONT)
+    assert finish(process)["rows_read"] == ROWS
+    assert ids(tmp_path / "out") == EXPECTED
+
+
+def test_a_scheduler_that_is_killed_is_an_error_and_the_run_resumes_elsewhere(start, script, corpus, tmp_path, running):
+    process = start(script, corpus, tmp_path / "out", ADDRESS=address(running))
+    wait_for_ranges(tmp_path / "out", 3, process)
+    running.scheduler.send_signal(signal.SIGKILL)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode != 0
+    assert "SchedulerLostError" in err
+    assert "on_existing='resume'" in err
+    finish(start(script, corpus, tmp_path / "out", on_existing="resume", SLEEP="0"))
+    assert ids(tmp_path / "out") == EXPECTED
+
+
+def test_a_worker_with_a_limit_of_its_address_space_changes_nothing(start, script, corpus, tmp_path, running):
+    # The limit is met in the middle of the run, when the worker that is there asks for more: the step wants 320 kB a row.
+    where = address(running)
+    for nanny in running.nannies:
+        worker = running.worker_of(nanny)
+        held = worker.memory_info().vms
+        worker.rlimit(psutil.RLIMIT_AS, (held + 100_000_000, held + 100_000_000))
+    receipt = finish(start(script, corpus, tmp_path / "out", ADDRESS=where, step="hungry", BLOCK="400kB"))
+    assert receipt["retries"]
+    assert receipt["rows_out_of_memory"] == 0
+    assert ids(tmp_path / "out") == list(range(ROWS))
