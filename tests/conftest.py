@@ -27,6 +27,7 @@ collect_ignore = [
     "profiles/dolma_scores.py",
     "profiles/nemo_modifiers.py",
     "profiles/nemo_scores.py",
+    "profiles/spacy_rules.py",
 ]
 """A script for another Python, which imports what is not installed here."""
 

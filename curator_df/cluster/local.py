@@ -106,7 +106,8 @@ class Cluster:
         layout = self.layout
         environment = worker_environment(layout)
         if self._devices is not None:
-            environment[WORK_BYTES_VARIABLE] = ""  # nannies leave that of an earlier cluster in this process
+            del environment[WORK_BYTES_VARIABLE]
+            os.environ.pop(WORK_BYTES_VARIABLE, None)  # nannies leave that of an earlier cluster in this process
         with dask.config.set(_settings(self._spill_bytes // layout.workers, environment)):
             if self._devices is not None:
                 return start_gpu_workers(

@@ -20,6 +20,7 @@ LAZY_VERBS = ("read_", "add_", "normalize_", "keep_", "drop_", "sample_", "redac
 OTHER_VERBS = ("find_", "describe_", "write_")
 VERBLESS = {
     "best",
+    "blend",
     "checkpoint",
     "compare_receipts",
     "connect",
@@ -29,6 +30,7 @@ VERBLESS = {
     "profile_memory",
     "recommend",
     "serve_metrics",
+    "shuffle_rows",
     "slurm_cluster",
     "split_by",
     "start_cluster",
@@ -36,14 +38,18 @@ VERBLESS = {
 """Functions that are what their name says; add one only with the design."""
 POSITIONAL_SECOND = {
     ("best", "which"),
+    ("blend", "path"),
     ("checkpoint", "path"),
+    ("add_class", "classifier"),
     ("add_metrics", "metrics"),
     ("compare_receipts", "second"),
     ("add_profile", "profile"),
     ("describe_drops", "profile"),
+    ("keep_class", "classifier"),
     ("keep_profile", "profile"),
     ("keep_where", "predicate"),
     ("profile_memory", "sample"),
+    ("shuffle_rows", "path"),
     ("split_by", "path"),
     ("write_jsonl", "path"),
     ("write_parquet", "path"),

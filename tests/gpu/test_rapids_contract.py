@@ -39,7 +39,7 @@ def test_cudf_has_the_options_and_the_kind_of_block_that_is_told_by_its_module()
     assert isinstance(cudf.get_option("spill"), bool)
     assert isinstance(cudf.get_option("spill_stats"), int)
     assert cudf.get_option("spill_on_demand") is True
-    blocks = [kind.__new__(kind) for kind in (cudf.DataFrame, cudf.Series, cudf.Index)]
+    blocks = [kind.__new__(kind) for kind in (cudf.DataFrame, cudf.Series)]
     assert {backend_of(block) for block in blocks} == {"cudf"}
     assert {"CudaAsyncMemoryResource", "LimitingResourceAdaptor"} <= set(dir(rmm.mr))
 
