@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from curator_df.cluster.settings import PRELOAD, as_exports, worker_environment, worker_memory_limit, worker_settings
-from curator_df.core.budget import Layout, choose_layout, least_worker_memory
+from curator_df.core.budget import Layout, choose_layout, least_with_workers
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, ParameterError
 
@@ -138,7 +138,7 @@ def read_walltime(walltime: str) -> int:
 def job_layout(memory: str | int, cpus: int, most_jobs: int) -> Layout:
     """Choose the processes and threads of each job from its budget."""
     allowed_bytes = read_size("memory", memory)
-    if allowed_bytes < (least_bytes := least_worker_memory()):
+    if allowed_bytes < (least_bytes := least_with_workers()):
         raise BudgetError(
             f"memory={show_size(allowed_bytes)} of a job is under the floor of {show_size(least_bytes)}: a nanny and one "
             f"worker process with its smallest task; allow at least memory={least_bytes:_}"

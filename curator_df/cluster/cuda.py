@@ -70,6 +70,14 @@ def choose_devices(gpus: int | Literal["auto"], device_memory: str | int | None)
     return Devices(chosen, device_bytes, total_bytes)
 
 
+def describe_gpus(gpus: int | str, devices: Devices | None) -> str:
+    """Say which GPUs are used, or that there are none; empty where nobody asked."""
+    if devices is not None:
+        share = f"{show_size(devices.device_bytes)} of {show_size(devices.total_bytes)} each"
+        return f"{', '.join(devices.names)}: {share}; cuDF spills"
+    return "none found: the workers use the CPU" if gpus == "auto" else ""
+
+
 def visible_gpus() -> tuple[str, ...]:
     """Return the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
     numbers = tuple(str(gpu.index) for gpu in read_gpus())

@@ -23,7 +23,7 @@ from distributed.security import Security
 from distributed.utils import get_ip
 
 from curator_df.cluster.batch import CLUSTERS, BatchSystem, JobRequest, request_jobs
-from curator_df.cluster.compiler import compile_kernels
+from curator_df.cluster.compiling import compile_kernels
 from curator_df.cluster.encryption import as_security
 from curator_df.core.session import Session, close_session, open_session
 from curator_df.core.sizes import show_size

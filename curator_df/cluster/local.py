@@ -25,13 +25,13 @@ import psutil
 from distributed import Client, LocalCluster, wait
 from distributed.security import Security
 
-from curator_df.cluster.compiler import COMPILER_BYTES, compile_kernels, start_compiler, wait_for_compiler
-from curator_df.cluster.cuda import Devices, choose_devices, gpu_layout, start_gpu_workers
+from curator_df.cluster.compiling import COMPILER_BYTES, compile_kernels, start_compiler, wait_for
+from curator_df.cluster.cuda import Devices, choose_devices, describe_gpus, gpu_layout, start_gpu_workers
 from curator_df.cluster.encryption import as_security
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
 from curator_df.cluster.settings import PRELOAD, worker_environment, worker_memory_limit, worker_settings
 from curator_df.cluster.spill_folder import SpillFolder
-from curator_df.core.budget import CLIENT_PRIVATE_BYTES, Layout, choose_layout, least_worker_memory, parse_memory
+from curator_df.core.budget import CLIENT_PRIVATE_BYTES, Layout, choose_layout, least_with_workers, parse_memory
 from curator_df.core.limits import release_free_memory, status_bytes
 from curator_df.core.peak import tree_bytes
 from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after
@@ -65,10 +65,10 @@ class Cluster:
         dashboard: str | None,
         workdir: str,
         *,
+        recycle_after: RecycleAfter | None,
         security: Security | None,
         devices: Devices | None,
         gpus: str,
-        recycle_after: RecycleAfter | None,
     ) -> None:
         self.layout = layout
         self._spill, self._spill_bytes = spill, spill_bytes
@@ -80,7 +80,7 @@ class Cluster:
                 compile_kernels(group)
         compiler = None if is_compiled(BASIC) else start_compiler(BASIC)  # the workers start meanwhile
         if compiler is not None and layout.in_process:
-            wait_for_compiler(compiler)
+            wait_for(compiler)
         self._local = _start_in_process(layout, dashboard) if layout.in_process else self._start_workers(dashboard)
         self.client = Client(self._local, set_as_default=True)
         self._session = Session(
@@ -94,7 +94,7 @@ class Cluster:
         )
         try:
             if compiler is not None and not layout.in_process:
-                wait_for_compiler(compiler)
+                wait_for(compiler)
             self._prepare()
             self._session.sampler = PeakSampler()
         except BaseException:
@@ -107,6 +107,7 @@ class Cluster:
         environment = worker_environment(layout)
         if self._devices is not None:
             del environment[WORK_BYTES_VARIABLE]
+            os.environ.pop(WORK_BYTES_VARIABLE, None)  # nannies leave that of an earlier cluster in this process
         with dask.config.set(_settings(self._spill_bytes // layout.workers, environment)):
             if self._devices is not None:
                 return start_gpu_workers(
@@ -290,7 +291,7 @@ def start_cluster(
         raise ParameterError(
             f"start_cluster: recycle_after={recycle_after!r} needs worker processes, and memory="
             f"{show_size(layout.allowed_bytes)} is only enough for threads of this one; allow at least "
-            f"memory={least_worker_memory(held_bytes):_}, or leave recycle_after out"
+            f"memory={least_with_workers(held_bytes):_}, or leave recycle_after out"
         )
     parent = os.fspath(spill_directory) if spill_directory is not None else tempfile.gettempdir()
     if not os.path.isdir(parent):
@@ -311,21 +312,14 @@ def start_cluster(
             spill_bytes,
             dashboard,
             found,
+            recycle_after=recycle,
             security=credentials,
             devices=devices,
-            gpus=_say_gpus(gpus, devices),
-            recycle_after=recycle,
+            gpus=describe_gpus(gpus, devices),
         )
     except BaseException:
         spill.delete()
         raise
-
-
-def _say_gpus(gpus: int | str, devices: Devices | None) -> str:
-    if devices is not None:
-        share = f"{show_size(devices.device_bytes)} of {show_size(devices.total_bytes)} each"
-        return f"{', '.join(devices.names)}: {share}; cuDF spills"
-    return "none found: the workers use the CPU" if gpus == "auto" else ""
 
 
 def _close_or_kill(cluster: LocalCluster) -> None:

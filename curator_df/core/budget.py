@@ -212,12 +212,12 @@ def _rmm_bytes() -> int:
     return RMM_BYTES if importlib.util.find_spec("rmm") is not None else 0
 
 
-def least_worker_memory(held_bytes: int = 0) -> int:
+def least_with_workers(held_bytes: int = 0) -> int:
     """Return the least budget with which tasks run in a worker process, not in threads of the client.
 
     Examples
     --------
-    >>> choose_layout(least_worker_memory(), cpus=1).in_process
+    >>> choose_layout(least_with_workers()).in_process
     False
     """
     return _allowed_for(MIN_THREAD_BYTES + held_bytes, 1)

@@ -8,7 +8,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster.batch import job_layout, read_jobs, read_walltime, request_jobs
-from curator_df.core.budget import choose_layout, least_worker_memory
+from curator_df.core.budget import choose_layout, least_with_workers
 
 pytest.importorskip("dask_jobqueue", reason="needs the jobqueue extra")
 MB = 1_000_000
@@ -86,7 +86,7 @@ def test_a_job_has_memory_of_its_own():
     assert layout.node_workers == alone.workers
     assert layout.exclusive_bytes == alone.exclusive_bytes
     assert layout.shape.startswith("5 nodes x ")
-    least = least_worker_memory()
+    least = least_with_workers()
     assert job_layout(least, 1, 1).workers == 1
     with pytest.raises(errors.BudgetError, match=f"allow at least memory={least:_}"):
         job_layout(least - 1, 1, 1)

@@ -26,5 +26,5 @@ def test_cudf_blocks_are_refused_with_the_way_out(case, monkeypatch, raise_if_da
 def test_the_page_lists_each_operator_with_what_it_does_to_cudf_blocks():
     page = (Path(__file__).resolve().parents[2] / "docs/gpu.md").read_text()
     listed = dict(re.findall(r"^\| `(\w+)` \| (\w+) \| [\w ]+ \|$", page, flags=re.MULTILINE))
-    assert listed == {case.operator: "taken" if "cudf" in case.backends else "refused" for case in CASES}
-    assert set(listed) == set(OPERATORS)
+    takes = {case.operator for case in CASES if "cudf" in case.backends}
+    assert listed == {name: "taken" if name in takes else "refused" for name in OPERATORS}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile kernels before workers need them, in a process of its own."""
+"""Kernels are compiled in a process of its own, before workers need them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ near duplicates."""
 def compile_kernels(group: str) -> None:
     """Make sure that a group of kernels is in numba's cache on disk."""
     if not is_compiled(group):
-        wait_for_compiler(start_compiler(group))
+        wait_for(start_compiler(group))
 
 
 def start_compiler(group: str) -> subprocess.Popen[str]:
@@ -29,8 +29,8 @@ def start_compiler(group: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-def wait_for_compiler(compiler: subprocess.Popen[str]) -> None:
-    """Wait until it is done; raise with what it said if it failed."""
+def wait_for(compiler: subprocess.Popen[str]) -> None:
+    """Wait until a compiler has ended; raise with what it said if it failed."""
     _, said = compiler.communicate()
     if compiler.returncode != 0:
         raise RuntimeError(f"the kernels could not be compiled (python -m curator_df.kernels.warm):\n{said}")
