@@ -38,6 +38,7 @@ from curator_df.kernels.cut_texts import (
     without_markdown,
     without_quotation_marks,
 )
+from curator_df.kernels.english_tokens import token_spans
 from curator_df.kernels.measure import measure
 from curator_df.kernels.ngram_table import count_ngrams, make_table, rows_with_passages
 from curator_df.kernels.pii_kinds import KINDS
@@ -166,6 +167,14 @@ def main() -> None:
     for name, metrics in groups().items():
         seconds = best_seconds(lambda names=metrics: list(measure(block["text"], names)))
         print(f"    {name:30} {1e9 * seconds / size:21.1f} ns a byte")
+    for profile in (
+        DATATROVE_GOPHER_QUALITY,
+        DATATROVE_GOPHER_QUALITY + DATATROVE_GOPHER_REPETITION + DATATROVE_FINEWEB,
+    ):
+        rate = keep_rate(block, size, profile.replace(words="datatrove"))
+        print(f"keep_profile, datatrove's words, {len(profile.metrics):2} metrics {rate / 1e6:6.1f} MB/s")
+    cut_rate = size / best_seconds(lambda: [None for span in text_spans(block["text"]) for _ in token_spans(span)])
+    print(f"datatrove's words alone                {cut_rate / 1e6:8.1f} MB/s")
     for profile in (NEMO_ENGLISH, DOLMA_GOPHER_V1):
         print(f"keep_profile, {profile.name:24} {keep_rate(block, size, profile) / 1e6:8.1f} MB/s")
     column = block["text"]

@@ -7,14 +7,20 @@ what is interrupted resumes; every dropped row has a reason.
 
 from curator_df import errors, profiles
 from curator_df.cluster.connect import connect
+from curator_df.cluster.jobs import job_cluster, slurm_cluster
 from curator_df.cluster.local import start_cluster
 from curator_df.core.comparison import compare_receipts
 from curator_df.io.checkpoint import checkpoint, read_receipt
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
+from curator_df.io.shuffle import blend, shuffle_rows
 from curator_df.io.split import split_by
+from curator_df.io.text_files import read_text_files
 from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.io.write_many import write_many
+from curator_df.models import catalogue as classifiers
+from curator_df.models.classification import add_class, keep_class
+from curator_df.models.embedding import add_embedding
 from curator_df.monitor.memory_monitor import monitor_memory
 from curator_df.monitor.memory_profile import profile_memory
 from curator_df.monitor.metrics_server import serve_metrics
@@ -26,6 +32,7 @@ from curator_df.ops.drops import describe_drops
 from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
 from curator_df.ops.explain import explain
 from curator_df.ops.ids import add_ids
+from curator_df.ops.language import add_language, keep_language
 from curator_df.ops.lines import remove_c4_lines, remove_lines
 from curator_df.ops.markup import remove_html, remove_markdown
 from curator_df.ops.metrics import add_metrics
@@ -43,13 +50,18 @@ from curator_df.profiles import minhash
 __version__ = "0.1.0"
 
 __all__ = [
+    "add_class",
     "add_contamination",
+    "add_embedding",
     "add_ids",
+    "add_language",
     "add_metrics",
     "add_minhash",
     "add_profile",
     "best",
+    "blend",
     "checkpoint",
+    "classifiers",
     "compare_receipts",
     "connect",
     "describe_drops",
@@ -61,6 +73,9 @@ __all__ = [
     "explain",
     "find_exact_duplicates",
     "find_near_duplicates",
+    "job_cluster",
+    "keep_class",
+    "keep_language",
     "keep_profile",
     "keep_where",
     "minhash",
@@ -73,6 +88,7 @@ __all__ = [
     "read_jsonl",
     "read_parquet",
     "read_receipt",
+    "read_text_files",
     "recommend",
     "redact_pii",
     "remove_boilerplate",
@@ -86,6 +102,8 @@ __all__ = [
     "remove_urls",
     "sample_rows",
     "serve_metrics",
+    "shuffle_rows",
+    "slurm_cluster",
     "split_by",
     "start_cluster",
     "write_jsonl",
@@ -95,8 +113,11 @@ __all__ = [
 
 _register_operators(
     (
+        add_class,
         add_contamination,
+        add_embedding,
         add_ids,
+        add_language,
         add_metrics,
         add_minhash,
         add_profile,
@@ -108,6 +129,8 @@ _register_operators(
         explain,
         find_exact_duplicates,
         find_near_duplicates,
+        keep_class,
+        keep_language,
         keep_profile,
         keep_where,
         normalize_newlines,
@@ -124,6 +147,7 @@ _register_operators(
         remove_quotation_marks,
         remove_urls,
         sample_rows,
+        shuffle_rows,
         split_by,
         write_jsonl,
         write_parquet,

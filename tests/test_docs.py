@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 import subprocess
@@ -21,7 +22,7 @@ import curator_df as cdf
 from curator_df.core.budget import choose_layout
 from curator_df.core.plan import MAX_DEFAULT_BLOCK_BYTES, fitting_block
 from curator_df.core.sizes import read_size
-from curator_df.io import jsonl, parquet
+from curator_df.io import jsonl, parquet, shuffle_source, text_files
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, JsonlFormat, ParquetFormat
 from curator_df.kernels.metrics import METRICS
@@ -128,6 +129,8 @@ def test_the_peaks_of_readers_and_writers_are_theirs():
     peaks = documented_peaks()
     assert peaks["read_jsonl"] == {jsonl.READER_FACTOR}
     assert peaks["read_parquet"] == {parquet.READER_FACTOR}
+    assert peaks["read_text_files"] == {text_files.READER_FACTOR}
+    assert peaks["shuffle_rows"] == peaks["blend"] == {shuffle_source.READER_FACTOR}
     for name, file_format in (("write_parquet", ParquetFormat("zstd")), ("write_jsonl", JsonlFormat("none"))):
         sinks = [FileSink(Folder("out"), file_format, 1, columns) for columns in ((), ("lang",))]
         assert peaks[name] == {sink.writer_factor for sink in sinks}
@@ -241,6 +244,22 @@ def test_the_examples_of_the_profiles_page_work():
     assert funnel["rows_left"].iloc[-1] == len(tuned.compute(scheduler="synchronous"))
     steps = [kernel.name for kernel in kernels_of(namespace["filter_as_fineweb"](table()))]
     assert steps == ["keep_profile", "remove_c4_lines", "keep_profile"]
+
+
+def test_what_the_pages_for_other_machines_and_users_call_exists():
+    calls = []
+    for name in ("docs/migration.md", "docs/clusters.md", "docs/gpu.md", "docs/security.md"):
+        text = page(name)
+        assert set(re.findall(r"\bcdf\.(\w+)", text)) <= set(cdf.__all__)
+        calls += re.findall(r"(\w+)\(([^()]*)\)", text)
+    ours = [(name, arguments) for name, arguments in calls if name in cdf.__all__]
+    assert len(ours) > 20
+    for name, arguments in ours:
+        named = set(re.findall(r"(\w+)=", arguments))
+        accepted = set(inspect.signature(getattr(cdf, name)).parameters)
+        if "options" in accepted:
+            accepted |= set(inspect.signature(cdf.job_cluster).parameters)
+        assert named <= accepted, name
 
 
 def write_corpus(folder: Path) -> None:

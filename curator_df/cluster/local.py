@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import importlib
 import logging
 import multiprocessing
 import os
@@ -19,22 +20,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import dask
 import psutil
 from distributed import Client, LocalCluster, wait
+from distributed.security import Security
 
+from curator_df.cluster.cuda import Devices, choose_devices, gpu_layout, start_gpu_workers
+from curator_df.cluster.encryption import as_security
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
+from curator_df.cluster.settings import PRELOAD, worker_environment, worker_memory_limit, worker_settings
 from curator_df.cluster.spill_folder import SpillFolder
-from curator_df.core.budget import (
-    CLIENT_PRIVATE_BYTES,
-    WORKER_RSS_BYTES,
-    Layout,
-    choose_layout,
-    least_with_workers,
-    parse_memory,
-)
+from curator_df.core.budget import CLIENT_PRIVATE_BYTES, Layout, choose_layout, least_worker_memory, parse_memory
 from curator_df.core.limits import release_free_memory, status_bytes
 from curator_df.core.peak import tree_bytes
 from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after
@@ -56,7 +54,6 @@ CLIENT_THREADS = 8
 COMPILER_BYTES = 420_000_000
 """What the compiler of kernels may hold, in a process of its own. Measured (PSS): 326 MB for the basic group, 403 MB for that of
 near duplicates."""
-TERMINATE_FRACTION = 0.95
 SPILL_SHARE_OF_FREE_DISK = 0.5
 """Share of the free space of the spill directory that all workers together may fill."""
 
@@ -71,15 +68,20 @@ class Cluster:
         spill_bytes: int,
         dashboard: str | None,
         workdir: str,
-        recycle_after: RecycleAfter | None = None,
+        *,
+        security: Security | None,
+        devices: Devices | None,
+        gpus: str,
+        recycle_after: RecycleAfter | None,
     ) -> None:
         self.layout = layout
         self._spill, self._spill_bytes = spill, spill_bytes
+        self._security, self._devices, self._gpus = security, devices, gpus
         self._own_limit: tuple[int, int] | None = None
         has_room = layout.allowed_bytes >= layout.reserved_bytes + COMPILER_BYTES
         if not has_room:
             for group in GROUPS:  # now, before there are workers: later there would be no room for the compiler
-                _compile(group)
+                compile_kernels(group)
         compiler = None if is_compiled(BASIC) else _start_compiler(BASIC)  # the workers start meanwhile
         if compiler is not None and layout.in_process:
             _wait_for(compiler)
@@ -88,10 +90,10 @@ class Cluster:
         self._session = Session(
             self.client,
             layout,
-            limits_data=True,
+            limits_data=devices is None,
             workdir=workdir,
             revive=self._revive,
-            compile=_compile,
+            compile=compile_kernels,
             recycling=None if recycle_after is None else Recycling(recycle_after, layout.workers),
         )
         try:
@@ -106,26 +108,30 @@ class Cluster:
 
     def _start_workers(self, dashboard: str | None) -> LocalCluster:
         layout = self.layout
-        environment = {
-            WORK_BYTES_VARIABLE: str(layout.work_bytes),
-            "ARROW_DEFAULT_MEMORY_POOL": "system",
-            "OMP_NUM_THREADS": "1",
-            "MALLOC_ARENA_MAX": "2",
-        }
-        # The data limit must bind first, so Dask's limit is what that allows, over the fraction at which a nanny kills.
-        memory_limit = int((WORKER_RSS_BYTES + layout.work_bytes) / TERMINATE_FRACTION)
-        with dask.config.set(_worker_settings(self._spill_bytes // layout.workers, environment)):
+        environment = worker_environment(layout)
+        if self._devices is not None:
+            del environment[WORK_BYTES_VARIABLE]
+        with dask.config.set(_settings(self._spill_bytes // layout.workers, environment)):
+            if self._devices is not None:
+                return start_gpu_workers(
+                    layout,
+                    self._devices,
+                    spill_directory=self._spill.path,
+                    dashboard=dashboard,
+                    security=self._security,
+                )
             cluster = LocalCluster(
                 n_workers=0,
                 threads_per_worker=layout.threads,
                 processes=True,
-                memory_limit=memory_limit,
+                memory_limit=worker_memory_limit(layout),
                 host="127.0.0.1",
                 dashboard_address=dashboard,
                 local_directory=self._spill.path,
-                preload=["curator_df.cluster.preload"],
+                preload=[PRELOAD],
                 env=environment,
                 silence_logs=logging.CRITICAL,
+                security=self._security,
             )
             cluster.scale(layout.workers)
             _wait_for_workers(cluster, layout.workers)
@@ -139,8 +145,9 @@ class Cluster:
         naps = self.client.map(time.sleep, [0.05] * layout.workers * layout.threads, pure=False)
         wait(naps)  # so that every thread that will work exists
         del naps
-        # In this process the limit also binds the client: its journal, its bars, the threads that close the cluster.
-        self.client.run(tighten_limit, layout.work_bytes, threads=CLIENT_THREADS if layout.in_process else 0)
+        if self._devices is None:
+            # In this process the limit also binds the client: its journal, its bars, the threads that close the cluster.
+            self.client.run(tighten_limit, layout.work_bytes, threads=CLIENT_THREADS if layout.in_process else 0)
         release_free_memory()
         held_bytes = tree_bytes(os.getpid())
         if held_bytes + self.layout.exclusive_bytes > self.layout.allowed_bytes:
@@ -189,6 +196,8 @@ class Cluster:
             ("memory", f"{show_size(layout.allowed_bytes)} for all processes together"),
             ("layout", f"{layout.shape}, {show_size(layout.work_bytes)} of work memory for each process"),
             ("why", layout.reason),
+            *([("gpus", self._gpus)] if self._gpus else []),
+            *([("security", "TLS")] if self._security is not None else []),
             *spill,
         ]
 
@@ -209,6 +218,9 @@ def start_cluster(
     *,
     memory: str | int | None = None,
     cpus: int | None = None,
+    gpus: int | Literal["auto"] = 0,
+    device_memory: str | int | None = None,
+    security: bool | Security = False,
     spill_directory: str | os.PathLike[str] | None = None,
     spill_limit: str | int | None = None,
     workdir: str | os.PathLike[str] | None = None,
@@ -223,7 +235,15 @@ def start_cluster(
         Bytes allowed for the whole process tree: this process, scheduler, nannies and workers; ``"4GB"`` is 4 x 10^9.
         By default 60 % of what the machine or its cgroup has.
     cpus : int, optional
-        Most threads that work at a time; all usable CPUs by default.
+        Most threads that work at a time; all usable CPUs by default. With GPUs there is one for each GPU.
+    gpus : int or "auto"
+        GPUs to use, with a worker process for each; ``"auto"`` takes all that there are, and the CPU where there is none,
+        and the cluster says which. See ``docs/gpu.md`` for what runs there.
+    device_memory : str or int, optional
+        Bytes that may be allocated on each GPU (by RMM; CUDA's own context comes on top); 80 % of the smallest by default.
+    security : bool or distributed.Security
+        TLS between client, scheduler and workers: True makes credentials that end with the cluster. Nothing listens beyond
+        127.0.0.1 either way.
     spill_directory : path, optional
         Where workers put what does not fit in memory; a folder of its own is made in it and deleted at the end, or
         at the next start if this process is killed. The system's temporary directory by default.
@@ -246,8 +266,10 @@ def start_cluster(
     Raises
     ------
     BudgetError
-        If ``memory`` is under the floor, more than the machine has, or less than this process leaves.
-
+        If ``memory`` is under the floor, more than the machine has, or less than this process leaves; or ``device_memory``
+        more than a GPU has.
+    ParameterError
+        If ``gpus`` asks for more than there are, or for any where none is.
     NoClusterError
         If the worker processes do not start, as in a script without ``if __name__ == "__main__":``.
 
@@ -258,15 +280,21 @@ def start_cluster(
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise NoClusterError(MAIN_GUARD)
+    devices, credentials = choose_devices(gpus, device_memory), as_security(security)
+    if devices is not None:
+        importlib.import_module("cudf")  # dask-cuda will; what it holds in this process is measured now
     release_free_memory()
     held_bytes = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)
-    layout = choose_layout(parse_memory(memory), cpus=cpus, held_bytes=held_bytes)
+    if devices is None:
+        layout = choose_layout(parse_memory(memory), cpus=cpus, held_bytes=held_bytes)
+    else:
+        layout = gpu_layout(parse_memory(memory), devices, held_bytes)
     recycle = read_recycle_after("start_cluster", recycle_after)
     if recycle is not None and layout.in_process:
         raise ParameterError(
             f"start_cluster: recycle_after={recycle_after!r} needs worker processes, and memory="
             f"{show_size(layout.allowed_bytes)} is only enough for threads of this one; allow at least "
-            f"memory={least_with_workers(held_bytes):_}, or leave recycle_after out"
+            f"memory={least_worker_memory(held_bytes):_}, or leave recycle_after out"
         )
     parent = os.fspath(spill_directory) if spill_directory is not None else tempfile.gettempdir()
     if not os.path.isdir(parent):
@@ -281,10 +309,27 @@ def start_cluster(
     spill = SpillFolder(parent)
     found = f"{spill.path}/found" if workdir is None else os.fspath(workdir)
     try:
-        return Cluster(layout, spill, spill_bytes, dashboard, found, recycle)
+        return Cluster(
+            layout,
+            spill,
+            spill_bytes,
+            dashboard,
+            found,
+            security=credentials,
+            devices=devices,
+            gpus=_say_gpus(gpus, devices),
+            recycle_after=recycle,
+        )
     except BaseException:
         spill.delete()
         raise
+
+
+def _say_gpus(gpus: int | str, devices: Devices | None) -> str:
+    if devices is not None:
+        share = f"{show_size(devices.device_bytes)} of {show_size(devices.total_bytes)} each"
+        return f"{', '.join(devices.names)}: {share}; cuDF spills"
+    return "none found: the workers use the CPU" if gpus == "auto" else ""
 
 
 def _close_or_kill(cluster: LocalCluster) -> None:
@@ -302,7 +347,7 @@ def _close_or_kill(cluster: LocalCluster) -> None:
             cluster.close(timeout=CLOSE_SECONDS)
 
 
-def _compile(group: str) -> None:
+def compile_kernels(group: str) -> None:
     """Make sure that a group of kernels is in numba's cache on disk."""
     if not is_compiled(group):
         _wait_for(_start_compiler(group))
@@ -346,7 +391,7 @@ def _worker_processes() -> int:
 
 
 def _start_in_process(layout: Layout, dashboard: str | None) -> LocalCluster:
-    with dask.config.set(_worker_settings(None, {})):
+    with dask.config.set(_settings(None, {})):
         return LocalCluster(
             n_workers=1,
             threads_per_worker=layout.threads,
@@ -358,17 +403,9 @@ def _start_in_process(layout: Layout, dashboard: str | None) -> LocalCluster:
         )
 
 
-def _worker_settings(spill_bytes: int | None, environment: dict[str, str]) -> dict[str, Any]:
+def _settings(spill_bytes: int | None, environment: dict[str, str]) -> dict[str, Any]:
     return {
-        "distributed.worker.memory.target": 0.6,
-        "distributed.worker.memory.spill": 0.7,
-        # Tasks keep no results and their memory is planned, so a full worker is a busy one, not one to be paused:
-        # with less than 100 MB between the idle process and the limit, paused workers never came back.
-        "distributed.worker.memory.pause": False,
-        "distributed.worker.memory.terminate": TERMINATE_FRACTION,
-        "distributed.worker.memory.max-spill": spill_bytes or False,
+        **worker_settings(spill_bytes),
         "distributed.nanny.pre-spawn-environ": environment,
         "distributed.scheduler.allowed-failures": 1,
-        "distributed.worker.profile.enabled": False,
-        "distributed.admin.system-monitor.gil.enabled": False,
     }

@@ -20,6 +20,7 @@ from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.columns import choose
 from curator_df.core.dispatch import Dispatcher
 from curator_df.core.events import Event, Note, RunStarted, StageStarted, told_run
+from curator_df.core.held import released_after
 from curator_df.core.journal import (
     Identity,
     Journal,
@@ -138,13 +139,14 @@ def run_branches(
     session = current_session()
     branches = [Branch(lower(df), sink, rejects) for df, sink, rejects in outputs]
     plan_fork(fork(branches), session.layout)
-    prepare_kernels(session, [step.action for branch in branches for step in branch.program.steps])
+    actions = [step.action for branch in branches for step in branch.program.steps]
+    prepare_kernels(session, actions)
     with contextlib.ExitStack() as stack:
         pairs = [(stack.enter_context(Journal(branch.sink.folder)), branch) for branch in branches]
         if len(pairs) > 1:  # before the first of them is opened, which may delete what is in it
             for journal, branch in pairs:
                 check_output(journal, branch.sink, on_existing)
-        found = [open_run(journal, branch.sink, _identity(branch), on_existing) for journal, branch in pairs]
+        found = [open_run(journal, branch.sink, identity_of(branch), on_existing) for journal, branch in pairs]
         receipts = [None if receipt is None else Receipt.from_json(receipt) for _, receipt in found]
         waiting = [number for number, receipt in enumerate(receipts) if receipt is None]
         if waiting:
@@ -155,7 +157,8 @@ def run_branches(
             temporary = workdir or Folder(f"{first.url}/{STAGES_FOLDER}", first.options)
             stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             folders = ", ".join(branches[number].sink.folder.url for number in waiting)
-            with live_panel(session), told_run(session, RunStarted(folders, plan.input_bytes, plan.projected_bytes)):
+            started = RunStarted(folders, plan.input_bytes, plan.projected_bytes)
+            with live_panel(session), released_after(session.client, actions), told_run(session, started):
                 now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], ranges).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt
@@ -174,7 +177,7 @@ def _pin(outputs: Sequence[tuple[Journal, Branch, Ranges | None]], source: Sourc
             )
     for journal, branch, begun in outputs:
         if begun is None:
-            journal.start(_identity(branch), chosen)
+            journal.start(identity_of(branch), chosen)
     return chosen
 
 
@@ -365,7 +368,8 @@ class _Run:
         )
 
 
-def _identity(branch: Branch) -> Identity:
+def identity_of(branch: Branch) -> Identity:
+    """Return what the run of a branch is: resume asks that all of it is the same."""
     program, rejects = branch.program, branch.rejects
     steps = tuple((step.name, step.fingerprint) for step in program.steps)
     outputs = branch.sink.fingerprint + (rejects.fingerprint if rejects is not None else "")

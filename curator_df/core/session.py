@@ -22,6 +22,8 @@ from curator_df.errors import NoClusterError
 
 if TYPE_CHECKING:
     from curator_df.core.recycling import Recycling
+WORKER_START_SECONDS = 120.0
+"""How long a run goes on without any worker, where workers are processes that a nanny starts again."""
 
 _open_sessions: list[Session] = []
 
@@ -104,6 +106,8 @@ class Session:
     """Starts workers in the place of those that are gone for good."""
     recycling: Recycling | None = None
     """Starts workers again after so much, where that was asked for."""
+    workless_seconds: float = WORKER_START_SECONDS
+    """How long a run goes on without any worker before it ends with an error; jobs may wait in a queue."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)
     """Called with what happens in a run, in the thread that runs it."""
 

@@ -25,9 +25,13 @@ def holds_parquet(paths: Paths, storage_options: Mapping[str, Any] | None = None
     listing = list_files(paths, suffixes=(*JSONL_SUFFIXES, *PARQUET_SUFFIXES), storage_options=storage_options)
     parquet = [name.lower().endswith(PARQUET_SUFFIXES) for name in listing.paths]
     if any(parquet) and not all(parquet):
-        said = paths if isinstance(paths, str) else "the input"
+        said, example = (
+            (paths, f"{paths.rstrip('/')}/**/*.parquet")
+            if isinstance(paths, str)
+            else ("paths=", "corpus/**/*.parquet")
+        )
         raise ParameterError(
             f"{said} holds {sum(parquet):,} Parquet files and {len(parquet) - sum(parquet):,} others; name one kind, as in "
-            f"'{str(said).rstrip('/')}/**/*.parquet'"
+            f"{example!r}"
         )
     return all(parquet)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text metrics of a column, span by span, so that what is held for each row never adds up over a block.
 
-The compiled counter of each way of cutting words is imported when it is first needed.
+The compiled counters are imported when they are first needed. Words that are not those between white space are written out
+with white space between, so that the same counters read them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from curator_df.kernels.counts import (
     WEB_FEATURES,
     WORD_FEATURES,
 )
-from curator_df.kernels.metrics import Words, features_of, metric_values, require_metrics
+from curator_df.kernels.metrics import Words, features_of, metric_values, require_metrics, require_words
+from curator_df.kernels.word_metrics import TEXT_COUNTS
 
 MEASURED_ROWS = 512
 """Rows of a span: their counts take 360 KB, whatever the column."""
@@ -61,8 +63,8 @@ def measure(texts: pd.Series, metrics: Sequence[str], *, words: Words = "whitesp
         The column; null is allowed.
     metrics : sequence of str
         Names of the catalogue (`metrics.METRICS`).
-    words : {"whitespace"}
-        How to cut words.
+    words : {"whitespace", "datatrove"}
+        How to cut words: what `metrics.Words` says.
 
     Yields
     ------
@@ -81,18 +83,20 @@ def measure(texts: pd.Series, metrics: Sequence[str], *, words: Words = "whitesp
     """
     choose("measure", "words", words, Words)
     require_metrics(metrics)
+    require_words("measure", metrics, words)
     features = features_of(metrics)
     counts = np.zeros((MEASURED_ROWS, len(COUNTS)), dtype=np.int64)
     for span in text_spans(texts, MEASURED_ROWS):
-        _count(span, features, counts[: len(span)])
+        _count(span, features, counts[: len(span)], words)
         values = {name: metric_values(name, counts[: len(span)]).copy() for name in metrics}
         yield Measured(span.first_row, values, span.valid, len(span))
 
 
-def compiled_groups(metrics: Sequence[str]) -> tuple[str, ...]:
+def compiled_groups(metrics: Sequence[str], words: Words = "whitespace") -> tuple[str, ...]:
     """Return the groups of `warm.GROUPS` that metrics need beyond the basic one."""
     features = features_of(metrics)
     groups = {
+        "tokens": WORD_FEATURES | GRAM_FEATURES if words == "datatrove" else 0,
         "lines": LINE_FEATURES,
         "grams": GRAM_FEATURES,
         "c4": C4_FEATURES,
@@ -103,11 +107,38 @@ def compiled_groups(metrics: Sequence[str]) -> tuple[str, ...]:
     return tuple(group for group, wanted in groups.items() if features & wanted)
 
 
-def _count(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None:
+def _count(span: TextSpan, features: int, counts: npt.NDArray[np.int64], words: Words) -> None:
     """Make the counts that are asked for. A span is small enough to stay in the cache for all groups of them."""
     longest = int(np.diff(span.offsets).max(initial=0))
-    if longest > LONGEST_TEXT_BYTES:
-        raise ParameterError(f"measure: a text of {longest:,} bytes is too long to be measured; the limit is 4 GiB")
+    most = LONGEST_TEXT_BYTES if words == "whitespace" else LONGEST_TEXT_BYTES // 2
+    if longest > most:
+        raise ParameterError(
+            f"measure: a text of {longest:,} bytes is too long to be measured; the limit is {most:,} bytes"
+        )
+    if words == "datatrove":
+        _count_tokens(span, features & (WORD_FEATURES | GRAM_FEATURES), counts)
+        features &= ~(WORD_FEATURES | GRAM_FEATURES)
+    _count_text(span, longest, features, counts)
+
+
+def _count_tokens(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None:
+    """Make the counts of words with datatrove's tokens for words; what is counted in the text itself stays so."""
+    from curator_df.kernels.english_tokens import token_spans
+
+    of_text = [COUNTS.index(name) for name in TEXT_COUNTS]
+    kept = np.empty((0, 0), dtype=np.int64)
+    if features & WORD_FEATURES:
+        _count_text(span, 0, features & WORD_FEATURES, counts)
+        kept = counts[:, of_text]
+    for tokens in token_spans(span) if features else ():
+        first = tokens.first_row - span.first_row
+        _count_text(tokens, 0, features, counts[first : first + len(tokens)])
+    if features & WORD_FEATURES:
+        counts[:, of_text] = kept
+
+
+def _count_text(span: TextSpan, longest: int, features: int, counts: npt.NDArray[np.int64]) -> None:
+    """Make the counts with words between white space; ``longest`` is the longest text's bytes, for C4's lines alone."""
     table = word_classes()
     byte_classes = word_byte_classes("#." if features & COUNT_MARKS else "")
     texts = (span.data, span.offsets, byte_classes, table.page_of, table.pages)

@@ -7,7 +7,7 @@ divides counts that exist is one entry; a new count is a name in `counts` and a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from curator_df.kernels.counts import (
     GRAM_FEATURES,
     REPEAT_FEATURES,
     WEB_FEATURES,
+    WORD_FEATURES,
     features_of_counts,
 )
 from curator_df.kernels.dolma_metrics import DOLMA_METRICS
@@ -32,8 +33,23 @@ from curator_df.kernels.nemo_metrics import NEMO_METRICS
 from curator_df.kernels.repetition_metrics import REPETITION_METRICS
 from curator_df.kernels.word_metrics import WORD_METRICS
 
-Words = Literal["whitespace"]
-"""Ways of cutting a text into words. ``whitespace``: as ``str.split`` does."""
+Words = Literal["whitespace", "datatrove"]
+"""Ways of cutting a text into words. ``whitespace``: as ``str.split`` does. ``datatrove``: the tokens of datatrove 0.10.0 for
+English, which are spaCy's: punctuation marks are words, and ``can't`` is two."""
+
+_WHITE_SPACE_WORD_COUNTS = frozenset(
+    (
+        "word_characters",
+        "longest_word",
+        "alphabetic_words",
+        "stop_word_occurrences",
+        "nemo_symbol_words",
+        "dolma_symbol_words",
+        "middle_word_lengths",
+        "middle_words",
+    )
+)
+"""Counts of words beside those of n-grams that are made of words between white space alone."""
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {metric.name: metric for metric in WORD_METRICS + REPETITION_METRICS + LINE_METRICS + NEMO_METRICS + DOLMA_METRICS}
@@ -53,6 +69,29 @@ def require_metrics(names: Iterable[str]) -> None:
         raise ParameterError(f"no metric is named {', '.join(map(repr, unknown))}; there are: {', '.join(METRICS)}")
 
 
+def require_words(operator: str, names: Sequence[str], words: Words) -> None:
+    """Raise `ParameterError` if a metric is defined on words between white space and others are asked for.
+
+    Examples
+    --------
+    >>> require_words("add_metrics", ["word_count", "digit_ratio"], "datatrove")
+    """
+    if words == "whitespace":
+        return
+    others = [
+        name for name in names if features_of([name]) & REPEAT_FEATURES or _counts_of(name) & _WHITE_SPACE_WORD_COUNTS
+    ]
+    if others:
+        raise ParameterError(
+            f"{operator}: words={words!r} is not defined for {', '.join(others)}, which NeMo Curator and dolma measure on "
+            "words between white space; use words='whitespace' for them, in a profile or call of their own"
+        )
+
+
+def _counts_of(name: str) -> set[str]:
+    return {count for count in (METRICS[name].numerator, METRICS[name].denominator) if count is not None}
+
+
 def features_of(names: Iterable[str]) -> int:
     """Return the feature bits (`counts`) that the pass needs for these metrics."""
     metrics = [METRICS[name] for name in names]
@@ -61,18 +100,27 @@ def features_of(names: Iterable[str]) -> int:
     )
 
 
-def work_factor(names: Iterable[str]) -> float:
+def work_factor(names: Sequence[str], words: Words = "whitespace") -> float:
     """Return what the pass holds for these metrics as a multiple of the longest text, in the worst case.
 
     Repeated lines and n-grams: a table of 8 bytes for each word or line, and the shortest of those take 2 bytes (prose:
-    1.9). C4: a copy of a line with brackets.
+    1.9). C4: a copy of a line with brackets. Tokens are copied with a byte after each, and the shortest take one byte.
 
     Examples
     --------
     >>> work_factor(["word_count"]), work_factor(["c4_sentence_count"]), work_factor(["duplicate_line_ratio"])
     (0.0, 1.0, 4.0)
+    >>> work_factor(["word_count"], "datatrove"), work_factor(["top_2_gram_character_ratio"], "datatrove")
+    (2.0, 10.0)
     """
     features = features_of(names)
+    if words == "datatrove" and features & (WORD_FEATURES | GRAM_FEATURES):
+        rest = features & ~(WORD_FEATURES | GRAM_FEATURES)
+        return max(10.0 if features & GRAM_FEATURES else 2.0, _work_factor(rest))
+    return _work_factor(features)
+
+
+def _work_factor(features: int) -> float:
     if features & (COUNT_LINES | COUNT_PARAGRAPHS | GRAM_FEATURES | WEB_FEATURES | REPEAT_FEATURES):
         return 4.0
     return 1.0 if features & C4_FEATURES else 0.0

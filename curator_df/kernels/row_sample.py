@@ -40,14 +40,15 @@ def sampled(identities: npt.NDArray[np.uint64], fraction: float, seed: int) -> n
     """
     if fraction >= 1:
         return np.ones(len(identities), dtype=np.bool_)
-    (start,) = _mixed(np.array([seed], dtype=np.int64).view(np.uint64))
+    (start,) = mixed(np.array([seed], dtype=np.int64).view(np.uint64))
     identities ^= start
     limit = np.uint64(int(fraction * (1 << 64)))
-    kept: npt.NDArray[np.bool_] = _mixed(identities) < limit
+    kept: npt.NDArray[np.bool_] = mixed(identities) < limit
     return kept
 
 
-def _mixed(values: npt.NDArray[np.uint64]) -> Any:
+def mixed(values: npt.NDArray[np.uint64]) -> Any:
+    """Mix each value by SplitMix64, in place; a bijection of the numbers of 64 bits."""
     values += _GAMMA
     values ^= values >> _30
     values *= _FIRST

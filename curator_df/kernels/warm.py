@@ -34,6 +34,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "contamination": ("ngram_match",),
     "cuts": ("byte_search", "cut_copy", "markdown_copy"),
     "pii": ("byte_search", "pii_scan"),
+    "tokens": ("token_affixes", "token_urls", "token_split", "token_restore", "token_pass"),
     "c4": ("sentences", "c4_lines", "c4_pass", "c4_copy"),
     "near_duplicates": (
         "minhash_bands",

@@ -6,6 +6,9 @@ from __future__ import annotations
 from curator_df.kernels.metric import Metric
 
 _GOPHER = "Rae et al. 2021 (Gopher), appendix A.1.1, as computed by datatrove 0.10.0, GopherQualityFilter"
+TEXT_COUNTS = ("hashes", "ellipses", "text_lines", "bullet_lines", "ellipsis_lines")
+"""Of `counts.WORD_COUNTS`, those that are made of the text itself, however it is cut into words."""
+
 _NO_WORDS = "0 for a text without words"
 _NO_LINES = "0 for an empty text; a line of white space alone counts as a line"
 

@@ -25,6 +25,7 @@ from curator_df.core.barrier import DROP_READER_BYTES, Found
 from curator_df.core.drops import read_drops
 from curator_df.core.events import RunStarted, told_run
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.held import released_after
 from curator_df.core.journal import Identity, Journal, difference
 from curator_df.core.live_panel import live_panel
 from curator_df.core.plan import plan_stream
@@ -134,11 +135,17 @@ def find_groups(
             plan = plan_stream(program, sink, None, session.layout)
             temporary = Folder(f"{home.url}/{STAGES_FOLDER}", home.options)
             stages = StageRunner(session, plan.stages[0], temporary, ranges, "raise")
-            prepare_kernels(session, [step.action for step in program.steps])
+            actions = [step.action for step in program.steps]
+            prepare_kernels(session, actions)
             if session.sampler is not None:
                 session.sampler.take()
             started = RunStarted(home.url, plan.input_bytes, plan.projected_bytes)
-            with live_panel(session), told_run(session, started), progress_bar("comparing", 1) as show:
+            with (
+                live_panel(session),
+                released_after(session.client, actions),
+                told_run(session, started),
+                progress_bar("comparing", 1) as show,
+            ):
                 found = stages.find(program, Folder(f"{home.url}/{DROPS_FOLDER}", home.options), _line(show))
                 job = TableJob(found, sink, (*program.source.files, *table.more_files), table)
                 pieces = table.pieces(found, len(ranges))

@@ -10,16 +10,16 @@ import numpy as np
 
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, map_blocks
-from curator_df.core.columns import refuse_columns, require_text
+from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.errors import ParameterError
 from curator_df.kernels.measure import compiled_groups, measure
-from curator_df.kernels.metrics import METRICS, require_metrics, work_factor
+from curator_df.kernels.metrics import METRICS, Words, require_metrics, require_words, work_factor
 from curator_df.ops.profile import METRICS_PEAK_FACTOR, WORK_PEAK_FACTOR
 from curator_df.ops.rules import Profile
 from curator_df.ops.verdicts import metrics_meta, with_metrics
 
 
-def add_metrics(df: Any, metrics: Profile | Sequence[str], *, text: str = "text") -> Any:
+def add_metrics(df: Any, metrics: Profile | Sequence[str], *, text: str = "text", words: Words | None = None) -> Any:
     """Add a column for each of some text metrics.
 
     Parameters
@@ -30,6 +30,9 @@ def add_metrics(df: Any, metrics: Profile | Sequence[str], *, text: str = "text"
         Names of metrics (docs/profiles.md lists them), or a profile: then those that its rules use.
     text : str, default "text"
         Column of the text.
+    words : {"whitespace", "datatrove"}, optional
+        How texts are cut into words: between white space, or into the tokens of datatrove 0.10.0 for English. If not given,
+        as the profile says, and between white space for names.
 
     Returns
     -------
@@ -41,14 +44,14 @@ def add_metrics(df: Any, metrics: Profile | Sequence[str], *, text: str = "text"
     ColumnError
         If the text column is missing, or a metric's column is there already.
     ParameterError
-        If a name is not in the catalogue; the message lists it.
+        If a name is not in the catalogue (the message lists it), or its metric is not defined on such words.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
     Notes
     -----
     Rows: same. Peak extra memory: 0.9 x block for every 10 metrics, or fewer; at least 4.2 x if one is of repeated lines or
-    n-grams. Computes: no.
+    n-grams, 10.2 x if of n-grams of datatrove's words. Computes: no.
 
     All come out of one pass over each text. Once they are stored, `keep_profile` and `describe_drops` take
     ``from_metrics=True``: another threshold then needs no pass over the text.
@@ -71,26 +74,30 @@ def add_metrics(df: Any, metrics: Profile | Sequence[str], *, text: str = "text"
     else:
         names = tuple(dict.fromkeys(metrics))
     require_metrics(names)
+    if words is None:
+        words = metrics.words if isinstance(metrics, Profile) else "whitespace"
+    choose("add_metrics", "words", words, Words)
+    require_words("add_metrics", names, words)
     require_text(df, "add_metrics", text)
     require_backend(df._meta, "add_metrics", "pandas")
     refuse_columns(df, "add_metrics", *names)
-    factor = max(METRICS_PEAK_FACTOR * -(-len(names) // 10), work_factor(names) + WORK_PEAK_FACTOR)
+    factor = max(METRICS_PEAK_FACTOR * -(-len(names) // 10), work_factor(names, words) + WORK_PEAK_FACTOR)
     kernel = BlockKernel(
         "add_metrics",
         add_metrics_block,
-        {"metrics": names, "text": text},
+        {"metrics": names, "text": text, "words": words},
         round(factor, 1),
         peak_is_measured=True,
-        compiled=compiled_groups(names),
+        compiled=compiled_groups(names, words),
     )
     return map_blocks(df, kernel, meta=metrics_meta(df._meta, names))
 
 
-def add_metrics_block(block: Any, *, metrics: tuple[str, ...], text: str) -> Any:
+def add_metrics_block(block: Any, *, metrics: tuple[str, ...], text: str, words: Words = "whitespace") -> Any:
     """Kernel of `add_metrics`."""
     require_backend(block, "add_metrics", "pandas")
     columns: dict[str, Any] = {name: np.zeros(len(block), dtype=METRICS[name].dtype.lower()) for name in metrics}
-    for measured in measure(block[text], metrics):
+    for measured in measure(block[text], metrics, words=words):
         for name, values in columns.items():
             values[measured.first_row : measured.first_row + measured.rows] = measured.values[name]
     missing = block[text].isna().to_numpy(dtype=bool)

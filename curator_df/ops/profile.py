@@ -71,7 +71,7 @@ def keep_profile(
     Notes
     -----
     Rows: subset. Peak extra memory: 1.2 x block, with ``add_metrics`` 0.9 x more for every 10 metrics; at least 4.2 x if a
-    rule is on repeated lines or n-grams. Computes: no.
+    rule is on repeated lines or n-grams, and 10.2 x if those are of datatrove's words. Computes: no.
 
     A dropped row is counted under the reason of the first rule that it breaks.
 
@@ -92,7 +92,7 @@ def keep_profile(
         refuse_columns(df, "keep_profile", *profile.metrics)
     parameters = {"profile": profile, "text": text, "add_metrics": add_metrics, "from_metrics": from_metrics}
     factor = _peak_factor(KEEP_PEAK_FACTOR, profile, add_metrics=add_metrics, from_metrics=from_metrics)
-    compiled = () if from_metrics else compiled_groups(profile.metrics)
+    compiled = () if from_metrics else compiled_groups(profile.metrics, profile.words)
     kernel = BlockKernel(
         "keep_profile", keep_profile_block, parameters, factor, peak_is_measured=True, compiled=compiled
     )
@@ -140,7 +140,8 @@ def add_profile(
     Notes
     -----
     Rows: same. Peak extra memory: 0.2 x block (0.6 x with ``from_metrics``), with metrics 1.0 x for up to 10 and 0.9 x more
-    for every 10 others; at least 4.2 x if a rule is on repeated lines or n-grams. Computes: no.
+    for every 10 others; at least 4.2 x if a rule is on repeated lines or n-grams, and 10.2 x if those are of datatrove's
+    words. Computes: no.
 
     Examples
     --------
@@ -168,7 +169,7 @@ def add_profile(
     }
     rows_factor = STORED_ADD_PEAK_FACTOR if from_metrics else ADD_PEAK_FACTOR
     factor = _peak_factor(rows_factor, profile, add_metrics=add_metrics, from_metrics=from_metrics)
-    compiled = () if from_metrics else compiled_groups(profile.metrics)
+    compiled = () if from_metrics else compiled_groups(profile.metrics, profile.words)
     kernel = BlockKernel("add_profile", add_profile_block, parameters, factor, peak_is_measured=True, compiled=compiled)
     meta = df._meta.assign(**{reason: pd.Series(dtype=pd.StringDtype("pyarrow"))})
     return map_blocks(df, kernel, meta=metrics_meta(meta, profile.metrics) if add_metrics else meta)
@@ -223,5 +224,5 @@ def _rejects(
 
 def _peak_factor(rows: float, profile: Profile, *, add_metrics: bool, from_metrics: bool) -> float:
     columns = METRICS_PEAK_FACTOR * -(-len(profile.metrics) // 10) if add_metrics else 0
-    work = 0.0 if from_metrics else work_factor(profile.metrics) + WORK_PEAK_FACTOR
+    work = 0.0 if from_metrics else work_factor(profile.metrics, profile.words) + WORK_PEAK_FACTOR
     return round(max(rows + columns, work), 1)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
-from curator_df.kernels.metrics import Words, require_metrics
+from curator_df.kernels.metrics import Words, require_metrics, require_words
 
 Keep = Literal[">=", "<=", ">", "<"]
 """Comparisons of a metric with a threshold."""
@@ -87,6 +87,7 @@ class Profile:
     def __post_init__(self) -> None:
         choose(f"Profile {self.name!r}", "words", self.words, Words)
         object.__setattr__(self, "rules", tuple(self.rules))
+        require_words(f"Profile {self.name!r}", self.metrics, self.words)
         twice = sorted({reason for reason in self.reasons if self.reasons.count(reason) > 1})
         if twice:
             raise ParameterError(f"Profile {self.name!r} has more than one rule for {', '.join(map(repr, twice))}")
@@ -101,11 +102,13 @@ class Profile:
         """Metrics that the rules use, each once, in order of first use."""
         return tuple(dict.fromkeys(rule.metric for rule in self.rules))
 
-    def replace(self, **thresholds: float | None) -> Profile:
-        """Return the profile with other thresholds.
+    def replace(self, *, words: Words | None = None, **thresholds: float | None) -> Profile:
+        """Return the profile with other thresholds, or with texts cut into words in another way.
 
         Parameters
         ----------
+        words : {"whitespace", "datatrove"}, optional
+            How to cut words; as it is if not given.
         **thresholds : float or None
             New threshold by the reason of a rule, or by its metric where one rule alone uses that metric. None takes
             the rule out.
@@ -113,18 +116,21 @@ class Profile:
         Returns
         -------
         Profile
-            With ``+modified`` at the end of its version.
+            With ``+modified`` at the end of its version if thresholds are given.
 
         Raises
         ------
         ParameterError
-            If a name is neither, or is the metric of several rules. The message lists the names there are.
+            If a name is neither, or is the metric of several rules: the message lists the names there are. If a metric is
+            not defined on such words.
 
         Examples
         --------
         >>> from curator_df.profiles import DATATROVE_GOPHER_QUALITY
         >>> DATATROVE_GOPHER_QUALITY.replace(gopher_short_doc=20, hash_ratio=None).version
         '0.10.0+modified'
+        >>> DATATROVE_GOPHER_QUALITY.replace(words="datatrove").version
+        '0.10.0'
         """
         by_reason = {self._reason_of(name): threshold for name, threshold in thresholds.items()}
         rules = []
@@ -132,8 +138,9 @@ class Profile:
             threshold = by_reason.get(rule.reason, rule.threshold)
             if threshold is not None:
                 rules.append(rule if rule.reason not in by_reason else replace(rule, threshold=threshold, source=""))
-        version = self.version if self.version.endswith("+modified") else self.version + "+modified"
-        return replace(self, rules=tuple(rules), version=version)
+        is_as_it_was = not thresholds or self.version.endswith("+modified")
+        version = self.version if is_as_it_was else self.version + "+modified"
+        return replace(self, rules=tuple(rules), version=version, words=self.words if words is None else words)
 
     def __add__(self, other: Profile | Rule) -> Profile:
         """Return a profile that tries these rules and then those of ``other``."""

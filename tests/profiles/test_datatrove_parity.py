@@ -3,7 +3,8 @@
 
 To make one: ``python -m venv peer && peer/bin/pip install datatrove==0.10.0 spacy nltk``. datatrove gets our words
 (white space) and our sentences in place of spaCy's; its filters are as released. Verdict, reason and C4's text are equal
-on every text but the empty one, on which its repetition filter divides by zero.
+on every text but the empty one, on which its repetition filter divides by zero. ``words="datatrove"`` is held to its own
+words in `test_datatrove_words`.
 """
 
 from __future__ import annotations

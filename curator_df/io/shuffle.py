@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows in random order, each taken once or as often as wanted: `shuffle_rows` and `blend`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from curator_df.core.branches import Branch, fork
+from curator_df.core.columns import refuse_columns, require_columns
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.journal import Journal, OnExisting, open_run
+from curator_df.core.plan import plan_fork
+from curator_df.core.program import lower
+from curator_df.core.run import identity_of, range_bytes, run
+from curator_df.core.session import current_session
+from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
+from curator_df.core.task import OnError, OnOom
+from curator_df.errors import ParameterError, SchemaError
+from curator_df.io.output import FileSink
+from curator_df.io.parquet import read_parquet
+from curator_df.io.partitions import DEFAULT_BLOCK_BYTES, from_source
+from curator_df.io.shuffle_sink import ROWS, ShuffleSink, Taken, stored_schema
+from curator_df.io.shuffle_source import ShuffledSource, Stored
+from curator_df.io.write import TARGET_FILE_BYTES, ParquetFormat, folder_at
+
+BEFORE = "before"
+"""Folder of the first passes, beside the journal: their own journals and receipts, and what they set aside, stay."""
+MOST_BUCKET_BITS = 12
+"""Beyond 4,096 buckets these grow, and are cut on the worker that reads them: every file has a part of each."""
+
+
+def shuffle_rows(
+    df: Any,
+    path: str | os.PathLike[str],
+    *,
+    seed: int = 0,
+    on_existing: OnExisting = "resume",
+    on_error: OnError = "raise",
+    on_oom: OnOom = "halve",
+    storage_options: dict[str, Any] | None = None,
+) -> Any:
+    """Write a table in random order, over all of its files, and return the table that was written.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with one of the readers.
+    path : str or path
+        Folder for the Parquet files, or an fsspec URL.
+    seed : int, default 0
+        Another seed gives another, independent order.
+    on_existing : {"resume", "error", "overwrite"}
+        When the folder holds something; see `checkpoint`.
+    on_error : {"raise", "quarantine"}
+        When a function of yours raises on a row; see `write_parquet`.
+    on_oom : {"halve", "fail"}
+        When memory runs out; see `write_parquet`.
+    storage_options : dict, optional
+        For fsspec.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows in the new order, over the files' names; lazy.
+
+    Raises
+    ------
+    BudgetError
+        If the plan does not fit the budget; nothing has been started.
+    ParameterError
+        If ``seed`` is not an integer of 64 bits.
+    SchemaError
+        If the index is not that of a reader.
+    ResumeError
+        If the folder holds another run.
+    NoClusterError
+        If no cluster is running.
+
+    Notes
+    -----
+    Rows: all, in another order. Peak extra memory: 3.2 x block. Computes: yes, in two passes: one writes each row into a part
+    of the new order, one sorts each part. A part of any size is sorted a block at a time, through the local disk where
+    it is larger. Between the passes the rows lie below the output, and take about as much disk as they do decompressed.
+
+    The order is that of a hash of each row's address and the seed, so neither blocks, memory, workers nor a resume change it. It
+    is another one when the input's list of files changes. What the chain before did to
+    rows, and rows that it set aside, are in ``_curator/before/rows`` below the output: `read_receipt` takes that folder.
+
+    Examples
+    --------
+    >>> shuffled = cdf.shuffle_rows(docs, "shuffled/", seed=1)  # doctest: +SKIP
+    """
+    require_seed("shuffle_rows", seed)
+    how: dict[str, Any] = {"on_existing": on_existing, "on_error": on_error, "on_oom": on_oom}
+    return _shuffled("shuffle_rows", [(df, Taken(seed))], path, storage_options, **how)
+
+
+def blend(
+    tables: Any,
+    path: str | os.PathLike[str],
+    *,
+    epochs: Mapping[Any, float],
+    column: str = "source",
+    seed: int = 0,
+    on_existing: OnExisting = "resume",
+    on_error: OnError = "raise",
+    on_oom: OnOom = "halve",
+    storage_options: dict[str, Any] | None = None,
+) -> Any:
+    """Mix tables, or the kinds of rows of one table, each taken as often as wanted, in random order.
+
+    Parameters
+    ----------
+    tables : mapping of str to dask.dataframe.DataFrame, or dask.dataframe.DataFrame
+        Tables by name, with the same columns; or one table with a column that tells kinds of rows apart.
+    path : str or path
+        Folder for the Parquet files, or an fsspec URL.
+    epochs : mapping of name (or value of ``column``) to float
+        How often the rows of a table are taken: 3 means three times each; 0.25 a random quarter of them; 1.5 every row, and a
+        random half of them twice; 0 none. For one table every value must be named, None for rows without one.
+    column : str, default "source"
+        For several tables: a column that is added, with the name of the table. For one table: the column that decides.
+    seed : int, default 0
+        Of the order, and of which rows are taken once more; independent of `sample_rows` with the same seed.
+    on_existing, on_error, on_oom, storage_options
+        As in `shuffle_rows`.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The mixed rows, over the files' names; lazy. Rows that are taken several times lie apart like any others.
+
+    Raises
+    ------
+    BudgetError
+        If the plan does not fit the budget; nothing has been started.
+    ParameterError
+        If ``epochs`` does not name the tables and nothing else, has a negative number, or misses a value of ``column``.
+    SchemaError
+        If the tables do not have the same columns and types.
+    ColumnError
+        If a table has the column that is to be added, or does not have the one that decides.
+    NoClusterError
+        If no cluster is running.
+
+    Notes
+    -----
+    Rows: each as often as ``epochs`` says. Peak extra memory: 3.2 x block. Computes: yes, a pass over each table, and one that
+    sorts. Up-sampled rows take disk for each time between the passes.
+
+    Every share of the output has the same mixture, give or take chance. Which rows are taken, and where they come, follows from a
+    hash of name, address and seed, so neither blocks, memory, workers nor a resume change it; a larger number takes all
+    that a smaller one took. For given shares of a number of rows, say ``epochs = share * total / rows``. What the chains
+    before did to rows, and rows that they set aside, are in ``_curator/before/<name>`` below the output (of one table ``rows``).
+
+    References
+    ----------
+    .. [1] Muennighoff et al., Scaling Data-Constrained Language Models, 2023, https://arxiv.org/abs/2305.16264 (up to four epochs
+       of the same text are nearly as good as new text)
+
+    Examples
+    --------
+    >>> mixed = cdf.blend({"web": web, "wiki": wiki}, "mixed/", epochs={"web": 0.5, "wiki": 3})  # doctest: +SKIP
+    >>> mixed = cdf.blend(docs, "mixed/", column="quality", epochs={"high": 2, "low": 0.1})  # doctest: +SKIP
+    """
+    require_seed("blend", seed)
+    _require_epochs(epochs)
+    how: dict[str, Any] = {"on_existing": on_existing, "on_error": on_error, "on_oom": on_oom}
+    if not isinstance(tables, Mapping):
+        require_columns(tables, "blend", column)
+        return _shuffled("blend", [(tables, Taken(seed, "", dict(epochs), column))], path, storage_options, **how)
+    if set(tables) != set(epochs) or not tables:
+        raise ParameterError(
+            f"blend: epochs= names {', '.join(map(repr, epochs)) or 'nothing'}, and the tables are "
+            f"{', '.join(map(repr, tables)) or 'none'}; name every table once"
+        )
+    for name, df in tables.items():
+        if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
+            raise ParameterError(
+                f"blend: {name!r} cannot name a table: take letters, digits, '_', '.' and '-', with a letter or digit first"
+            )
+        refuse_columns(df, "blend", column)
+    chains = [(df, Taken(seed, name, float(epochs[name]), column)) for name, df in tables.items()]
+    return _shuffled("blend", chains, path, storage_options, **how)
+
+
+def require_seed(operator: str, seed: int) -> None:
+    """Raise `ParameterError` unless a seed is an integer of 64 bits."""
+    if not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
+        raise ParameterError(f"{operator}: seed={seed!r} is not an integer of 64 bits")
+
+
+def _require_epochs(epochs: Mapping[Any, float]) -> None:
+    for name, number in epochs.items():
+        if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < float("inf"):
+            raise ParameterError(f"blend: epochs={{{name!r}: {number!r}}} is not a number from 0 up")
+    if not any(epochs.values()):
+        raise ParameterError("blend: epochs= takes no row of anything; give at least one number above 0")
+
+
+def _shuffled(
+    operator: str,
+    chains: list[tuple[Any, Taken]],
+    path: str | os.PathLike[str],
+    storage_options: dict[str, Any] | None,
+    *,
+    on_existing: OnExisting,
+    on_error: OnError,
+    on_oom: OnOom,
+) -> Any:
+    """Run both passes; return the table that is then in the folder."""
+    folder, session = folder_at(path, storage_options), current_session()
+    source = _planned(operator, chains)
+    sink = FileSink(folder, ParquetFormat("zstd"), TARGET_FILE_BYTES)
+    last = Branch(lower(_as_table(source)), sink, None)
+    plan_fork(fork([last]), session.layout)
+    with Journal(folder) as journal:
+        _, receipt = open_run(journal, sink, identity_of(last), on_existing)
+    homes = [f"{JOURNAL_FOLDER}/{BEFORE}/{taken.table or ROWS}" for _, taken in chains]
+    if receipt is None:
+        stored = []
+        for home, (df, taken) in zip(homes, chains, strict=True):
+            first = ShuffleSink(Folder(f"{folder.url}/{home}", folder.options), taken, source.bits)
+            done = run(df, first, on_existing="resume", on_error=on_error, on_oom=on_oom)
+            stored.append(Stored(first.folder, _files_of(first.folder, done.ranges)))
+        run(
+            _as_table(replace(source, stored=tuple(stored))),
+            sink,
+            on_existing="resume",
+            on_error=on_error,
+            on_oom=on_oom,
+        )
+    for home in homes:
+        folder.delete_tree(f"{home}/{ROWS}")
+    return read_parquet(path, storage_options=storage_options)
+
+
+def _planned(operator: str, chains: list[tuple[Any, Taken]]) -> ShuffledSource:
+    """Check the tables, and return what the second pass will read, without its files."""
+    schemas, identities, text_bytes = [], [], 0
+    for df, taken in chains:
+        program = lower(df)
+        if not pd.api.types.is_integer_dtype(df._meta.index.dtype):
+            raise SchemaError(
+                f"{operator} needs the index that a reader gave the rows, and this table's holds {df._meta.index.dtype}; leave "
+                "out what changes the index"
+            )
+        epochs = max(taken.epochs.values()) if isinstance(taken.epochs, Mapping) else taken.epochs
+        text_bytes += int(program.source.text_bytes * max(epochs, 0.01))
+        schemas.append(stored_schema(program.meta, taken))
+        identities.append((program.source.fingerprint, program.fingerprint, taken))
+    for schema, (_, taken) in zip(schemas, chains, strict=True):
+        if not schema.equals(schemas[0]):
+            raise SchemaError(
+                f"{operator}: the table {taken.table!r} has the columns {_named(schema)}, and {chains[0][1].table!r} has "
+                f"{_named(schemas[0])}; give them the same columns and types, in the same order"
+            )
+    source = ShuffledSource(fingerprint(operator, identities), schemas[0], 0, text_bytes)
+    buckets = max(1, -(-text_bytes // range_bytes(source)))
+    return ShuffledSource(source.identity, schemas[0], min((buckets - 1).bit_length(), MOST_BUCKET_BITS), text_bytes)
+
+
+def _named(schema: Any) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+
+
+def _as_table(source: ShuffledSource) -> Any:
+    return from_source(source, source.cut(0), block_bytes=DEFAULT_BLOCK_BYTES, explicit=False)
+
+
+def _files_of(folder: Folder, ranges: int) -> tuple[FileRecord, ...]:
+    """Return the file of each range, as the journal of the first pass has it."""
+    found: dict[int, FileRecord] = {}
+    for done in Journal(folder).done():
+        found[done["number"]] = FileRecord(**done["files"][0])
+    return tuple(found[number] for number in range(ranges))

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files between the two passes of a shuffle: rows with their place in the random order, cut into buckets of that order.
+
+A bucket is a part of the order: all keys with the same first bits. A file holds batches of rows (Arrow, sorted by key, each of
+one bucket), then an entry for each batch, sorted by bucket, then for each bucket the number of its first entry. So the batches of
+one bucket are found with three reads, whatever else is in the file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from curator_df.core.slice_file import read_ranges, wrong
+from curator_df.core.storage import FileRecord, Folder
+from curator_df.errors import CorruptFileError
+
+KEY = "__order__"
+"""First column of every batch: uint64."""
+BATCH_BYTES = 1_000_000
+"""Most bytes of a batch that is not one row."""
+_ENTRY = np.dtype(
+    [("bucket", "<i8"), ("offset", "<i8"), ("size", "<i8"), ("rows", "<i8"), ("row_bytes", "<i8"), ("checksum", "<u8")]
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Where a batch of rows lies."""
+
+    folder: Folder
+    """Of the file."""
+    name: str
+    """Of the file."""
+    offset: int
+    """First byte of it."""
+    size_bytes: int
+    """Bytes in the file."""
+    rows: int
+    """Rows in it."""
+    row_bytes: int
+    """What the rows take in memory."""
+    checksum: int
+    """CRC-32 of its bytes."""
+
+    def read(self, schema: pa.Schema) -> pa.RecordBatch:
+        """Return the rows, the key in the first column.
+
+        Raises
+        ------
+        CorruptFileError
+            If the bytes are not those that were written.
+        """
+        (content,) = read_ranges(self.folder, [(self.name, self.offset, self.offset + self.size_bytes)])
+        if zlib.crc32(content) != self.checksum:
+            raise _damaged(self.folder.path(self.name), wrong("batch", self.offset))
+        return pa.ipc.read_record_batch(pa.py_buffer(content), schema)
+
+
+class BatchWriter:
+    """Appends batches to a file that is open.
+
+    Parameters
+    ----------
+    file : file object
+        Has ``write`` and ``tell``.
+    shift : int
+        How far keys are shifted to the right for the number of a bucket.
+    buckets : int
+        How many there are, a power of two: the number of a bucket is taken modulo it.
+    """
+
+    def __init__(self, file: Any, shift: int, buckets: int) -> None:
+        self.file, self._shift, self._buckets = file, shift, buckets
+        self._entries: list[tuple[int, ...]] = []
+        self.rows = 0
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        """Take rows sorted by key; each bucket's share becomes batches of its own."""
+        buckets = self._buckets_of(rows.column(0).to_numpy())
+        cuts = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(rows)]
+        for start, stop in itertools.pairwise(cuts):
+            for piece in _pieces(rows.slice(start, stop - start)):
+                content = piece.serialize()
+                place = (int(buckets[start]), self.file.tell(), content.size)
+                self._entries.append((*place, len(piece), piece.nbytes, zlib.crc32(content)))
+                self.file.write(content)
+        self.rows += len(rows)
+
+    def entries(self) -> npt.NDArray[Any]:
+        """Return an entry for each batch, sorted by bucket."""
+        found = np.array(self._entries, dtype=_ENTRY)
+        return found[np.argsort(found["bucket"], kind="stable")]
+
+    def finish(self) -> None:
+        """Write what ends the file."""
+        entries = self.entries()
+        starts = np.searchsorted(entries["bucket"], np.arange(self._buckets + 1)).astype("<i8")
+        self.file.write(entries.tobytes())
+        self.file.write(starts.tobytes())
+
+    def _buckets_of(self, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        if self._shift >= 64:  # one bucket: numpy cannot shift so far
+            return np.zeros(len(keys), dtype=np.int64)
+        return ((keys >> np.uint64(self._shift)) & np.uint64(self._buckets - 1)).astype(np.int64)
+
+
+def batches_of(folder: Folder, file: FileRecord, bucket: int, buckets: int) -> list[Batch]:
+    """Return the batches of one bucket in a file that `BatchWriter.finish` ended.
+
+    Raises
+    ------
+    CorruptFileError
+        If the file is gone, or cut short.
+    """
+    name, starts = file.name, file.size_bytes - 8 * (buckets + 1)
+    wanted = (starts + 8 * bucket, starts + 8 * (bucket + 2)), (file.size_bytes - 8, file.size_bytes)
+    read = read_ranges(folder, [(name, *bounds) for bounds in wanted])
+    (first, stop), (last,) = (np.frombuffer(content, dtype="<i8").tolist() for content in read)
+    if not 0 <= first <= stop <= last <= starts // _ENTRY.itemsize:
+        raise _damaged(folder.path(name), "its last bytes do not say where batches are")
+    if first == stop:
+        return []
+    size = _ENTRY.itemsize
+    bounds = (starts - size * (last - first), starts - size * (last - stop))
+    entries = np.frombuffer(read_ranges(folder, [(name, *bounds)])[0], dtype=_ENTRY)
+    return list(batches_at(folder, name, entries))
+
+
+def batches_at(folder: Folder, name: str, entries: npt.NDArray[Any]) -> Iterator[Batch]:
+    """Yield the batches that entries name."""
+    for _, *place in entries.tolist():
+        yield Batch(folder, name, *place)
+
+
+def sorted_rows(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Return the rows of batches in order of their keys; of equal keys the first comes first."""
+    table = pa.Table.from_batches(batches)
+    return table.take(pa.array(np.argsort(table.column(0).to_numpy(), kind="stable"))).combine_chunks()
+
+
+def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Halve a batch until each part is small or one row."""
+    if len(rows) <= 1 or rows.nbytes <= BATCH_BYTES:
+        yield rows
+        return
+    half = len(rows) // 2
+    yield from _pieces(rows.slice(0, half))
+    yield from _pieces(rows.slice(half))
+
+
+def _damaged(path: str, what: str) -> CorruptFileError:
+    return CorruptFileError(f"{path} is damaged: {what}; shuffle again with on_existing='overwrite'")

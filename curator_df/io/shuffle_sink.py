@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of the first pass of a shuffle: rows, each as often as it is taken, with their place in the random order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.sink import StageSink
+from curator_df.core.storage import FileRecord, Folder, NewFile
+from curator_df.errors import ParameterError
+from curator_df.io.output import arrow_schema, to_table
+from curator_df.io.shuffle_files import KEY, BatchWriter
+from curator_df.kernels.row_shuffle import order_keys, times_taken
+
+ROWS = "rows"
+"""Folder of the files."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """How often rows are taken."""
+
+    seed: int
+    """Of the order and of what is taken."""
+    table: str = ""
+    """Name of the table, which tells apart equal addresses of several."""
+    epochs: float | Mapping[Any, float] = 1.0
+    """How often a row is taken, or for each value of ``column``."""
+    column: str | None = None
+    """A column that decides, with ``epochs`` by value; or one that is added and holds the name of the table."""
+
+    @property
+    def adds(self) -> bool:
+        """Whether the column is added."""
+        return self.column is not None and not isinstance(self.epochs, Mapping)
+
+    def counts(self, block: Any, addresses: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return how often each row of a block is taken.
+
+        Raises
+        ------
+        ParameterError
+            If the column has a value for which nothing was said.
+        """
+        if not isinstance(self.epochs, Mapping):
+            return times_taken(addresses, self.epochs, self.seed, self.table)
+        codes, values = pd.factorize(block[self.column], use_na_sentinel=False)
+        names = [None if pd.isna(value) else value for value in values.tolist()]
+        unknown = [name for name in names if name not in self.epochs]
+        if unknown:
+            said = ", ".join(map(repr, self.epochs))
+            raise ParameterError(
+                f"blend: the column {self.column!r} has the value {unknown[0]!r}, and epochs= names {said}; name it too "
+                "(0 leaves its rows out)"
+            )
+        epochs = np.array([self.epochs[name] for name in names], dtype=np.float64)
+        return times_taken(addresses, epochs[codes], self.seed, self.table)
+
+
+@dataclass(frozen=True)
+class ShuffleSink(StageSink):
+    """Rows of one table, cut into buckets."""
+
+    folder: Folder
+    """Where they go."""
+    taken: Taken
+    """How often, and in what order."""
+    bits: int
+    """There are two to the power of this many buckets."""
+    writer_factor: float = 2.5
+    """Peak extra bytes as a multiple of the block's: its rows in order, and a row of its size as it is written."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what is written."""
+        return fingerprint("shuffle", self.taken, self.bits)
+
+    def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeRows:  # noqa: ARG002 - the face of a sink
+        """Start the file of a range."""
+        return _RangeRows(self, number, meta)
+
+
+def stored_schema(meta: Any, taken: Taken) -> pa.Schema:
+    """Return the columns that come out of a shuffle: dictionaries decoded, the name of the table last."""
+    fields = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in arrow_schema(meta)]
+    fields = [f.with_type(pa.large_string()) if _is_text(f.type) else f for f in fields]
+    return pa.schema([*fields, pa.field(taken.column, pa.large_string())] if taken.adds else fields)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_null(kind))
+
+
+def keyed_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a batch."""
+    return pa.schema([pa.field(KEY, pa.uint64()), *schema])
+
+
+class _RangeRows:
+    def __init__(self, sink: ShuffleSink, number: int, meta: Any) -> None:
+        self._taken = sink.taken
+        self._block_schema, self._schema = arrow_schema(meta), keyed_schema(stored_schema(meta, sink.taken))
+        self._file = NewFile(sink.folder, f"{ROWS}/part-{number:06d}.batches")
+        self._writer = BatchWriter(self._file, 64 - sink.bits, 1 << sink.bits)
+
+    def append(self, block: Any) -> None:
+        addresses = block.index.to_numpy().astype(np.int64)
+        counts = self._taken.counts(block, addresses)
+        table = to_table(block, self._block_schema)
+        for copy in range(int(counts.max(initial=0))):
+            rows = np.flatnonzero(counts > copy)
+            keys = order_keys(addresses[rows], self._taken.seed, self._taken.table, copy)
+            order = np.argsort(keys, kind="stable")
+            self._writer.append(self._keyed(table.take(pa.array(rows[order])), keys[order]))
+
+    def _keyed(self, table: pa.Table, keys: npt.NDArray[np.uint64]) -> pa.RecordBatch:
+        columns = [pa.array(keys)]
+        for column, field in zip(table.columns, list(self._schema)[1:], strict=False):
+            columns.append(column.combine_chunks().cast(field.type))
+        if self._taken.adds:
+            columns.append(pa.repeat(self._taken.table, len(keys)).cast(pa.large_string()))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def commit(self) -> list[FileRecord]:
+        self._writer.finish()
+        return [self._file.commit(self._writer.rows)]
+
+    @property
+    def summary(self) -> dict[str, int]:
+        return {}
+
+    def discard(self) -> None:
+        self._file.discard()

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The second pass of a shuffle: buckets of rows, read in order, a block at a time whatever a bucket holds.
+
+What is larger than a block is cut by the next bits of the keys into files of the scratch directory, and each of these is read
+like a bucket, so that no more than a block is held: also where a row is a thousand times the others.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from curator_df.core.source import OFFSET_BITS, BadRow, Range, Ranges
+from curator_df.core.storage import FileRecord, Folder, disk_errors
+from curator_df.errors import OversizeRowError
+from curator_df.io.frames import are_among, empty_block, to_block
+from curator_df.io.shuffle_files import Batch, BatchWriter, batches_at, batches_of, sorted_rows
+from curator_df.io.shuffle_sink import keyed_schema
+
+SPLIT_BITS = 4
+"""What is larger than a block is cut into two to the power of this many files at a time."""
+READER_FACTOR = 3.2
+"""Peak bytes while a block is made, per byte of the block: its batches as read, together, and in order."""
+LongRows = Callable[[OversizeRowError], None] | None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the first pass left of one table."""
+
+    folder: Folder
+    """Where the files are."""
+    files: tuple[FileRecord, ...]
+    """A file for each range, in order."""
+
+
+@dataclass(frozen=True)
+class ShuffledSource:
+    """Rows in random order, as the runner reads them. A range is a bucket, which is a file to the runner."""
+
+    identity: str
+    """Digest of what was shuffled and how."""
+    schema: pa.Schema
+    """Columns of the rows."""
+    bits: int
+    """There are two to the power of this many buckets."""
+    text_bytes: int
+    """About the bytes of all rows."""
+    stored: tuple[Stored, ...] = ()
+    """What to read; nothing while only a plan is asked for."""
+    columns: tuple[str, ...] | None = None
+    """Columns that go on; by default all."""
+    quarantines: bool = False
+    """No row is bad: all were read before."""
+    reader_factor: float = READER_FACTOR
+    """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
+
+    @property
+    def files(self) -> Sequence[str]:
+        """Names of the buckets, in order."""
+        return [f"bucket {number:,} of {1 << self.bits:,}" for number in range(1 << self.bits)]
+
+    @property
+    def meta(self) -> pd.DataFrame:
+        """Empty block with the columns and dtypes of every block."""
+        return empty_block(self.schema if self.columns is None else self._chosen(self.schema.empty_table()).schema)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the input and of the order."""
+        return self.identity
+
+    @property
+    def input_bytes(self) -> int:
+        """About the bytes of all rows."""
+        return self.text_bytes
+
+    def about_rows(self) -> int | None:
+        """Return how many rows there are."""
+        return sum(file.rows for stored in self.stored for file in stored.files)
+
+    def cut(self, piece_bytes: int) -> Ranges:  # noqa: ARG002 - buckets were cut to be ranges
+        """Return a range for each bucket."""
+        numbers = np.arange(1 << self.bits, dtype=np.int64)
+        return Ranges(np.stack([numbers, np.zeros_like(numbers), numbers, np.ones_like(numbers)], axis=1))
+
+    def select(self, columns: Sequence[str]) -> ShuffledSource:
+        """Return the same source with only these columns."""
+        return replace(self, columns=tuple(columns))
+
+    def blocks(
+        self,
+        piece: Range,
+        *,
+        block_bytes: int,
+        largest_row_bytes: int | None = None,
+        on_bad_row: Callable[[BadRow], None] | None = None,
+        on_long_row: LongRows = None,
+        wanted: npt.NDArray[np.int64] | None = None,
+    ) -> Iterator[pd.DataFrame]:
+        """Stream buckets as blocks of at most ``block_bytes``, or of one row; see `Source.blocks`.
+
+        Notes
+        -----
+        Rows: all. Peak extra memory: ``reader_factor`` x block. Computes: no.
+        """
+        del on_bad_row
+        for bucket in range(piece.first_file, piece.last_file + 1):
+            batches = [
+                batch
+                for stored in self.stored
+                for file in stored.files
+                for batch in batches_of(stored.folder, file, bucket, 1 << self.bits)
+            ]
+            reader = _InOrder(keyed_schema(self.schema), block_bytes, largest_row_bytes, on_long_row)
+            address = bucket << OFFSET_BITS
+            for table in reader.tables(batches, 64 - self.bits):
+                addresses = np.arange(address, address + len(table), dtype=np.int64)
+                address += len(table)
+                block = to_block(self._chosen(table), addresses)
+                yield block if wanted is None else block[are_among(addresses, wanted)]
+                del block, table
+
+    def _chosen(self, table: pa.Table) -> pa.Table:
+        names = self.schema.names if self.columns is None else list(self.columns)
+        return table.select(names)
+
+    def __dask_tokenize__(self) -> Any:
+        """Identify the value for Dask without walking it."""
+        return ("curator_df.ShuffledSource", self.identity, self.columns, len(self.stored))
+
+
+@dataclass(frozen=True)
+class _InOrder:
+    """Reads the rows of batches in order of their keys."""
+
+    schema: pa.Schema
+    block_bytes: int
+    largest_row_bytes: int | None
+    on_long_row: LongRows
+
+    def tables(self, batches: Sequence[Batch], bits: int) -> Iterator[pa.Table]:
+        """Yield the rows; ``bits`` of their keys differ at most."""
+        batches = [batch for batch in batches if not self._is_too_long(batch)]
+        rows = sum(batch.rows for batch in batches)
+        if sum(batch.row_bytes for batch in batches) > self.block_bytes and rows > 1 and bits > 0:
+            yield from self._split(batches, bits)
+        elif batches:
+            yield sorted_rows([batch.read(self.schema) for batch in batches])
+
+    def _split(self, batches: Sequence[Batch], bits: int) -> Iterator[pa.Table]:
+        """Cut the batches by the next bits of the keys, and yield the rows of each part."""
+        now = min(SPLIT_BITS, bits)
+        folder = Folder(tempfile.mkdtemp(prefix="curator-df-shuffle-"))
+        try:
+            with open(folder.path("rows"), "wb") as file, disk_errors(folder):
+                writer = BatchWriter(file, bits - now, 1 << now)
+                for batch in batches:
+                    writer.append(batch.read(self.schema))
+            entries = writer.entries()
+            for part in range(1 << now):
+                yield from self.tables(list(batches_at(folder, "rows", entries[entries["bucket"] == part])), bits - now)
+        finally:
+            shutil.rmtree(folder.root, ignore_errors=True)
+
+    def _is_too_long(self, batch: Batch) -> bool:
+        limit = self.largest_row_bytes
+        if limit is None or batch.rows > 1 or batch.row_bytes <= limit:
+            return False
+        path = batch.folder.path(batch.name)
+        error = OversizeRowError(
+            f"a row to be shuffled has {batch.row_bytes:,} bytes, and {limit:,} fit into the memory allowed (it lies in "
+            f"{path!r}, byte {batch.offset:,}). Allow more memory, or drop such rows before"
+        )
+        error.path, error.line, error.offset, error.row_bytes = path, 1, batch.offset, batch.row_bytes
+        if self.on_long_row is None:
+            raise error
+        self.on_long_row(error)
+        return True

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text files as a lazy table, one document a file: `read_text_files`, and the source behind it."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.source import OFFSET_BITS, BadRow, Range, Ranges
+from curator_df.errors import BadRowError, OversizeRowError, ParameterError
+from curator_df.io import cut
+from curator_df.io.bad_rows import WarnOfBadRows
+from curator_df.io.frames import are_among, check_address_space, chosen_columns, empty_block, shown_path, to_block
+from curator_df.io.jsonl import OnBadRows
+from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_files
+from curator_df.io.partitions import block_bytes_of, from_source
+from curator_df.io.streams import is_compressed, open_bytes
+
+SUFFIXES = (".txt", ".text", ".md")
+"""What files found in a directory must end in, also with the suffix of a compression after it."""
+COLUMNS = pa.schema([("path", pa.large_string()), ("text", pa.large_string())])
+READ_BYTES = 1 << 20
+"""Bytes of a file that are decoded at a time."""
+READER_FACTOR = 2.5
+"""Peak bytes while a block is made, per byte of the block: the pieces of its texts, and these put together."""
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """A row for each file, as the runner reads them. Made by `read_text_files`."""
+
+    listing: Listing
+    """The files."""
+    encoding: str
+    """Of all files."""
+    columns: tuple[str, ...]
+    """Which of `COLUMNS` are made."""
+    quarantines: bool
+    """Whether files that are not in the encoding are set aside instead of raising."""
+    reader_factor: float = READER_FACTOR
+    """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
+
+    @property
+    def files(self) -> Sequence[str]:
+        """Paths or URLs, in input order."""
+        return self.listing.paths
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of a block."""
+        return pa.schema([COLUMNS.field(name) for name in self.columns])
+
+    @property
+    def meta(self) -> pd.DataFrame:
+        """Empty block with the columns and dtypes of every block."""
+        return empty_block(self.schema)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the listing and of what is read from it."""
+        return fingerprint("text files", self.listing.fingerprint, self.encoding, self.columns, self.quarantines)
+
+    @property
+    def input_bytes(self) -> int:
+        """Size of all files as they lie on disk."""
+        return self.listing.total_bytes
+
+    @property
+    def text_bytes(self) -> int:
+        """About the bytes of all files when decompressed, without reading them."""
+        return int(self._about_bytes().sum())
+
+    def about_rows(self) -> int | None:
+        """Return how many files there are."""
+        return len(self.listing)
+
+    def cut(self, piece_bytes: int) -> Ranges:
+        """Cut the input into ranges of whole files, of about ``piece_bytes`` decompressed bytes or of one file."""
+        cut.check_piece(piece_bytes)
+        costs = np.maximum(self._about_bytes(), cut.SMALLEST_FILE_BYTES)
+        return cut.cut_units(self.listing.sizes, np.ones(len(costs), np.int64), costs, piece_bytes)
+
+    def cut_files(self, files_per_range: int) -> Ranges:
+        """Cut the input into ranges of so many whole files."""
+        return cut.cut_files(self.listing.sizes, files_per_range)
+
+    def select(self, columns: Sequence[str]) -> TextSource:
+        """Return the same source with only these columns."""
+        return replace(self, columns=tuple(columns))
+
+    def blocks(
+        self,
+        piece: Range,
+        *,
+        block_bytes: int,
+        largest_row_bytes: int | None = None,
+        on_bad_row: Callable[[BadRow], None] | None = None,
+        on_long_row: Callable[[OversizeRowError], None] | None = None,
+        wanted: npt.NDArray[np.int64] | None = None,
+    ) -> Iterator[pd.DataFrame]:
+        """Stream a range as blocks of about ``block_bytes``; see `Source.blocks`.
+
+        Notes
+        -----
+        Rows: all (or all that are wanted) but bad ones. Peak extra memory: ``reader_factor`` x block. Computes: no.
+        """
+        warning = WarnOfBadRows() if self.quarantines and on_bad_row is None else None
+        aside = (on_bad_row or warning) if self.quarantines else None
+        about, held = self._about_bytes(), _Held(self)
+        files = np.arange(piece.first_file, piece.last_file + 1)
+        for file in (files if wanted is None else files[are_among(files << OFFSET_BITS, wanted)]).tolist():
+            if held.files and held.size_bytes + about[file] > block_bytes:
+                yield held.block()
+            try:
+                text = self._text(file, block_bytes - held.size_bytes if held.files else largest_row_bytes)
+                if text is None and held.files:  # it decompresses to more than was thought
+                    yield held.block()
+                    text = self._text(file, largest_row_bytes)
+            except BadRowError as exc:
+                if aside is None:
+                    raise
+                aside(BadRow(self.files[file], 1, 0, str(exc.__cause__), b""))
+                continue
+            if text is not None:
+                held.add(file, text)
+                continue
+            self._refuse(file, largest_row_bytes or 0, on_long_row)
+        if held.files:
+            yield held.block()
+        if warning is not None:
+            warning.warn()
+
+    def _about_bytes(self) -> npt.NDArray[np.int64]:
+        packed = np.fromiter((is_compressed(path) for path in self.files), np.bool_, len(self.listing))
+        return np.where(packed, self.listing.sizes * cut.COMPRESSION_RATIO, self.listing.sizes)
+
+    def _text(self, file: int, most_bytes: int | None) -> list[bytes] | None:
+        """Return a file's text as pieces of UTF-8; None if it has more bytes."""
+        path, pieces, size_bytes = self.files[file], [], 0
+        decoder = codecs.getincrementaldecoder(self.encoding)()
+        buffer, read_bytes = memoryview(bytearray(READ_BYTES)), 0
+        with open_bytes(path, self.listing.storage_options) as stream:
+            count = 1
+            while count:
+                count = stream.readinto(buffer)
+                before = read_bytes - len(decoder.getstate()[0])
+                try:
+                    # Surrogates, which no text may hold, are an error of the encoder.
+                    pieces.append(decoder.decode(buffer[:count], final=not count).encode())
+                except UnicodeError as exc:
+                    at = before + exc.start if isinstance(exc, UnicodeDecodeError) else before
+                    raise BadRowError(
+                        f"{path!r}, byte {at:,}: the file is not {self.encoding}: {exc}. Name the encoding of the files with "
+                        "encoding=, or set such files aside with on_bad_rows='quarantine'"
+                    ) from exc
+                read_bytes += count
+                size_bytes += len(pieces[-1])
+                if most_bytes is not None and size_bytes > most_bytes:
+                    return None
+        return pieces
+
+    def _refuse(self, file: int, limit: int, on_long_row: Callable[[OversizeRowError], None] | None) -> None:
+        path, size = self.files[file], int(self.listing.sizes[file])
+        error = OversizeRowError(
+            f"{path!r}: the file ({size:,} bytes on disk) is one row, and {limit:,} bytes fit into the memory allowed. Allow "
+            "more memory, or leave the file out"
+        )
+        error.path, error.line, error.offset, error.row_bytes = path, 1, 0, max(size, limit + 1)
+        if on_long_row is None:
+            raise error
+        on_long_row(error)
+
+
+class _Held:
+    """Texts that wait until they fill a block."""
+
+    def __init__(self, source: TextSource) -> None:
+        self._source = source
+        self.files: list[int] = []
+        self.size_bytes = 0
+        self._pieces: list[bytes] = []
+        self._lengths: list[int] = []
+
+    def add(self, file: int, pieces: list[bytes]) -> None:
+        """Take the text of a file."""
+        self.files.append(file)
+        self._lengths.append(sum(map(len, pieces)))
+        self.size_bytes += self._lengths[-1]
+        self._pieces += pieces
+
+    def block(self) -> pd.DataFrame:
+        """Return what was taken, and hold nothing."""
+        columns: dict[str, Any] = {"path": [shown_path(self._source.files[file]) for file in self.files]}
+        if "text" in self._source.columns:
+            data = b"".join(self._pieces)
+            offsets = np.concatenate(([0], np.cumsum(self._lengths))).astype(np.int64)
+            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+            columns["text"] = pa.Array.from_buffers(pa.large_string(), len(self.files), buffers)
+        addresses = np.array(self.files, dtype=np.int64) << OFFSET_BITS
+        self.files, self.size_bytes, self._pieces, self._lengths = [], 0, [], []
+        schema = self._source.schema
+        return to_block(pa.table({name: columns[name] for name in schema.names}, schema=schema), addresses)
+
+
+def read_text_files(
+    paths: Paths,
+    *,
+    columns: Sequence[str] | str | None = None,
+    encoding: str = "utf-8",
+    suffixes: Sequence[str] = SUFFIXES,
+    blocksize: int | str | None = None,
+    files_per_partition: int | None = None,
+    on_bad_rows: OnBadRows = "error",
+    storage_options: Mapping[str, Any] | None = None,
+) -> Any:
+    """Read text files as a lazy table, one row for each file.
+
+    Parameters
+    ----------
+    paths : str, path or list of them
+        Files, directories, globs or fsspec URLs; ``.gz``, ``.zst``, ``.bz2`` and ``.xz`` are decompressed.
+    columns : list of str, optional
+        Which of ``path`` and ``text`` to make. Default: both.
+    encoding : str, default "utf-8"
+        Encoding of all files, by a name that Python knows. A mark of UTF-8 at the beginning of a file is taken off.
+    suffixes : sequence of str
+        What files found in a directory must end in, also with the suffix of a compression after it; an empty one takes all
+        files. Files that are named, or matched by a glob, need not.
+    blocksize : int or str, optional
+        About the decompressed bytes of a Dask partition, such as ``"256MB"``. A file is never split.
+    files_per_partition : int, optional
+        Files in each Dask partition, instead of a size.
+    on_bad_rows : {"error", "quarantine"}
+        What to do with a file that is not in the encoding: stop with an error that names file and byte, or leave it out and
+        report it.
+    storage_options : mapping, optional
+        Options for the fsspec file system of URLs.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        ``path`` and ``text`` (``string[pyarrow]``), line ends as they are in the file; the index ``address`` (int64) is the
+        number of the file times 2^40.
+
+    Raises
+    ------
+    InputError
+        Nothing matches an entry of ``paths``.
+    BadRowError
+        While reading: a file is not in the encoding.
+    OversizeRowError
+        While reading: a file has more text than fits into the memory allowed.
+    ParameterError
+        An argument is outside what is allowed; the encoding is not known.
+
+    Notes
+    -----
+    Rows: one for each file. Peak extra memory: 2.5 x block. Computes: no; it lists the files. A file larger than a block is a
+    block of its own; in a run, one that does not fit beside other work runs alone.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.txt").write_text("one"), (folder / "b.txt").write_text("two")
+    >>> read_text_files(folder, columns="text").compute()["text"].tolist()
+    ['one', 'two']
+    """
+    if on_bad_rows not in get_args(OnBadRows):
+        raise ParameterError(f"read_text_files: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
+    block_bytes = block_bytes_of("read_text_files", blocksize, files_per_partition)
+    wanted = [suffixes] if isinstance(suffixes, str) else list(suffixes)
+    packed = [suffix.lower() + packing for suffix in wanted if suffix for packing in COMPRESSED_SUFFIXES]
+    every = () if "" in wanted else (*(suffix.lower() for suffix in wanted), *packed)
+    listing = list_files(paths, suffixes=every, storage_options=storage_options)
+    check_address_space(listing, "read_text_files")
+    source = TextSource(
+        listing,
+        known_encoding(encoding),
+        tuple(chosen_columns(COLUMNS, columns, "read_text_files")),
+        on_bad_rows == "quarantine",
+    )
+    ranges = source.cut(block_bytes) if files_per_partition is None else source.cut_files(files_per_partition)
+    return from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None)
+
+
+def known_encoding(name: str) -> str:
+    """Return the name under which Python knows an encoding of text; that of UTF-8 takes off a mark.
+
+    Examples
+    --------
+    >>> known_encoding("UTF8"), known_encoding("latin1")
+    ('utf-8-sig', 'iso8859-1')
+    """
+    try:
+        found = codecs.lookup(name)
+        "".encode(found.name)
+    except LookupError as exc:
+        raise ParameterError(
+            f"read_text_files: encoding={name!r} is none that Python knows; such as 'utf-8', 'utf-16', 'cp1252' or 'shift_jis'"
+        ) from exc
+    return "utf-8-sig" if found.name == "utf-8" else found.name

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+"""Compiled rules for what is cut off words or stands between their parts. Part of `token_pass`.
+
+Each function says of a place in ``data`` how many bytes a rule takes there, or 0. Places are those of code points; nothing
+outside of ``start`` and ``stop`` is looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from curator_df.kernels.english_rules import (
+    ALPHA,
+    BEFORE_DOT,
+    INFIX,
+    IS_TAIL,
+    LONGEST,
+    LOWER,
+    PREFIX,
+    QUOTE,
+    SUFFIX,
+    TAIL,
+    UPPER,
+)
+from curator_df.kernels.word_counts import code_point
+
+_LONGEST_TAIL = 6
+"""Code points; the longest of today has five."""
+_U: Any = np.uint64
+_BASIS, _PRIME, _32 = _U(0xCBF29CE484222325), _U(0x100000001B3), _U(32)
+_DOT, _PLUS, _DOLLAR, _MINUS, _COMMA, _TILDE = 0x2E, 0x2B, 0x24, 0x2D, 0x2C, 0x7E
+
+
+@njit(nogil=True)
+def class_at(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
+    """Return the classes of the character that starts here, and its length in bytes."""
+    byte_classes, page_of, pages = classes
+    byte = data[at]
+    if byte < 0x80:
+        return types.int64(byte_classes[byte]), 1
+    code, width = code_point(data, at, stop)
+    return types.int64(pages[page_of[code >> 8], code & 255]), width
+
+
+@njit(nogil=True)
+def before(data: Any, at: int, start: int) -> int:
+    """Return where the character before this place starts."""
+    least = max(start, at - 4)
+    at -= 1
+    while at > least and data[at] & 0xC0 == 0x80:
+        at -= 1
+    return at
+
+
+@njit(nogil=True)
+def _is_digit(data: Any, at: int, start: int, stop: int) -> bool:
+    return start <= at < stop and 0x30 <= data[at] <= 0x39
+
+
+@njit(nogil=True)
+def _is(data: Any, at: int, stop: int, first: int, second: int, third: int) -> bool:
+    return at + 3 <= stop and data[at] == first and data[at + 1] == second and data[at + 2] == third
+
+
+@njit(nogil=True)
+def find_phrase(data: Any, start: int, stop: int, phrases: Any) -> int:
+    """Return the number of the phrase that these bytes are, or -1."""
+    lengths, slots, starts, text = phrases[0], phrases[1], phrases[2], phrases[3]
+    length = stop - start
+    if length > LONGEST or length <= 0:
+        return -1
+    first, last = types.int64(data[start]) & 63, types.int64(data[stop - 1]) & 63
+    if not (lengths[first << 6 | last] >> types.uint32(length)) & types.uint32(1):
+        return -1
+    found = _BASIS
+    for at in range(start, stop):
+        found = (found ^ _U(data[at])) * _PRIME
+    slot = types.int64((found ^ found >> _32) & _U(len(slots) - 1))
+    while slots[slot] >= 0:
+        number = slots[slot]
+        if starts[number + 1] - starts[number] == length:
+            same = 0
+            while same < length and text[starts[number] + same] == data[start + same]:
+                same += 1
+            if same == length:
+                return types.int64(number)
+        slot = (slot + 1) & (len(slots) - 1)
+    return -1
+
+
+@njit(nogil=True)
+def _dots(data: Any, at: int, stop: int) -> int:
+    end = at
+    while end < stop and data[end] == _DOT:
+        end += 1
+    return end - at
+
+
+@njit(nogil=True)
+def prefix_length(data: Any, start: int, stop: int, classes: Any) -> int:
+    """Return the bytes to cut off where a word begins."""
+    byte = data[start]
+    if byte == _DOT:
+        dots = _dots(data, start, stop)
+        return dots if dots > 1 else 0
+    if byte == _PLUS:
+        return 0 if _is_digit(data, start + 1, start, stop) else 1
+    # A$, C$ and US$.
+    if byte in (0x41, 0x43) and start + 1 < stop and data[start + 1] == _DOLLAR:
+        return 2
+    if byte == 0x55 and _is(data, start, stop, 0x55, 0x53, _DOLLAR):
+        return 3
+    flags, width = class_at(data, start, stop, classes)
+    return width if flags & PREFIX else 0
+
+
+@njit(nogil=True)
+def suffix_length(data: Any, start: int, stop: int, classes: Any, phrases: Any) -> int:
+    """Return the bytes to cut off where a word ends: of all rules that apply, what the one that takes most takes."""
+    if start >= stop:
+        return 0
+    last = before(data, stop, start)
+    byte = data[last]
+    if byte == _DOT:
+        first = last
+        while first > start and data[first - 1] == _DOT:
+            first -= 1
+        dots = stop - first
+        return dots if dots > 1 else types.int64(_is_full_stop(data, start, last, classes))
+    flags, _ = class_at(data, last, stop, classes)
+    length = 0
+    if flags & SUFFIX:
+        length = stop - last
+        # U+2026 is E2 80 A6; two of them go together.
+        if (
+            _is(data, last, stop, 0xE2, 0x80, 0xA6)
+            and last - 3 >= start
+            and _is(data, last - 3, stop, 0xE2, 0x80, 0xA6)
+        ):
+            length = 6
+    elif byte in (0x73, 0x53) and last > start:
+        quote = before(data, last, start)
+        # U+2019 is E2 80 99.
+        if data[quote] == 0x27 or _is(data, quote, last, 0xE2, 0x80, 0x99):
+            length = stop - quote
+    if flags & TAIL:
+        length = max(length, _tail_length(data, start, stop, phrases))
+    return length
+
+
+@njit(nogil=True)
+def _is_full_stop(data: Any, start: int, dot: int, classes: Any) -> bool:
+    """Say whether the dot that ends a word is cut off, from what stands before it."""
+    if dot == start:
+        return False
+    at = before(data, dot, start)
+    flags, _ = class_at(data, at, dot, classes)
+    if flags & BEFORE_DOT:
+        return True
+    if at == start:
+        return False
+    other = before(data, at, start)
+    if flags & UPPER and class_at(data, other, at, classes)[0] & UPPER:
+        return True
+    # A temperature: U+00B0 is C2 B0.
+    is_degree = at - other == 2 and data[other] == 0xC2 and data[other + 1] == 0xB0
+    return is_degree and (data[at] == 0x46 or data[at] == 0x43 or data[at] == 0x4B)
+
+
+@njit(nogil=True)
+def _tail_length(data: Any, start: int, stop: int, phrases: Any) -> int:
+    """Return the bytes of the unit or currency after the last digit."""
+    at = stop
+    for _ in range(_LONGEST_TAIL):
+        at = before(data, at, start)
+        if at <= start or _is_digit(data, at, start, stop):
+            return 0
+        if _is_digit(data, at - 1, start, stop):
+            number = find_phrase(data, at, stop, phrases)
+            return stop - at if number >= 0 and phrases[4][number] & IS_TAIL else 0
+    return 0
+
+
+@njit(nogil=True)
+def infix_length(data: Any, at: int, start: int, stop: int, classes: Any) -> int:
+    """Return the bytes of the token that begins here inside of a word."""
+    byte = data[at]
+    if byte == _DOT:
+        dots = _dots(data, at, stop)
+        if dots > 1:
+            return dots
+    flags, width = class_at(data, at, stop, classes)
+    if flags & INFIX:
+        return width
+    if at == start or at + width >= stop:
+        return 0
+    return _joint_length(data, at, width, start, stop, classes)
+
+
+@njit(nogil=True)
+def _joint_length(data: Any, at: int, width: int, start: int, stop: int, classes: Any) -> int:
+    """Return the bytes of a token that is one because of what stands on both sides of it."""
+    byte, place = data[at], before(data, at, start)
+    left, _ = class_at(data, place, at, classes)
+    right, _ = class_at(data, at + width, stop, classes)
+    follows_digit, precedes_digit = _is_digit(data, place, start, stop), _is_digit(data, at + 1, start, stop)
+    if byte == _DOT:
+        return types.int64(left & (LOWER | QUOTE) != 0 and right & (UPPER | QUOTE) != 0)
+    if byte == _COMMA:
+        return types.int64(left & ALPHA != 0 and right & ALPHA != 0)
+    if byte in (_PLUS, _MINUS, 0x2A, 0x5E) and follows_digit and (precedes_digit or data[at + 1] == _MINUS):
+        return 1
+    if not (left & ALPHA or follows_digit):
+        return 0
+    if byte in (_MINUS, _TILDE, 0xE2):
+        return _hyphen_length(data, at, stop, classes)
+    # One of :<>=/
+    return types.int64(byte in (0x3A, 0x2F, 0x3C, 0x3D, 0x3E) and right & ALPHA != 0)
+
+
+@njit(nogil=True)
+def _hyphen_length(data: Any, at: int, stop: int, classes: Any) -> int:
+    """Return the bytes of one to three hyphens, a dash, two em dashes or a tilde with a letter after."""
+    if data[at] == 0xE2:
+        # U+2013 and U+2014 are E2 80 93 and E2 80 94.
+        is_em = _is(data, at, stop, 0xE2, 0x80, 0x94)
+        if not is_em and not _is(data, at, stop, 0xE2, 0x80, 0x93):
+            return 0
+        width, most = 3, 2 if is_em else 1
+    else:
+        width, most = 1, 3 if data[at] == _MINUS else 1
+    end = at + width
+    for _ in range(most):
+        if end >= stop:
+            return 0
+        if class_at(data, end, stop, classes)[0] & ALPHA:
+            return end - at
+        for byte in range(width):
+            if end + byte >= stop or data[end + byte] != data[at + byte]:
+                return 0
+        end += width
+    return 0

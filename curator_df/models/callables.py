@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A user's own model: a function of a list of strings that returns a row of numbers for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curator_df.errors import OperatorError
+from curator_df.models.batches import BatchCounts
+
+DEFAULT_ROWS = 256
+"""Texts that a function is given at a time."""
+
+
+@dataclass(frozen=True)
+class UserModel:
+    """A function and how it is called."""
+
+    operator: str
+    """For errors."""
+    function: Callable[[Sequence[str]], Any]
+    """Takes texts, returns an array of shape (texts, width)."""
+    width: int
+    """Numbers for each text."""
+    max_chars: int | None
+    """Characters of a text that it is given; None for all."""
+    rows: int = field(metadata={"identity": False})
+    """Most texts that it is given at a time."""
+
+    def run(self, texts: pa.ChunkedArray, keep: Callable[[npt.NDArray[np.int64], Any], None]) -> BatchCounts:
+        """Give all texts but null to the function, in order, and what it makes of them to ``keep`` with their places."""
+        counts = BatchCounts()
+        for start in range(0, len(texts), self.rows):
+            window = texts.slice(start, self.rows)
+            places = np.flatnonzero(window.is_valid().to_numpy()) + start
+            if self.max_chars is not None:
+                window = pc.utf8_slice_codeunits(window, 0, self.max_chars)
+            if len(places):
+                keep(places, self._checked(self.function(window.drop_null().to_pylist()), len(places)))
+                counts.documents += len(places)
+                counts.batches += 1
+        return counts
+
+    def _checked(self, made: Any, rows: int) -> npt.NDArray[np.float32]:
+        wanted = f"{self.operator}: the function must return numbers of shape ({rows}, {self.width}) for {rows} texts"
+        try:
+            numbers = np.asarray(made, dtype=np.float32)
+        except (TypeError, ValueError) as exc:
+            raise OperatorError(f"{wanted}; it returned a {type(made).__name__} that is no array: {exc}") from exc
+        if numbers.shape != (rows, self.width):
+            raise OperatorError(f"{wanted}; it returned the shape {numbers.shape}")
+        return numbers

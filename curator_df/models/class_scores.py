@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the numbers say that a classifier makes of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.errors import ParameterError
+
+Meaning = Literal["probabilities", "largest", "one"]
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """Names of classes, and which of them numbers mean."""
+
+    labels: tuple[str, ...]
+    """In the order of the numbers; of one number in the order of ``bounds``."""
+    meaning: Meaning
+    """Numbers of a model from which probabilities follow; numbers of which the largest counts; or one number."""
+    bounds: tuple[float, ...] = ()
+    """Of one number, ascending: from which one on it is of the second class, the third..."""
+    clip: tuple[float, float] | None = None
+    """Bounds of that number itself."""
+
+    @classmethod
+    def of(
+        cls,
+        operator: str,
+        labels: tuple[str, ...],
+        width: int,
+        tiers: Mapping[str, float] | None,
+        clip: tuple[float, float] | None,
+        meaning: Meaning,
+    ) -> ClassScores:
+        """Check that names and numbers fit together."""
+        if width == 1 and meaning == "probabilities":
+            if not tiers:
+                raise ParameterError(
+                    f"{operator}: the model makes one number of a text; say what it means with tiers=, the least number of "
+                    "each class, such as tiers={'high': 2.5, 'low': 0.0}"
+                )
+            ascending = sorted(tiers.items(), key=lambda tier: tier[1])
+            return cls(
+                tuple(name for name, _ in ascending), "one", tuple(float(least) for _, least in ascending[1:]), clip
+            )
+        if tiers:
+            raise ParameterError(f"{operator}: tiers= are for a model with one number; this one has {width} classes")
+        if len(labels) != width or len(set(labels)) != width:
+            raise ParameterError(f"{operator}: labels= must be {width} different names; found {', '.join(labels)}")
+        return cls(labels, meaning)
+
+    def read(self, made: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Return the place of the class in ``labels``, and the score, of each row of numbers.
+
+        Examples
+        --------
+        >>> scores = ClassScores(("low", "high"), "one", (2.5,), (0.0, 5.0))
+        >>> [found.tolist() for found in scores.read(np.array([[2.4], [2.5], [7.0]], dtype=np.float32))]
+        [[0, 1, 1], [2.4000000953674316, 2.5, 5.0]]
+        """
+        if self.meaning == "one":
+            numbers = made[:, 0] if self.clip is None else np.clip(made[:, 0], *self.clip)
+            return np.searchsorted(np.asarray(self.bounds), numbers, side="right"), numbers
+        codes = made.argmax(axis=1)
+        numbers = made[np.arange(len(made)), codes]
+        if self.meaning == "probabilities":
+            # Of the largest: the others are not above it, so nothing overflows.
+            numbers = 1 / np.exp(made - numbers[:, None]).sum(axis=1)
+        return codes, numbers

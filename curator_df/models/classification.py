@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classes of texts by a model: `add_class` and `keep_class`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from curator_df.core.backend import require_backend
+from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.columns import refuse_columns, require_text
+from curator_df.errors import ParameterError
+from curator_df.kernels.buffers import repeated_texts, text_chunks
+from curator_df.kernels.keep_rows import keep_rows
+from curator_df.models.callables import UserModel
+from curator_df.models.catalogue import Classifier
+from curator_df.models.class_scores import ClassScores
+from curator_df.models.inference import run_model
+from curator_df.models.text_model import DEFAULT_BATCH_TOKENS, BatchRows, TextModel, text_model, user_model
+
+Model = Classifier | str | os.PathLike[str] | Callable[[Sequence[str]], Any]
+ROW_BYTES = 100
+"""Of the rows for which the peak factors hold; a block of shorter ones is halved when it does not fit."""
+ADD_FACTOR = 0.8
+"""Peak extra bytes without the names of the classes: codes, numbers and what makes strings of them, and cut texts."""
+KEEP_FACTOR = 1.5
+"""What `keep_where` takes, and codes and numbers."""
+NO_CLASS = "no_class"
+"""Reason under which rows without text are dropped."""
+
+
+def add_class(
+    df: Any,
+    classifier: Model,
+    *,
+    into: str = "class",
+    labels: Sequence[str] | None = None,
+    tiers: Mapping[str, float] | None = None,
+    max_length: int | None = None,
+    max_chars: int | None = None,
+    model_inference_batch_size: BatchRows = "auto",
+    max_batch_tokens: int = DEFAULT_BATCH_TOKENS,
+    revision: str | None = None,
+    text: str = "text",
+) -> Any:
+    """Add the class that a model gives to each text, and its score.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    classifier : Classifier, str, path or callable
+        One of `curator_df.classifiers`; a folder with a model that classifies texts and its tokenizer, or the id of one of
+        the Hugging Face hub; or a function of a list of strings that returns an array of shape (texts, classes), whose
+        largest number in each row is that of the class.
+    into : str, default "class"
+        Name of the column of classes; the scores are in another one, with ``_score`` at its end.
+    labels : sequence of str, optional
+        Names of the classes, in the order of the model's numbers: needed for a function, by default those of the model.
+    tiers : mapping of str to float, optional
+        For a model that makes one number of a text: the least number of each class, ``{"high": 2.5, "low": 0.0}``. A text
+        with a lower number than all of them gets the lowest.
+    max_length, max_chars, model_inference_batch_size, max_batch_tokens
+        As in `add_embedding`.
+    revision : str, optional
+        Commit, tag or branch of a model of the hub.
+    text : str, default "text"
+        Column of the text.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows with two columns, null where the text is null: the class, and as ``Float32`` its probability (of a
+        model with one number that number, of a function what it returned for the class).
+
+    Raises
+    ------
+    ColumnError
+        If the text column is missing, or a new one is there already.
+    InputError
+        If there is no such model, or files of it are missing.
+    ParameterError
+        If the model has no safetensors or makes no classes, or a parameter is out of range.
+    OperatorError
+        On computing, if a function returns anything but such an array.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 0.9 x block for rows of 100 bytes and names of few letters, and the model. Computes: no.
+
+    What is said of memory and batches in `add_embedding` holds here.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be", "or not to be"]}), npartitions=1)
+    >>> def lengths(texts):
+    ...     return [[10 - len(text), len(text)] for text in texts]
+    >>> docs.pipe(add_class, lengths, labels=["short", "long"]).compute()[["class", "class_score"]].values.tolist()
+    [['short', 5.0], ['long', 12.0]]
+    """
+    refuse_columns(df, "add_class", into, f"{into}_score")
+    given = {"labels": labels, "tiers": tiers, "max_length": max_length, "max_chars": max_chars}
+    batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
+    model, scores = _chosen(df, "add_class", classifier, text, revision, given, batches)
+    longest = max(len(name.encode()) for name in scores.labels)
+    factor = math.ceil(10 * ADD_FACTOR + 10 * longest / ROW_BYTES) / 10
+    parameters = {"text": text, "into": into, "model": model, "scores": scores}
+    kernel = _kernel("add_class", add_class_block, parameters, factor)
+    added: dict[str, Any] = {
+        into: pd.Series([], dtype=pd.StringDtype("pyarrow")),
+        f"{into}_score": pd.Series([], dtype="Float32"),
+    }
+    return map_blocks(df, kernel, meta=df._meta.assign(**added))
+
+
+def keep_class(
+    df: Any,
+    classifier: Model,
+    *,
+    keep: str | Sequence[str],
+    labels: Sequence[str] | None = None,
+    tiers: Mapping[str, float] | None = None,
+    max_length: int | None = None,
+    max_chars: int | None = None,
+    model_inference_batch_size: BatchRows = "auto",
+    max_batch_tokens: int = DEFAULT_BATCH_TOKENS,
+    revision: str | None = None,
+    text: str = "text",
+) -> Any:
+    """Keep the rows whose text a model gives one of some classes.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    classifier : Classifier, str, path or callable
+        As in `add_class`.
+    keep : str or sequence of str
+        Classes of the rows that stay.
+    labels, tiers, max_length, max_chars, model_inference_batch_size, max_batch_tokens, revision
+        As in `add_class`.
+    text : str, default "text"
+        Column of the text.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The rows of these classes, in order. Dropped rows are counted by their class, ``class_<name>``, and those without
+        text as ``no_class``.
+
+    Raises
+    ------
+    ColumnError
+        If the text column is missing.
+    InputError
+        If there is no such model, or files of it are missing.
+    ParameterError
+        If ``keep`` names a class that the model does not have, and as `add_class`.
+    OperatorError
+        On computing, if a function returns anything but such an array.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: subset. Peak extra memory: 1.5 x block, and the model. Computes: no.
+
+    Rejects have the class as ``reject_rule`` and its score as ``reject_value``. To see the classes before rows go, use
+    `add_class`, `checkpoint` and then `keep_where`; several classifiers stand one after the other.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be", "or not to be"]}), npartitions=1)
+    >>> def lengths(texts):
+    ...     return [[10 - len(text), len(text)] for text in texts]
+    >>> docs.pipe(keep_class, lengths, keep="long", labels=["short", "long"]).compute()["text"].tolist()
+    ['or not to be']
+    """
+    given = {"labels": labels, "tiers": tiers, "max_length": max_length, "max_chars": max_chars}
+    batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
+    model, scores = _chosen(df, "keep_class", classifier, text, revision, given, batches)
+    wanted = (keep,) if isinstance(keep, str) else tuple(keep)
+    if unknown := [name for name in wanted if name not in scores.labels]:
+        known = ", ".join(map(repr, scores.labels))
+        raise ParameterError(f"keep_class: keep names {unknown[0]!r}, which is no class of the model; it has: {known}")
+    parameters = {"text": text, "keep": wanted, "model": model, "scores": scores}
+    return map_blocks(df, _kernel("keep_class", keep_class_block, parameters, KEEP_FACTOR), meta=df._meta)
+
+
+def _chosen(
+    df: Any,
+    operator: str,
+    classifier: Model,
+    text: str,
+    revision: str | None,
+    given: Mapping[str, Any],
+    batches: Mapping[str, Any],
+) -> tuple[TextModel | UserModel, ClassScores]:
+    """Check everything at the door; return the model, and what its numbers mean."""
+    require_text(df, operator, text)
+    require_backend(df._meta, operator, "pandas")
+    chosen = dict(given)
+    clip = None
+    if isinstance(classifier, Classifier):
+        of_catalogue = {
+            "tiers": classifier.tiers,
+            "max_length": classifier.max_length,
+            "max_chars": classifier.max_chars,
+        }
+        chosen |= {name: value for name, value in of_catalogue.items() if chosen[name] is None}
+        name, revision, clip = classifier.model, revision or classifier.revision, classifier.clip
+    elif callable(classifier):
+        if not chosen["labels"]:
+            raise ParameterError(f"{operator}: a function needs labels=, the names of its classes in order")
+        scores = ClassScores.of(operator, tuple(chosen["labels"]), len(chosen["labels"]), None, None, "largest")
+        width = len(scores.labels)
+        return user_model(operator, classifier, width, chosen["max_chars"], batches["batch_rows"]), scores
+    else:
+        name = os.fspath(classifier)
+    lengths = {key: chosen[key] for key in ("max_length", "max_chars")}
+    model = text_model(operator, name, head="classes", revision=revision, **lengths, **batches)
+    if model.files.several_classes:
+        raise ParameterError(
+            f"{operator}: {name!r} gives a text several classes at once; pass a function that returns one number for each"
+        )
+    names = tuple(chosen["labels"] or model.files.classes)
+    return model, ClassScores.of(operator, names, len(model.files.classes), chosen["tiers"], clip, "probabilities")
+
+
+def _kernel(operator: str, function: Callable[..., Any], parameters: dict[str, Any], peak_factor: float) -> BlockKernel:
+    model = parameters["model"]
+    users = isinstance(model, UserModel)
+    price = {} if users else {"held_bytes": model.held_bytes, "fixed_bytes": model.call_bytes}
+    return BlockKernel(operator, function, parameters, peak_factor, peak_is_measured=True, is_users=users, **price)
+
+
+def add_class_block(block: Any, *, text: str, into: str, model: TextModel | UserModel, scores: ClassScores) -> Outcome:
+    """Kernel of `add_class`."""
+    require_backend(block, "add_class", "pandas")
+    codes, numbers, counters = _classified(block, text, model, scores)
+    columns = {
+        into: pd.Series(repeated_texts(scores.labels, codes), index=block.index, copy=False),
+        f"{into}_score": pd.Series(pd.arrays.FloatingArray(numbers, codes < 0), index=block.index, copy=False),
+    }
+    return Outcome(block.assign(**columns), counters=counters)
+
+
+def keep_class_block(
+    block: Any, *, text: str, keep: tuple[str, ...], model: TextModel | UserModel, scores: ClassScores
+) -> Outcome:
+    """Kernel of `keep_class`."""
+    require_backend(block, "keep_class", "pandas")
+    codes, numbers, counters = _classified(block, text, model, scores)
+    staying = np.isin(codes, [scores.labels.index(name) for name in keep])
+    if staying.all():
+        return Outcome(block, counters=counters)
+    names = np.array([*(f"class_{name}" for name in scores.labels), NO_CLASS], dtype=object)  # code -1 is the last
+    reasons = names[codes[~staying]]
+    found, rows = np.unique(reasons, return_counts=True)
+
+    def rejects() -> tuple[Any, dict[str, Any]]:
+        rules = [None if code < 0 else scores.labels[code] for code in codes[~staying]]
+        return keep_rows(block, ~staying), {"reason": reasons.tolist(), "rule": rules, "value": numbers[~staying]}
+
+    dropped = dict(zip(found.tolist(), rows.tolist(), strict=True))
+    return Outcome(keep_rows(block, staying), dropped, counters, rejects)
+
+
+def _classified(
+    block: Any, text: str, model: TextModel | UserModel, scores: ClassScores
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], dict[str, int]]:
+    """Return the number of the class of each row (-1: none), its score, and counters."""
+    codes: npt.NDArray[np.int32] = np.full(len(block), -1, dtype=np.int32)
+    numbers: npt.NDArray[np.float32] = np.full(len(block), np.nan, dtype=np.float32)
+
+    def keep(places: npt.NDArray[np.int64], made: npt.NDArray[np.float32]) -> None:
+        codes[places], numbers[places] = scores.read(made)
+
+    counts = run_model(model, text_chunks(block[text]), keep)
+    return codes, numbers, vars(counts)

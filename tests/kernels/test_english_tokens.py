@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Words as datatrove cuts them: what can be said without datatrove. Parity is in tests/profiles."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curator_df.errors import ParameterError
+from curator_df.kernels import english_tokens
+from curator_df.kernels.buffers import text_spans
+from curator_df.kernels.english_tokens import token_spans
+from curator_df.kernels.measure import compiled_groups, measure
+from curator_df.ops.rules import Profile, Rule
+from curator_df.profiles import DATATROVE_GOPHER_REPETITION, NEMO_ENGLISH
+from tests.profiles.token_texts import TOKEN_TEXTS
+
+
+def tokens(texts: list[str | None]) -> list[list[str]]:
+    found: list[list[str]] = []
+    for span in text_spans(pd.Series(texts, dtype="string[pyarrow]")):
+        for rows in token_spans(span):
+            assert rows.first_row == len(found)
+            places = zip(rows.offsets[:-1], rows.offsets[1:], strict=True)
+            found += [rows.data[start:stop].tobytes().decode().split() for start, stop in places]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('He said: "I can\'t."', ["He", "said", ":", '"', "I", "ca", "n't", ".", '"']),
+        ("It’s 5km, or 3.5mph...", ["It", "’s", "5", "km", ",", "or", "3.5", "mph", "..."]),
+        ("well-known (e.g. Mr. A.B.)", ["well", "-", "known", "(", "e.g.", "Mr.", "A.B.", ")"]),
+        ("end.Next a,b 1,000 and/or x/y", ["end", ".", "Next", "a", ",", "b", "1,000", "and/or", "x", "/", "y"]),
+        ("see http://a.org/b-c?d=e, ok", ["see", "http://a.org/b-c?d=e", ",", "ok"]),
+        ("US$5 -- $5 5€ +1", ["US$", "5", "--", "$", "5", "5", "€", "+1"]),
+        (":-) foo:) ''", [":-)", "foo", ":)", "''"]),
+        (" \t\n ", []),
+        ("", []),
+    ],
+)
+def test_words_are_those_of_the_rules(text, words):
+    assert tokens([text]) == [words]
+
+
+@given(st.lists(TOKEN_TEXTS | st.none(), max_size=4))
+def test_nothing_of_a_text_is_lost_but_white_space(texts):
+    joined = ["".join(words) for words in tokens(texts)]
+    assert joined == ["".join((text or "").split()) for text in texts]
+
+
+def test_texts_that_do_not_fit_together_are_cut_one_by_one(monkeypatch):
+    monkeypatch.setattr(english_tokens, "BATCH_BYTES", 8)
+    texts = ["a, b.", "!" * 40, None, "", "can't", "c"]
+    assert tokens(texts) == [["a", ",", "b", "."], ["!"] * 40, [], [], ["ca", "n't"], ["c"]]
+
+
+def test_marks_and_lines_are_those_of_the_text_and_words_are_tokens():
+    names = ["word_count", "hash_ratio", "ellipsis_ratio", "bullet_line_ratio", "stop_word_count"]
+    texts = pd.Series(['- # it\'s... the\n"be"'], dtype="string[pyarrow]")
+    [found] = measure(texts, names, words="datatrove")
+    values = {name: column.tolist()[0] for name, column in found.values.items()}
+    assert values["word_count"] == len(tokens(texts.tolist())[0]) == 9
+    assert values["hash_ratio"] == values["ellipsis_ratio"] == pytest.approx(1 / 9)
+    assert values["bullet_line_ratio"] == 0.5
+    assert values["stop_word_count"] == 2
+
+
+def test_metrics_that_have_words_of_their_own_are_refused():
+    with pytest.raises(ParameterError, match="words='datatrove' is not defined for mean_word_length"):
+        Profile("ours", "1", "example", (Rule("mean_word_length", ">=", 3, "short"),), words="datatrove")
+    with pytest.raises(ParameterError, match="nemo_top_2_gram_character_ratio"):
+        NEMO_ENGLISH.replace(words="datatrove")
+
+
+def test_the_kernels_of_words_are_compiled_when_words_are_read():
+    assert compiled_groups(["word_count"], "datatrove") == ("tokens",)
+    assert compiled_groups(["duplicate_line_ratio"], "datatrove") == ("lines",)
+    assert compiled_groups(DATATROVE_GOPHER_REPETITION.metrics) == ("lines", "grams")
+
+
+@pytest.mark.parametrize("piece", ["'", ")", ":)", "a@", "a.", "1.", "...x", "can't", "$", "5--", "("])
+def test_one_piece_over_and_over_is_cut_to_the_end(piece):
+    """A time that grows with the square of a word, as spaCy's does, would end no test."""
+    text = piece * (1_000_000 // len(piece))
+    assert "".join(tokens([text])[0]) == text

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`add_class` and `keep_class`: models as files, functions, what numbers mean, and which rows go."""
+
+from __future__ import annotations
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.core.held import release_held
+from curator_df.core.rejects import reject_rows
+from curator_df.models.catalogue import Classifier
+from curator_df.models.class_scores import ClassScores
+from tests.contracts.operator_cases import fingerprints_of, kernels_of
+from tests.models.tiny_models import write_bert
+
+TEXTS = ["the river is long", None, "", "short water " * 30, "one of them", "not in a country"]
+LABELS = ("good", "bad", "ugly")
+
+
+def table(texts=TEXTS, npartitions=1):
+    docs = pd.DataFrame({"text": pd.array(texts, "string[pyarrow]")}, index=pd.RangeIndex(0, 7 * len(texts), 7))
+    return dd.from_pandas(docs, npartitions=npartitions)
+
+
+def letters(texts):
+    return [[10 - len(text), len(text), 0] for text in texts]
+
+
+def computed(docs):
+    return docs.compute(scheduler="synchronous")
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    yield
+    release_held()
+
+
+@pytest.fixture(scope="module")
+def three_classes(tmp_path_factory):
+    return write_bert(tmp_path_factory.mktemp("classes"), labels=LABELS, seed=1)
+
+
+@pytest.fixture(scope="module")
+def one_number(tmp_path_factory):
+    return write_bert(tmp_path_factory.mktemp("number"), labels=("LABEL_0",), seed=2)
+
+
+def logits(folder, texts):
+    """Return what transformers makes of each text alone."""
+    torch = pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    module = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        made = [module(**tokenizer(text, truncation=True, return_tensors="pt")).logits[0] for text in texts]
+        return torch.stack(made)
+
+
+def test_classes_and_probabilities_are_those_of_transformers(three_classes):
+    wanted = logits(three_classes, [text for text in TEXTS if text is not None]).softmax(1).numpy()
+    result = computed(table(npartitions=2).pipe(cdf.add_class, three_classes))
+    assert result["class"].isna().tolist() == result["class_score"].isna().tolist() == [text is None for text in TEXTS]
+    assert result["class"].dropna().tolist() == [LABELS[place] for place in wanted.argmax(1)]
+    np.testing.assert_allclose(result["class_score"].dropna().to_numpy(float), wanted.max(1), atol=1e-5)
+    assert len(set(result["class"].dropna())) > 1
+    renamed = computed(table().pipe(cdf.add_class, three_classes, labels=["x", "y", "z"], into="kind"))
+    assert renamed["kind"].dropna().tolist() == ["xyz"[place] for place in wanted.argmax(1)]
+
+
+def test_one_number_becomes_a_class_by_tiers(one_number):
+    wanted = logits(one_number, [text for text in TEXTS if text is not None])[:, 0].numpy()
+    middle = float(np.median(wanted)) + 1e-4
+    with pytest.raises(errors.ParameterError, match="makes one number"):
+        table().pipe(cdf.add_class, one_number)
+    result = computed(table().pipe(cdf.add_class, one_number, tiers={"low": -1e9, "high": middle}))
+    np.testing.assert_allclose(result["class_score"].dropna().to_numpy(float), wanted, atol=1e-5)
+    assert result["class"].dropna().tolist() == ["high" if number >= middle else "low" for number in wanted]
+    clipped = Classifier("ours", str(one_number), "here", tiers={"yes": middle, "no": 0}, clip=(middle, middle))
+    found = computed(table().pipe(cdf.add_class, clipped))
+    assert set(found["class"].dropna()) == {"yes"}
+    np.testing.assert_allclose(found["class_score"].dropna().to_numpy(float), middle, atol=1e-6)
+
+
+def test_rows_of_other_classes_go_with_class_and_score(three_classes):
+    classes = computed(table().pipe(cdf.add_class, three_classes))
+    stays = classes["class"].dropna().iloc[0]
+    docs = table().pipe(cdf.keep_class, three_classes, keep=stays)
+    assert computed(docs)["text"].tolist() == classes["text"][classes["class"] == stays].tolist()
+    block = computed(table())
+    outcome = kernels_of(docs)[0].run(block)
+    rejects = reject_rows("keep_class", block, outcome, ["a.jsonl"], block.iloc[:0])
+    gone = classes[~(classes["class"] == stays).fillna(False)]
+    assert rejects["reject_rule"].tolist() == gone["class"].tolist()
+    assert rejects["reject_reason"].tolist() == [
+        f"class_{name}" if name is not pd.NA else "no_class" for name in gone["class"]
+    ]
+    np.testing.assert_allclose(
+        rejects["reject_value"].to_numpy(float, na_value=np.nan), gone["class_score"].to_numpy(float, na_value=np.nan)
+    )
+    assert sum(outcome.dropped.values()) == len(gone)
+
+
+def test_a_model_of_no_classes_is_refused(three_classes, tmp_path):
+    folder = write_bert(tmp_path)
+    with pytest.raises(errors.ParameterError, match="no weights for classifier"):
+        computed(table().pipe(cdf.add_class, folder, labels=["LABEL_0", "LABEL_1"]))
+
+
+def test_functions_give_classes_too():
+    result = computed(table().pipe(cdf.add_class, letters, labels=LABELS))
+    assert result["class"].dropna().tolist() == ["bad", "good", "bad", "bad", "bad"]
+    assert result["class_score"].dropna().tolist() == [17, 10, 360, 11, 16]
+    kept = computed(table().pipe(cdf.keep_class, letters, keep=["good", "ugly"], labels=LABELS))
+    assert kept["text"].tolist() == [""]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "labels="),
+        ({"labels": ["a", "a"]}, "2 different names"),
+        ({"labels": LABELS, "max_chars": 0}, "max_chars=0"),
+    ],
+)
+def test_what_does_not_fit_a_function_is_refused(arguments, said):
+    with pytest.raises(errors.ParameterError, match=said):
+        table().pipe(cdf.add_class, letters, **arguments)
+
+
+def test_a_class_that_is_not_there_cannot_be_kept():
+    with pytest.raises(errors.ParameterError, match=r"'fine'.*'good', 'bad', 'ugly'"):
+        table().pipe(cdf.keep_class, letters, keep="fine", labels=LABELS)
+
+
+def test_a_catalogue_entry_is_one_of_published_facts():
+    for entry in (cdf.classifiers.FINEWEB_EDU, cdf.classifiers.FINEWEB_MIXTRAL_EDU):
+        scores = ClassScores.of("add_class", (), 1, entry.tiers, entry.clip, "probabilities")
+        codes, numbers = scores.read(np.array([[-1], [2.4999], [2.5], [6]], dtype=np.float32))
+        assert [scores.labels[code] for code in codes] == ["low_quality", "low_quality", "high_quality", "high_quality"]
+        assert (numbers.min(), numbers.max()) == (0, 5)
+
+
+def test_batches_are_no_part_of_what_a_run_compares(three_classes):
+    one = table().pipe(cdf.add_class, three_classes)
+    two = table().pipe(cdf.add_class, three_classes, max_batch_tokens=64, model_inference_batch_size=2)
+    other = table().pipe(cdf.add_class, three_classes, max_length=20)
+    assert fingerprints_of(one) == fingerprints_of(two) != fingerprints_of(other)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models as files: what is read of them without torch, what they cost, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from curator_df import errors
+from curator_df.models.files import find_model
+from curator_df.models.text_model import EAGER_COPIES, LOADING_FACTOR, RUNTIME_BYTES, text_model
+
+CONFIG = {
+    "model_type": "bert",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 48,
+    "id2label": {"10": "k", "2": "c", "0": "a"},
+}
+
+
+def write_weights(path, shape=(10, 32), value=b"\0"):
+    count = shape[0] * shape[1]
+    header = json.dumps(
+        {"w": {"dtype": "F16", "shape": shape, "data_offsets": [0, 2 * count]}, "__metadata__": {}}
+    ).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + value * (2 * count))
+
+
+def write_model(folder, **config):
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **config}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 40}))
+    write_weights(folder / "model.safetensors")
+    return folder
+
+
+def used(folder, **more):
+    given = {"head": "mean", "revision": None, "max_length": None, "max_chars": None, "batch_rows": "auto"}
+    return text_model("add_x", folder, **{**given, "batch_tokens": 100, **more})
+
+
+def test_a_model_is_described_by_its_files(tmp_path):
+    found = find_model("add_x", write_model(tmp_path / "m"))
+    assert (found.kind, found.hidden, found.inner, found.heads, found.longest) == ("bert", 32, 64, 4, 40)
+    assert (found.parameters, found.classes) == (320, ("a", "c", "k"))
+    assert found.local_folder() == str(tmp_path / "m")
+
+
+def test_the_digest_is_of_the_contents(tmp_path):
+    one, same = write_model(tmp_path / "one"), write_model(tmp_path / "same")
+    assert find_model("add_x", one).digest == find_model("add_x", same).digest
+    write_weights(same / "model.safetensors", value=b"\1")
+    assert find_model("add_x", one).digest != find_model("add_x", same).digest
+
+
+def test_positions_of_padding_are_no_tokens(tmp_path):
+    assert find_model("add_x", write_model(tmp_path / "m", model_type="roberta", pad_token_id=8)).longest == 48 - 9
+
+
+def test_memory_follows_from_weights_and_batches(tmp_path):
+    folder = write_model(tmp_path / "m")
+    model, longer = used(folder), used(folder, batch_tokens=1_000)
+    assert model.held_bytes == RUNTIME_BYTES + LOADING_FACTOR * 4 * 320
+    assert longer.call_bytes - model.call_bytes == 4 * 900 * (4 * 32 + 2 * 64 + 2 * 40)
+    eager = used(write_model(tmp_path / "deberta", model_type="deberta-v2"))
+    assert eager.call_bytes - model.call_bytes == 4 * 100 * 40 * (EAGER_COPIES * 4 - 2)
+    assert (model.max_length, model.max_chars, used(folder, max_length=9).max_chars) == (40, 640, 144)
+
+
+def test_a_configuration_without_classes_is_read_as_transformers_reads_it(tmp_path):
+    found = find_model("add_x", write_model(tmp_path / "m", id2label=None, problem_type="multi_label_classification"))
+    assert (found.classes, found.several_classes) == (("LABEL_0", "LABEL_1"), True)
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [("config.json", "no config"), ("model.safetensors", "safetensors"), ("tokenizer_config.json", "tokenizer")],
+)
+def test_a_missing_file_is_named(tmp_path, gone, said):
+    (write_model(tmp_path / "m") / gone).unlink()
+    with pytest.raises((errors.InputError, errors.ParameterError), match=said):
+        find_model("add_x", tmp_path / "m")
+
+
+def test_damaged_and_unknown_files_are_refused(tmp_path):
+    with pytest.raises(errors.ParameterError, match="hidden_size"):
+        find_model("add_x", write_model(tmp_path / "strange", hidden_size=None))
+    folder = write_model(tmp_path / "m")
+    (folder / "model.safetensors").write_bytes(b"\xff" * 20)
+    with pytest.raises(errors.CorruptFileError, match="no safetensors"):
+        find_model("add_x", folder)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(errors.CorruptFileError, match=r"config\.json"):
+        find_model("add_x", folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"max_length": 41}, "at most 40"),
+        ({"max_length": 0}, "max_length=0"),
+        ({"batch_rows": "many"}, "'many'"),
+        ({"batch_tokens": 1.5}, "max_batch_tokens"),
+        ({"revision": "main"}, "revision"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(tmp_path, arguments, said):
+    with pytest.raises(errors.ParameterError, match=said):
+        used(write_model(tmp_path / "m"), **arguments)
+
+
+def test_what_is_neither_a_folder_nor_an_id_is_refused(tmp_path):
+    with pytest.raises(errors.InputError, match="no folder"):
+        find_model("add_x", tmp_path / "nothing here")
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A cache of the hub with one model in it, and no network."""
+    constants = pytest.importorskip("huggingface_hub.constants", reason="needs the models extra (huggingface_hub)")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    folder = tmp_path / "models--maker--tiny"
+    write_model(folder / "snapshots" / ("ab" * 20))
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("ab" * 20)
+    return folder
+
+
+def test_a_model_of_the_hub_is_found_in_its_cache_with_its_commit(hub):
+    found = find_model("add_x", "maker/tiny")
+    assert (found.revision, found.hidden) == ("ab" * 20, 32)
+    assert found.digest == find_model("add_x", hub / "snapshots" / ("ab" * 20)).digest
+
+
+def test_a_model_that_cannot_be_downloaded_is_an_error(hub):
+    with pytest.raises(errors.InputError, match=r"'maker/other' at 'v1'.*could not be downloaded"):
+        find_model("add_x", "maker/other", "v1")
+
+
+def test_without_the_hubs_package_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(errors.ParameterError, match=r"curator-df\[models\]"):
+        find_model("add_x", "maker/tiny")

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small models with random weights, written as files in the layout of Hugging Face: configuration, safetensors, tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+WORDS = [
+    "the",
+    "a",
+    "of",
+    "river",
+    "water",
+    "long",
+    "short",
+    "country",
+    "which",
+    "is",
+    "one",
+    "all",
+    "them",
+    "to",
+    "be",
+    "or",
+    "not",
+    "and",
+    "in",
+    "on",
+]
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+
+
+def write_tokenizer(folder: Path, special: tuple[str, ...] = SPECIAL) -> None:
+    """Write a WordPiece tokenizer that knows some words and all letters."""
+    transformers = pytest.importorskip("transformers", reason="needs the models extra (transformers is not installed)")
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    letters = [mark + chr(code) for code in range(ord("a"), ord("z") + 1) for mark in ("", "##")]
+    vocabulary = {word: number for number, word in enumerate([*special, *WORDS, *(x for x in letters if x != "a")])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=special[1]))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{special[2]} $A {special[3]}",
+        special_tokens=[(name, vocabulary[name]) for name in (special[2], special[3])],
+    )
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=special[0],
+        unk_token=special[1],
+        cls_token=special[2],
+        sep_token=special[3],
+        model_max_length=64,
+    )
+    fast.save_pretrained(folder)
+
+
+def write_bert(folder: Path, *, labels: tuple[str, ...] = (), seed: int = 0, **more: object) -> Path:
+    """Write a BERT of two layers; with labels one that classifies."""
+    torch = pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")
+    write_tokenizer(folder)
+    from transformers import BertConfig, BertForSequenceClassification, BertModel
+
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=128,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        initializer_range=0.5,
+        **({"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}} if labels else {}),
+        **more,
+    )
+    made = BertForSequenceClassification(config) if labels else BertModel(config)
+    made.eval().save_pretrained(folder)
+    return folder

