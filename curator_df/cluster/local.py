@@ -33,7 +33,7 @@ from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tig
 from curator_df.cluster.settings import PRELOAD, worker_environment, worker_memory_limit, worker_settings
 from curator_df.cluster.spill_folder import SpillFolder
 from curator_df.cluster.worker_processes import worker_processes
-from curator_df.core.budget import CLIENT_PRIVATE_BYTES, Layout, choose_layout, least_worker_memory, parse_memory
+from curator_df.core.budget import CLIENT_PRIVATE_BYTES, Layout, choose_layout, parse_memory
 from curator_df.core.limits import release_free_memory, status_bytes
 from curator_df.core.peak import tree_bytes
 from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
