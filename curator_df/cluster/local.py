@@ -31,10 +31,11 @@ from curator_df.cluster.encryption import as_security
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
 from curator_df.cluster.settings import PRELOAD, worker_environment, worker_memory_limit, worker_settings
 from curator_df.cluster.spill_folder import SpillFolder
-from curator_df.core.budget import CLIENT_PRIVATE_BYTES, Layout, choose_layout, least_with_workers, parse_memory
+from curator_df.cluster.worker_processes import worker_processes
+from curator_df.core.budget import CLIENT_PRIVATE_BYTES, Layout, choose_layout, parse_memory
 from curator_df.core.limits import release_free_memory, status_bytes
 from curator_df.core.peak import tree_bytes
-from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after
+from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
 from curator_df.core.session import PeakSampler, Session, close_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
@@ -287,12 +288,7 @@ def start_cluster(
     else:
         layout = gpu_layout(parse_memory(memory), devices, held_bytes)
     recycle = read_recycle_after("start_cluster", recycle_after)
-    if recycle is not None and layout.in_process:
-        raise ParameterError(
-            f"start_cluster: recycle_after={recycle_after!r} needs worker processes, and memory="
-            f"{show_size(layout.allowed_bytes)} is only enough for threads of this one; allow at least "
-            f"memory={least_with_workers(held_bytes):_}, or leave recycle_after out"
-        )
+    require_processes(recycle, layout, held_bytes)
     parent = os.fspath(spill_directory) if spill_directory is not None else tempfile.gettempdir()
     if not os.path.isdir(parent):
         raise ParameterError(f"spill_directory={parent!r} is not a directory")
@@ -341,21 +337,12 @@ def _wait_for_workers(cluster: LocalCluster, count: int) -> None:
     """Wait until workers are there; see at once when one cannot start, for which Dask's nanny would wait for ever."""
     deadline, most_alive = time.monotonic() + START_SECONDS, 0
     while len(cluster.scheduler.workers) < count:
-        alive = _worker_processes()
+        alive = worker_processes()
         most_alive = max(most_alive, alive)
         if alive < most_alive or time.monotonic() > deadline:
             _close_or_kill(cluster)
             raise NoClusterError(f"the worker processes did not start (what they said stands above). {MAIN_GUARD}")
         time.sleep(0.05)
-
-
-def _worker_processes() -> int:
-    """Count the living worker processes, by their command line: asking multiprocessing would reap them."""
-    count = 0
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.NoSuchProcess):  # it ended while we looked
-            count += child.status() != psutil.STATUS_ZOMBIE and "--multiprocessing-fork" in child.cmdline()
-    return count
 
 
 def _start_in_process(layout: Layout, dashboard: str | None) -> LocalCluster:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from dask.utils import parse_timedelta
 
+from curator_df.core.budget import Layout, least_worker_memory
 from curator_df.core.leak_probe import address_of, restart
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import ParameterError
@@ -63,6 +64,15 @@ def read_recycle_after(operator: str, given: str | int | None) -> RecycleAfter |
     if after.amount <= 0:
         raise ParameterError(f"{operator}: recycle_after={given!r} must be more than nothing")
     return after
+
+
+def require_processes(after: RecycleAfter | None, layout: Layout, held_bytes: int) -> None:
+    """Refuse to start workers again where they are threads of the client."""
+    if after is not None and layout.in_process:
+        raise ParameterError(
+            f"start_cluster: recycle_after={after} needs worker processes, and memory={show_size(layout.allowed_bytes)} is only "
+            f"enough for threads of this one; allow at least memory={least_worker_memory(held_bytes):_}, or leave it out"
+        )
 
 
 @dataclass
