@@ -7,6 +7,7 @@ what is interrupted resumes; every dropped row has a reason.
 
 from curator_df import errors, profiles
 from curator_df.cluster.connect import connect
+from curator_df.cluster.jobs import job_cluster, slurm_cluster
 from curator_df.cluster.local import start_cluster
 from curator_df.core.comparison import compare_receipts
 from curator_df.io.checkpoint import checkpoint, read_receipt
@@ -72,6 +73,7 @@ __all__ = [
     "explain",
     "find_exact_duplicates",
     "find_near_duplicates",
+    "job_cluster",
     "keep_class",
     "keep_language",
     "keep_profile",
@@ -101,6 +103,7 @@ __all__ = [
     "sample_rows",
     "serve_metrics",
     "shuffle_rows",
+    "slurm_cluster",
     "split_by",
     "start_cluster",
     "write_jsonl",

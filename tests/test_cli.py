@@ -40,6 +40,13 @@ def test_explain_runs_nothing(corpus, tmp_path):
     assert "keep_profile: 1.2 x block (measured)" in done.stdout
 
 
+def test_recommend_says_what_to_set_and_why(corpus, tmp_path):
+    done = curator_df("recommend", corpus, "--memory", "1GB", "--cpus", "2", "--workdir", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "bands_per_iteration=20 of 20" in done.stdout
+    assert "1.00 GB allowed" in done.stdout
+
+
 def test_dedup_keeps_one_of_each(corpus, tmp_path):
     done = curator_df("dedup", corpus, tmp_path / "out", "--exact", "--memory", "1GB")
     assert done.returncode == 0, done.stderr

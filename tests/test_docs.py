@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 import subprocess
@@ -243,6 +244,22 @@ def test_the_examples_of_the_profiles_page_work():
     assert funnel["rows_left"].iloc[-1] == len(tuned.compute(scheduler="synchronous"))
     steps = [kernel.name for kernel in kernels_of(namespace["filter_as_fineweb"](table()))]
     assert steps == ["keep_profile", "remove_c4_lines", "keep_profile"]
+
+
+def test_what_the_pages_for_other_machines_and_users_call_exists():
+    calls = []
+    for name in ("docs/migration.md", "docs/clusters.md", "docs/gpu.md", "docs/security.md"):
+        text = page(name)
+        assert set(re.findall(r"\bcdf\.(\w+)", text)) <= set(cdf.__all__)
+        calls += re.findall(r"(\w+)\(([^()]*)\)", text)
+    ours = [(name, arguments) for name, arguments in calls if name in cdf.__all__]
+    assert len(ours) > 20
+    for name, arguments in ours:
+        named = set(re.findall(r"(\w+)=", arguments))
+        accepted = set(inspect.signature(getattr(cdf, name)).parameters)
+        if "options" in accepted:
+            accepted |= set(inspect.signature(cdf.job_cluster).parameters)
+        assert named <= accepted, name
 
 
 def write_corpus(folder: Path) -> None:

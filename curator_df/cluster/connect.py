@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import collections
 import os
 from typing import Any, Self
 
 from distributed import Client
+from distributed.security import Security
 
-from curator_df.core.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, WORKER_RSS_BYTES, Layout, parse_memory
+from curator_df.core.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
 from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.session import Session, close_session, open_session
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
 
 
@@ -53,23 +55,27 @@ class Connection:
 
 
 def connect(
-    client_or_address: Client | str,
+    client_or_address: Client | str | os.PathLike[str],
     *,
     memory: str | int | None = None,
     workdir: str | os.PathLike[str] | None = None,
+    security: Security | None = None,
     recycle_after: str | int | None = None,
 ) -> Connection:
     """Use a running cluster for the runs that follow, after verifying its workers' limits.
 
     Parameters
     ----------
-    client_or_address : distributed.Client or str
-        A client, or a scheduler's address such as ``"tcp://127.0.0.1:8786"``.
+    client_or_address : distributed.Client, str or path
+        A client, a scheduler's address such as ``"tcp://127.0.0.1:8786"``, or the file that
+        ``dask scheduler --scheduler-file`` wrote (its name ends in ``.json``).
     memory : str or int, optional
         Bytes allowed on each node: its workers' limits together, and on this machine's node the client as well.
         By default the workers' own limits are taken as they are.
     workdir : str or path, optional
         Folder (or URL) that all workers see, for the results of ``find_`` operators.
+    security : distributed.Security, optional
+        Certificates with which the scheduler was started, where its address begins with ``tls://``.
     recycle_after : str or int, optional
         When each worker is started again, as in `start_cluster`.
 
@@ -84,7 +90,7 @@ def connect(
         If a worker has no memory limit, or too small a one, or the limits of a node are more than ``memory``. The
         message names the worker.
     NoClusterError
-        If the cluster has no worker.
+        If the scheduler's file is not there, nothing answers, or the cluster has no worker.
     ParameterError
         If workers are to be started again, and one has no nanny that does it.
 
@@ -93,11 +99,13 @@ def connect(
     Computes: no.
     """
     recycle = read_recycle_after("connect", recycle_after)
-    owns_client = isinstance(client_or_address, str)
-    client = Client(client_or_address) if isinstance(client_or_address, str) else client_or_address
+    owns_client = isinstance(client_or_address, str | os.PathLike)
+    client: Client = client_or_address
+    if isinstance(client_or_address, str | os.PathLike):
+        client = _client(client_or_address, security)
     try:
         workers = client.scheduler_info(n_workers=-1)["workers"]
-        layout = verify_workers(workers, None if memory is None else parse_memory(memory))
+        layout = verify_workers(workers, None if memory is None else read_size("memory", memory))
         _require_nannies(workers, recycle)
     except BaseException:
         if owns_client:
@@ -116,6 +124,19 @@ def _require_nannies(workers: dict[str, dict[str, Any]], recycle_after: RecycleA
         )
 
 
+def _client(address: str | os.PathLike[str], security: Security | None) -> Client:
+    """Return a client of the scheduler at an address or named in a file."""
+    place = os.fspath(address)
+    is_file = place.endswith(".json")
+    if is_file and not os.path.exists(place):
+        raise NoClusterError(f"{place} is not there: start the scheduler with dask scheduler --scheduler-file {place}")
+    where = {"scheduler_file": place} if is_file else {"address": place}
+    try:
+        return Client(**where, security=security)
+    except (OSError, TypeError) as exc:  # TypeError: certificates are missing, or not asked for
+        raise NoClusterError(f"no scheduler could be reached at {place}: {exc}") from exc
+
+
 def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None) -> Layout:
     """Return the layout that the workers' limits amount to, or raise naming the worker that breaks the budget."""
     if not workers:
@@ -125,9 +146,9 @@ def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None
         limit = worker["memory_limit"]
         if not limit:
             raise BudgetError(f"worker {address} has no memory limit; start it with --memory-limit (or memory_limit=)")
-        if limit <= WORKER_RSS_BYTES:
+        if limit <= worker_rss_bytes():
             raise BudgetError(
-                f"worker {address} may hold {show_size(limit)}, but its imports alone take {show_size(WORKER_RSS_BYTES)}"
+                f"worker {address} may hold {show_size(limit)}, but its imports alone take {show_size(worker_rss_bytes())}"
             )
         nodes[worker["host"]] = nodes.get(worker["host"], 0) + limit
     fullest = max(nodes, key=lambda host: nodes[host])
@@ -145,9 +166,17 @@ def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None
 def _layout(workers: dict[str, dict[str, Any]], allowed_bytes: int) -> Layout:
     limit = min(worker["memory_limit"] for worker in workers.values())
     threads = max(worker["nthreads"] for worker in workers.values())
-    work_bytes = int(limit * (1 - MARGIN_FRACTION)) - WORKER_RSS_BYTES
-    reserved_bytes = CLIENT_RESERVED_BYTES + len(workers) * WORKER_RSS_BYTES
-    reason = f"the smallest worker's limit is {show_size(limit)}"
+    most = max(collections.Counter(worker["host"] for worker in workers.values()).values())
+    reserved_bytes = CLIENT_RESERVED_BYTES + most * worker_rss_bytes()
     return Layout(
-        allowed_bytes, False, len(workers), threads, threads * len(workers), reserved_bytes, work_bytes, reason
+        allowed_bytes,
+        False,
+        len(workers),
+        threads,
+        threads * most,
+        reserved_bytes,
+        work_bytes=int(limit * (1 - MARGIN_FRACTION)) - worker_rss_bytes(),
+        reason=f"the smallest worker's limit is {show_size(limit)}",
+        nodes=len(workers) // most,
+        shares_work=False,  # nobody here may raise the limit of a worker
     )

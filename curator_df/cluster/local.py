@@ -9,32 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import html
+import importlib
 import logging
 import multiprocessing
 import os
 import re
 import resource
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import dask
 import psutil
 from distributed import Client, LocalCluster, wait
+from distributed.security import Security
 
+from curator_df.cluster.compiling import COMPILER_BYTES, compile_kernels, start_compiler, wait_for
+from curator_df.cluster.cuda import Devices, choose_devices, describe_gpus, gpu_layout, start_gpu_workers
+from curator_df.cluster.encryption import as_security
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
+from curator_df.cluster.settings import PRELOAD, worker_environment, worker_memory_limit, worker_settings
 from curator_df.cluster.spill_folder import SpillFolder
-from curator_df.core.budget import (
-    CLIENT_PRIVATE_BYTES,
-    WORKER_RSS_BYTES,
-    Layout,
-    choose_layout,
-    least_with_workers,
-    parse_memory,
-)
+from curator_df.core.budget import CLIENT_PRIVATE_BYTES, Layout, choose_layout, least_with_workers, parse_memory
 from curator_df.core.limits import release_free_memory, status_bytes
 from curator_df.core.peak import tree_bytes
 from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after
@@ -53,10 +50,6 @@ MAIN_GUARD = (
 )
 CLIENT_THREADS = 8
 """In process: threads whose stacks (address space, hardly touched) the limit leaves room for."""
-COMPILER_BYTES = 420_000_000
-"""What the compiler of kernels may hold, in a process of its own. Measured (PSS): 326 MB for the basic group, 403 MB for that of
-near duplicates."""
-TERMINATE_FRACTION = 0.95
 SPILL_SHARE_OF_FREE_DISK = 0.5
 """Share of the free space of the spill directory that all workers together may fill."""
 
@@ -71,32 +64,37 @@ class Cluster:
         spill_bytes: int,
         dashboard: str | None,
         workdir: str,
-        recycle_after: RecycleAfter | None = None,
+        *,
+        recycle_after: RecycleAfter | None,
+        security: Security | None,
+        devices: Devices | None,
+        gpus: str,
     ) -> None:
         self.layout = layout
         self._spill, self._spill_bytes = spill, spill_bytes
+        self._security, self._devices, self._gpus = security, devices, gpus
         self._own_limit: tuple[int, int] | None = None
         has_room = layout.allowed_bytes >= layout.reserved_bytes + COMPILER_BYTES
         if not has_room:
             for group in GROUPS:  # now, before there are workers: later there would be no room for the compiler
-                _compile(group)
-        compiler = None if is_compiled(BASIC) else _start_compiler(BASIC)  # the workers start meanwhile
+                compile_kernels(group)
+        compiler = None if is_compiled(BASIC) else start_compiler(BASIC)  # the workers start meanwhile
         if compiler is not None and layout.in_process:
-            _wait_for(compiler)
+            wait_for(compiler)
         self._local = _start_in_process(layout, dashboard) if layout.in_process else self._start_workers(dashboard)
         self.client = Client(self._local, set_as_default=True)
         self._session = Session(
             self.client,
             layout,
-            limits_data=True,
+            limits_data=devices is None,
             workdir=workdir,
             revive=self._revive,
-            compile=_compile,
+            compile=compile_kernels,
             recycling=None if recycle_after is None else Recycling(recycle_after, layout.workers),
         )
         try:
             if compiler is not None and not layout.in_process:
-                _wait_for(compiler)
+                wait_for(compiler)
             self._prepare()
             self._session.sampler = PeakSampler()
         except BaseException:
@@ -106,26 +104,31 @@ class Cluster:
 
     def _start_workers(self, dashboard: str | None) -> LocalCluster:
         layout = self.layout
-        environment = {
-            WORK_BYTES_VARIABLE: str(layout.work_bytes),
-            "ARROW_DEFAULT_MEMORY_POOL": "system",
-            "OMP_NUM_THREADS": "1",
-            "MALLOC_ARENA_MAX": "2",
-        }
-        # The data limit must bind first, so Dask's limit is what that allows, over the fraction at which a nanny kills.
-        memory_limit = int((WORKER_RSS_BYTES + layout.work_bytes) / TERMINATE_FRACTION)
-        with dask.config.set(_worker_settings(self._spill_bytes // layout.workers, environment)):
+        environment = worker_environment(layout)
+        if self._devices is not None:
+            del environment[WORK_BYTES_VARIABLE]
+            os.environ.pop(WORK_BYTES_VARIABLE, None)  # nannies leave that of an earlier cluster in this process
+        with dask.config.set(_settings(self._spill_bytes // layout.workers, environment)):
+            if self._devices is not None:
+                return start_gpu_workers(
+                    layout,
+                    self._devices,
+                    spill_directory=self._spill.path,
+                    dashboard=dashboard,
+                    security=self._security,
+                )
             cluster = LocalCluster(
                 n_workers=0,
                 threads_per_worker=layout.threads,
                 processes=True,
-                memory_limit=memory_limit,
+                memory_limit=worker_memory_limit(layout),
                 host="127.0.0.1",
                 dashboard_address=dashboard,
                 local_directory=self._spill.path,
-                preload=["curator_df.cluster.preload"],
+                preload=[PRELOAD],
                 env=environment,
                 silence_logs=logging.CRITICAL,
+                security=self._security,
             )
             cluster.scale(layout.workers)
             _wait_for_workers(cluster, layout.workers)
@@ -139,8 +142,9 @@ class Cluster:
         naps = self.client.map(time.sleep, [0.05] * layout.workers * layout.threads, pure=False)
         wait(naps)  # so that every thread that will work exists
         del naps
-        # In this process the limit also binds the client: its journal, its bars, the threads that close the cluster.
-        self.client.run(tighten_limit, layout.work_bytes, threads=CLIENT_THREADS if layout.in_process else 0)
+        if self._devices is None:
+            # In this process the limit also binds the client: its journal, its bars, the threads that close the cluster.
+            self.client.run(tighten_limit, layout.work_bytes, threads=CLIENT_THREADS if layout.in_process else 0)
         release_free_memory()
         held_bytes = tree_bytes(os.getpid())
         if held_bytes + self.layout.exclusive_bytes > self.layout.allowed_bytes:
@@ -189,6 +193,8 @@ class Cluster:
             ("memory", f"{show_size(layout.allowed_bytes)} for all processes together"),
             ("layout", f"{layout.shape}, {show_size(layout.work_bytes)} of work memory for each process"),
             ("why", layout.reason),
+            *([("gpus", self._gpus)] if self._gpus else []),
+            *([("security", "TLS")] if self._security is not None else []),
             *spill,
         ]
 
@@ -209,6 +215,9 @@ def start_cluster(
     *,
     memory: str | int | None = None,
     cpus: int | None = None,
+    gpus: int | Literal["auto"] = 0,
+    device_memory: str | int | None = None,
+    security: bool | Security = False,
     spill_directory: str | os.PathLike[str] | None = None,
     spill_limit: str | int | None = None,
     workdir: str | os.PathLike[str] | None = None,
@@ -223,7 +232,15 @@ def start_cluster(
         Bytes allowed for the whole process tree: this process, scheduler, nannies and workers; ``"4GB"`` is 4 x 10^9.
         By default 60 % of what the machine or its cgroup has.
     cpus : int, optional
-        Most threads that work at a time; all usable CPUs by default.
+        Most threads that work at a time; all usable CPUs by default. With GPUs there is one for each GPU.
+    gpus : int or "auto"
+        GPUs to use, with a worker process for each; ``"auto"`` takes all that there are, and the CPU where there is none,
+        and the cluster says which. See ``docs/gpu.md`` for what runs there.
+    device_memory : str or int, optional
+        Bytes that may be allocated on each GPU (by RMM; CUDA's own context comes on top); 80 % of the smallest by default.
+    security : bool or distributed.Security
+        TLS between client, scheduler and workers: True makes credentials that end with the cluster. Nothing listens beyond
+        127.0.0.1 either way.
     spill_directory : path, optional
         Where workers put what does not fit in memory; a folder of its own is made in it and deleted at the end, or
         at the next start if this process is killed. The system's temporary directory by default.
@@ -246,8 +263,10 @@ def start_cluster(
     Raises
     ------
     BudgetError
-        If ``memory`` is under the floor, more than the machine has, or less than this process leaves.
-
+        If ``memory`` is under the floor, more than the machine has, or less than this process leaves; or ``device_memory``
+        more than a GPU has.
+    ParameterError
+        If ``gpus`` asks for more than there are, or for any where none is.
     NoClusterError
         If the worker processes do not start, as in a script without ``if __name__ == "__main__":``.
 
@@ -258,9 +277,15 @@ def start_cluster(
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise NoClusterError(MAIN_GUARD)
+    devices, credentials = choose_devices(gpus, device_memory), as_security(security)
+    if devices is not None:
+        importlib.import_module("cudf")  # dask-cuda will; what it holds in this process is measured now
     release_free_memory()
     held_bytes = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)
-    layout = choose_layout(parse_memory(memory), cpus=cpus, held_bytes=held_bytes)
+    if devices is None:
+        layout = choose_layout(parse_memory(memory), cpus=cpus, held_bytes=held_bytes)
+    else:
+        layout = gpu_layout(parse_memory(memory), devices, held_bytes)
     recycle = read_recycle_after("start_cluster", recycle_after)
     if recycle is not None and layout.in_process:
         raise ParameterError(
@@ -281,7 +306,17 @@ def start_cluster(
     spill = SpillFolder(parent)
     found = f"{spill.path}/found" if workdir is None else os.fspath(workdir)
     try:
-        return Cluster(layout, spill, spill_bytes, dashboard, found, recycle)
+        return Cluster(
+            layout,
+            spill,
+            spill_bytes,
+            dashboard,
+            found,
+            recycle_after=recycle,
+            security=credentials,
+            devices=devices,
+            gpus=describe_gpus(gpus, devices),
+        )
     except BaseException:
         spill.delete()
         raise
@@ -300,28 +335,6 @@ def _close_or_kill(cluster: LocalCluster) -> None:
                 psutil.Process(pid).kill()
         with contextlib.suppress(TimeoutError):
             cluster.close(timeout=CLOSE_SECONDS)
-
-
-def _compile(group: str) -> None:
-    """Make sure that a group of kernels is in numba's cache on disk."""
-    if not is_compiled(group):
-        _wait_for(_start_compiler(group))
-
-
-def _start_compiler(group: str) -> subprocess.Popen[str]:
-    """Fill numba's cache on disk, in a process of its own: the compiler would stay in memory (about 100 MB)."""
-    # With this process's own path: "-m" would take a curator_df that lies in the working directory.
-    program = (
-        f"import sys; sys.path[:] = {sys.path!r}; from curator_df.kernels import warm; warm.compile_group({group!r})"
-    )
-    command = [sys.executable, "-c", program]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-
-
-def _wait_for(compiler: subprocess.Popen[str]) -> None:
-    _, said = compiler.communicate()
-    if compiler.returncode != 0:
-        raise RuntimeError(f"the kernels could not be compiled (python -m curator_df.kernels.warm):\n{said}")
 
 
 def _wait_for_workers(cluster: LocalCluster, count: int) -> None:
@@ -346,7 +359,7 @@ def _worker_processes() -> int:
 
 
 def _start_in_process(layout: Layout, dashboard: str | None) -> LocalCluster:
-    with dask.config.set(_worker_settings(None, {})):
+    with dask.config.set(_settings(None, {})):
         return LocalCluster(
             n_workers=1,
             threads_per_worker=layout.threads,
@@ -358,17 +371,9 @@ def _start_in_process(layout: Layout, dashboard: str | None) -> LocalCluster:
         )
 
 
-def _worker_settings(spill_bytes: int | None, environment: dict[str, str]) -> dict[str, Any]:
+def _settings(spill_bytes: int | None, environment: dict[str, str]) -> dict[str, Any]:
     return {
-        "distributed.worker.memory.target": 0.6,
-        "distributed.worker.memory.spill": 0.7,
-        # Tasks keep no results and their memory is planned, so a full worker is a busy one, not one to be paused:
-        # with less than 100 MB between the idle process and the limit, paused workers never came back.
-        "distributed.worker.memory.pause": False,
-        "distributed.worker.memory.terminate": TERMINATE_FRACTION,
-        "distributed.worker.memory.max-spill": spill_bytes or False,
+        **worker_settings(spill_bytes),
         "distributed.nanny.pre-spawn-environ": environment,
         "distributed.scheduler.allowed-failures": 1,
-        "distributed.worker.profile.enabled": False,
-        "distributed.admin.system-monitor.gil.enabled": False,
     }

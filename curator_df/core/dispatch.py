@@ -51,8 +51,6 @@ WATCH_SECONDS = 2.0
 """How often a silent cluster is asked whether it still has workers."""
 REVIVE_SECONDS = (10.0, 60.0)
 """After this long without any worker new ones are started; not more often, since that ends those which are starting."""
-WORKER_START_SECONDS = 120.0
-"""After this long without any worker the run ends with an error."""
 
 
 @dataclasses.dataclass
@@ -172,10 +170,10 @@ class Dispatcher:
         if self.session.client.nthreads():
             return 0.0
         # A worker that dies before its nanny knows that it started is not started again by the nanny.
-        if workless_seconds >= WORKER_START_SECONDS:
+        if workless_seconds >= self.session.workless_seconds:
             raise WorkerLostError(
-                f"no worker came back within {WORKER_START_SECONDS:.0f} s after the last one died; what is finished stays, "
-                "and on_existing='resume' goes on from there"
+                f"no worker came back within {self.session.workless_seconds:.0f} s after the last one died; what is "
+                "finished stays, and on_existing='resume' goes on from there"
             )
         longer = workless_seconds + WATCH_SECONDS
         if self.session.revive is not None and any(workless_seconds < due <= longer for due in REVIVE_SECONDS):

@@ -173,7 +173,7 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
         largest_row_bytes=max(fitting_block(free.thread_bytes, factor), block_bytes),
         exclusive_row_bytes=fitting_block(free.exclusive_bytes, factor),
     )
-    projected = layout.reserved_bytes + layout.workers * (layout.threads * task_bytes + held_bytes)
+    projected = layout.reserved_bytes + layout.node_workers * (layout.threads * task_bytes + held_bytes)
     stages = (*_key_stages(joined, whole), whole)
     return Plan(layout, stages, joined.source.input_bytes, len(joined.source.files), projected, held_bytes)
 

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from curator_df.core.sizes import show_size
+from curator_df.errors import ParameterError
 
 SHOWN_FOLDERS = 5
 """How many folders of a partitioned output the head of a receipt names; ``rows_by_folder`` has all."""
@@ -158,7 +159,7 @@ class Receipt:
     timeline: list[tuple[float, int]] = field(default_factory=list)
     """Seconds, and the most bytes of the process tree up to then since the point before; at most 400."""
     events: list[tuple[float, str]] = field(default_factory=list)
-    """Seconds, and what happened: the first 200 ranges that ran again, with the cause."""
+    """Seconds, and what happened, the first 200: ranges that ran again, with the cause, and workers that were started again."""
     rejects: str | None = None
     """Folder of the removed rows, if they were kept."""
     advice: list[str] = field(default_factory=list)
@@ -168,6 +169,11 @@ class Receipt:
     def rows_dropped(self) -> int:
         """Rows removed by steps."""
         return sum(step.rows_in - step.rows_out for step in self.steps)
+
+    @property
+    def retry_seconds(self) -> list[float]:
+        """When ranges were run again, among the events that are kept."""
+        return [seconds for seconds, text in self.events if " again: " in text]
 
     def add(self, done: dict[str, Any]) -> None:
         """Add what the journal says about one range."""
@@ -244,6 +250,31 @@ class Receipt:
         from curator_df.core.report import report_page
 
         Path(path).write_text(report_page(self), encoding="utf-8")
+
+    def plot(self) -> Any:
+        """Draw memory over time, beside what was allowed and projected; ranges that ran again are marked.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            A notebook shows it; ``figure.savefig("memory.png")`` keeps it.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        ParameterError
+            If the receipt has no timeline: the workers ran on other machines.
+        """
+        from curator_df.core.timeline import timeline_figure
+
+        if not self.timeline:
+            raise ParameterError(
+                "receipt.plot: this receipt has no timeline, because the workers were not those of start_cluster; watch such "
+                "a run with monitor_memory, and plot that"
+            )
+        limits = {"allowed_bytes": self.allowed_bytes, "projected_bytes": self.projected_bytes}
+        return timeline_figure(self.timeline, self.retry_seconds, **limits)
 
     def summary(self) -> list[tuple[str, str]]:
         """Return the lines at the head of the receipt, as (what, value)."""

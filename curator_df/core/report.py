@@ -97,7 +97,7 @@ def _timeline(receipt: Receipt) -> str:
         return ""
     return timeline_picture(
         receipt.timeline,
-        [seconds for seconds, _ in receipt.events],
+        receipt.retry_seconds,
         allowed_bytes=receipt.allowed_bytes,
         projected_bytes=receipt.projected_bytes,
     )

@@ -23,6 +23,9 @@ from curator_df.errors import NoClusterError
 if TYPE_CHECKING:
     from curator_df.core.recycling import Recycling
 
+WORKER_START_SECONDS = 120.0
+"""How long a run goes on without any worker, where workers are processes that a nanny starts again."""
+
 _open_sessions: list[Session] = []
 
 
@@ -102,6 +105,8 @@ class Session:
     """Compiles a group of kernels, where workers are this machine's."""
     revive: Callable[[], object] | None = None
     """Starts workers in the place of those that are gone for good."""
+    workless_seconds: float = WORKER_START_SECONDS
+    """How long a run goes on without any worker before it ends with an error; jobs may wait in a queue."""
     recycling: Recycling | None = None
     """Starts workers again after so much, where that was asked for."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)

@@ -5,12 +5,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from curator_df.core.sizes import show_size
 
 WIDTH, HEIGHT = 1000, 280
 LEFT, RIGHT, TOP, BOTTOM = 70, 10, 12, 34
 """Room for the labels, in the picture's own units."""
+
+
+def timeline_figure(
+    timeline: Sequence[tuple[float, int]], marks: Sequence[float], *, allowed_bytes: int, projected_bytes: int
+) -> Any:
+    """Draw the same with matplotlib; see `timeline_picture`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        One panel.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    try:
+        # Not pyplot: its figures are global, and stay until they are closed.
+        from matplotlib.figure import Figure
+    except ImportError as exc:
+        raise ImportError("drawing needs matplotlib: pip install 'curator-df[monitor]'") from exc
+
+    figure = Figure(figsize=(10, 3.3), layout="constrained")
+    axes = figure.subplots()
+    seconds, held = [0.0, *(one for one, _ in timeline)], [timeline[0][1], *(most for _, most in timeline)]
+    axes.fill_between(seconds, held, alpha=0.25)
+    axes.plot(seconds, held, linewidth=1.4, label=f"held, at most {show_size(max(held))}")
+    axes.axhline(allowed_bytes, color="#c0392b", linewidth=1.5, label=f"allowed, {show_size(allowed_bytes)}")
+    projected = f"projected, {show_size(projected_bytes)}"
+    axes.axhline(projected_bytes, color="#7f8c8d", linestyle="--", linewidth=1.2, label=projected)
+    if marks:
+        whole = axes.get_xaxis_transform()
+        axes.vlines(marks, 0, 1, transform=whole, color="#b0b7bd", linewidth=0.8, label="range run again")
+    axes.set_xlim(0, max(seconds[-1], 1e-3))
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda value, _: show_size(int(value)) if value > 0 else "0")
+    axes.set_xlabel("seconds")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize="small")
+    return figure
 
 
 def timeline_picture(

@@ -115,7 +115,7 @@ def add_class(
     factor = math.ceil(10 * ADD_FACTOR + 10 * longest / ROW_BYTES) / 10
     parameters = {"text": text, "into": into, "model": model, "scores": scores}
     kernel = _kernel("add_class", add_class_block, parameters, factor)
-    dtypes = {into: pd.StringDtype("pyarrow"), f"{into}_score": "Float32"}
+    dtypes: dict[str, Any] = {into: pd.StringDtype("pyarrow"), f"{into}_score": "Float32"}
     return map_blocks(df, kernel, meta=df._meta.assign(**{n: pd.Series([], dtype=d) for n, d in dtypes.items()}))
 
 

@@ -190,7 +190,7 @@ def add_embedding_block(
 
 def unit_vectors(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Return vectors of length 1 in the same directions; a vector of zeros stays one."""
-    lengths: npt.NDArray[np.float32] = np.linalg.norm(vectors, axis=1, keepdims=True)
+    lengths: npt.NDArray[Any] = np.linalg.norm(vectors, axis=1, keepdims=True)
     result: npt.NDArray[np.float32] = vectors / np.maximum(lengths, np.float32(1e-12))
     return result
 

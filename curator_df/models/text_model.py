@@ -29,7 +29,7 @@ CALL_BYTES = 32_000_000
 EAGER_KINDS = frozenset({"deberta", "deberta-v2"})
 """Kinds of models that hold a matrix of attention for each head, several times."""
 EAGER_COPIES = 6
-"""How many times (benchmarks/model_memory.py)."""
+"""How many times: assumed."""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.events import Event, Note
+from curator_df.core.gpus import GpuReading, read_gpus
 from curator_df.core.session import Session, current_session, has_session
 from curator_df.errors import NoClusterError, ParameterError
 from curator_df.monitor.alerts import DEFAULT_RULES, LOG, Alert, AlertBook, AlertRule
-from curator_df.monitor.gpus import GpuReading, read_gpus
 from curator_df.monitor.processes import ProcessReader
 from curator_df.monitor.workers import WorkerReading, read_worker
 

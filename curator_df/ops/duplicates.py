@@ -216,6 +216,7 @@ def _pending(
     if not columns:
         raise ParameterError(f"{operator}: text=[] names no column")
     require_columns(df, operator, *columns)
+    require_backend(df._meta, operator, "pandas")
     if normalize is not None:
         choose(operator, "normalize", normalize, Normalize)
     rank_column = ranked_by(df, operator, keep)

@@ -87,6 +87,7 @@ def add_ids(
     >>> add_ids(docs, by="content").compute()["id"].str[:8].tolist()
     ['85555565', '7a98a957', '85555565']
     """
+    require_backend(df._meta, "add_ids", "pandas")
     refuse_columns(df, "add_ids", into)
     choose("add_ids", "by", by, By)
     if dense:
@@ -100,7 +101,6 @@ def add_ids(
         return map_blocks(df, kernel, meta=meta)
     columns = (text,) if isinstance(text, str) else tuple(text)
     require_columns(df, "add_ids", *columns)
-    require_backend(df._meta, "add_ids", "pandas")
     parameters["columns"] = columns
     kernel = BlockKernel("add_ids", content_ids, parameters, CONTENT_FACTOR, peak_is_measured=True)
     meta = df._meta.assign(**{into: pd.array([], dtype="string[pyarrow]")})

@@ -47,3 +47,26 @@ def test_a_running_cluster_is_used_by_address(tmp_path):
         assert receipt.rows_written == 100
         with pytest.raises(errors.BudgetError, match=r"more than the 1\.00 GB allowed"):
             cdf.connect(running.scheduler_address, memory="1GB")
+
+
+def test_a_scheduler_is_found_by_its_file(tmp_path):
+    with pytest.raises(errors.NoClusterError, match=r"dask scheduler --scheduler-file .*nowhere\.json"):
+        cdf.connect(tmp_path / "nowhere.json")
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, memory_limit="900MB", host="127.0.0.1", dashboard_address=None
+    ) as running:
+        written = tmp_path / "scheduler.json"
+        written.write_text(json.dumps(running.scheduler.identity()))
+        with cdf.connect(written) as connection:
+            assert connection.client.scheduler.address == running.scheduler_address
+            assert connection.client.submit(sum, [1, 2]).result() == 3
+
+
+def test_on_a_cluster_of_others_a_task_alone_has_what_one_worker_has():
+    workers = {f"tcp://{host}:{n}": worker(host, 2000) for host in "abc" for n in range(2)}
+    layout = verify_workers(workers, None)
+    assert (layout.workers, layout.nodes, layout.node_workers, layout.cpus) == (6, 3, 2, 2)
+    assert layout.exclusive_bytes == layout.work_bytes
+    assert "3 nodes x 2 worker processes" in layout.shape
+    uneven = {"tcp://a:1": worker("a", 2000), "tcp://a:2": worker("a", 2000), "tcp://b:1": worker("b", 2000)}
+    assert verify_workers(uneven, None).node_workers >= 2

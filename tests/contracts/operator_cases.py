@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the contracts call every public operator, and on which rows. A new operator is one `Case` and one line of values.
+"""How the contracts call every public operator, and on which rows. A new operator is one `Case`, and a line of `operator_values`.
 
 The operators are the names in ``curator_df.__all__`` that begin with a verb of `SAME_ROWS` or `SUBSET`; a test asserts
 that each has a case. What a verb promises is in the contracts themselves, which run over `CASES`.
@@ -34,7 +34,7 @@ from curator_df.profiles import (
     NEMO_CODE,
     NEMO_ENGLISH,
 )
-from tests.contracts.model_functions import length_vectors, letter_counts, vowel_counts
+from tests.contracts.model_functions import length_vectors, letter_counts
 
 SAME_ROWS = ("add_", "normalize_", "redact_", "remove_")
 """Verbs that neither drop rows nor change their order."""
@@ -136,6 +136,7 @@ WEB = tuple(dict.fromkeys(NEMO_ENGLISH.metrics + DOLMA_GOPHER_V1.metrics + DOLMA
 # Every count that there is, without a verdict.
 EVERYTHING = DATATROVE_GOPHER_REPETITION + LOOSE + DATATROVE_C4 + DATATROVE_FINEWEB
 EVERYTHING = EVERYTHING.replace(**{rule.reason: {"<": 1e9, "<=": 1e9, ">=": 0}[rule.keep] for rule in EVERYTHING.rules})
+REPEATED_TOKENS, EVERYTHING_TOKENS = REPEATED.replace(words="datatrove"), EVERYTHING.replace(words="datatrove")
 
 
 def has_a_high_score(block: pd.DataFrame) -> pd.Series:
@@ -218,12 +219,7 @@ ALL_CASES = (
         costly={"profile": LOOSE},
     ),
     Case("keep_profile", {"profile": REPEATED}, "repetition", costly={"profile": EVERYTHING}),
-    Case(
-        "keep_profile",
-        {"profile": REPEATED.replace(words="datatrove")},
-        "datatrove words",
-        costly={"profile": EVERYTHING.replace(words="datatrove")},
-    ),
+    Case("keep_profile", {"profile": REPEATED_TOKENS}, "tokens", costly={"profile": EVERYTHING_TOKENS}),
     Case("keep_language", {"languages": "en", "threshold": 0.3}, costly={"threshold": 0.0}),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}),
     Case("keep_where", {"predicate": has_a_high_score}, "function", costly={"predicate": is_not_the_first}),
@@ -256,128 +252,6 @@ BLOCKWISE = tuple(case for case in CASES if not case.waits)
 """Cases that any Dask scheduler can compute."""
 PENDING = tuple(case for case in CASES if case.waits)
 """Cases that wait for all rows, so that only a run can compute them."""
-
-_CONTAMINATION = {
-    "benchmarks": EVERYWHERE,
-    "benchmark_columns": ("question",),
-    "ngram_size": 9,
-    "min_ngram_size": 7,
-    "text": "title",
-}
-_CLASSES = {"classifier": vowel_counts, "labels": ("long", "not long"), "max_chars": 100, "text": "title"}
-ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
-    "add_contamination": {**_CONTAMINATION, "into": "found"},
-    "add_class": {**_CLASSES, "into": "kind"},
-    "keep_class": {**_CLASSES, "keep": "short"},
-    "add_embedding": {
-        "model": vowel_counts,
-        "into": "vector",
-        "normalize": False,
-        "precision": "float16",
-        "max_chars": 100,
-        "text": "title",
-    },
-    "add_ids": {"into": "key", "by": "content", "text": "title", "dense": True, "start": 7},
-    "add_language": {"by": "lines", "top": 3, "max_length": 50, "into": "lang", "text": "title"},
-    "add_metrics": {"metrics": ("word_count",), "text": "title"},
-    "add_profile": {
-        "profile": OURS.replace(too_short=3),
-        "text": "title",
-        "reason": "why",
-        "add_metrics": False,
-    },
-    "add_minhash": {
-        "text": "title",
-        "ngrams": "words",
-        "ngram_size": 5,
-        "num_bands": 14,
-        "minhashes_per_band": 8,
-        "use_64_bit_hash": True,
-        "seed": 1,
-        "scheme": cdf.minhash.FINEWEB,
-        "into": "signature",
-    },
-    "drop_contaminated": _CONTAMINATION,
-    "drop_exact_duplicates": {"text": "title", "normalize": "case_and_spaces", "keep": "last", "on_text": "lines"},
-    "drop_near_duplicates": {
-        "text": "title",
-        "ngrams": "words",
-        "ngram_size": 5,
-        "num_bands": 14,
-        "minhashes_per_band": 8,
-        "use_64_bit_hash": True,
-        "seed": 1,
-        "scheme": cdf.minhash.FINEWEB,
-        "verify": None,
-        "keep": "last",
-    },
-    "keep_language": {"languages": "de", "threshold": 0.5, "by": "lines", "max_length": 50, "text": "title"},
-    "keep_profile": {"profile": OURS.replace(too_short=3), "text": "title", "add_metrics": True},
-    "keep_where": {"predicate": "score > 4", "reason": "low_score"},
-    "normalize_newlines": {"text": "title"},
-    "normalize_unicode": {
-        "text": "title",
-        "form": "NFKC",
-        "unescape_html": False,
-        "fix_encoding": False,
-        "fix_line_breaks": False,
-    },
-    "normalize_whitespace": {"text": "title"},
-    "redact_pii": {"text": "title", "kinds": ["ip", "email"], "replacement": "mask", "key": "another"},
-    "remove_boilerplate": {"text": "title"},
-    "remove_c4_lines": {"text": "title", "require_punctuation": False},
-    "remove_contamination": {**_CONTAMINATION, "margin": 7, "min_piece_length": 7},
-    "remove_html": {"text": "title", "main_content": False, "alt_texts": True, "max_page_size": "2MB"},
-    "remove_lines": {"text": "title", "lines": ["a"]},
-    "remove_markdown": {"text": "title", "links": "url", "inside_words": True},
-    "remove_outside": {
-        "text": "title",
-        "left": "b",
-        "right": 3,
-        "include_left": False,
-        "include_right": False,
-        "strip": True,
-    },
-    "remove_quotation_marks": {"text": "title"},
-    "remove_urls": {"text": "title"},
-    "sample_rows": {"fraction": 0.25, "seed": 7, "by": "content", "text": "title"},
-}
-OTHER_VALUES = {name: values for name, values in ALL_OTHER_VALUES.items() if name in OPERATORS}
-"""For each parameter of each operator a value that the operator's first case does not have: another program."""
-
-
-ONLY_WITH: Mapping[tuple[str, str], Mapping[str, Any]] = {
-    ("add_ids", "text"): {"by": "content"},
-    ("add_ids", "start"): {"dense": True},
-    ("redact_pii", "key"): {"replacement": "hash"},
-    ("remove_outside", "include_left"): {"left": "a"},
-    ("sample_rows", "text"): {"by": "content"},
-}
-"""Arguments without which a parameter has no meaning."""
-MODELS = ("add_class", "add_embedding", "keep_class")
-NO_IDENTITY = {
-    ("add_contamination", "storage_options"),
-    *((name, parameter) for name in MODELS for parameter in ("max_batch_tokens", "model_inference_batch_size")),
-    ("add_profile", "from_metrics"),
-    ("drop_contaminated", "storage_options"),
-    ("drop_exact_duplicates", "groups"),
-    ("drop_near_duplicates", "bands_per_iteration"),
-    ("drop_near_duplicates", "groups"),
-    ("keep_profile", "from_metrics"),
-    ("remove_contamination", "storage_options"),
-}
-"""Parameters that change nothing that comes out: how files are reached, what was computed before, in how many steps."""
-TESTED_ELSEWHERE = {
-    ("add_embedding", "dimensions"),
-    ("add_embedding", "pooling"),
-    ("add_language", "model"),
-    ("drop_near_duplicates", "against"),
-    ("drop_near_duplicates", "signatures"),
-    ("keep_language", "model"),
-    *((name, "tiers") for name in ("add_class", "keep_class")),
-    *((name, parameter) for name in MODELS for parameter in ("max_length", "revision")),
-}
-"""Parameters whose values need another table than `ROWS`, or a model as files."""
 
 
 def table(*cuts: int, rows: pd.DataFrame = ROWS) -> Any:

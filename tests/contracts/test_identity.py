@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.operator_cases import CASES, ONLY_WITH, OTHER_VALUES, fingerprints_of, kernels_of, table
+from tests.contracts.operator_cases import CASES, fingerprints_of, kernels_of, table
+from tests.contracts.operator_values import ONLY_WITH, OTHER_VALUES
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PRINT_ALL = """

@@ -20,17 +20,15 @@ from curator_df.errors import UnsupportedBackendError
 from tests.contracts.operator_cases import (
     BLOCKWISE,
     CASES,
-    NO_IDENTITY,
     OPERATORS,
-    OTHER_VALUES,
     ROWS,
     SAME_ROWS,
     SUBSET,
-    TESTED_ELSEWHERE,
     computed,
     kernels_of,
     table,
 )
+from tests.contracts.operator_values import NO_IDENTITY, OTHER_VALUES, TESTED_ELSEWHERE
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CUTS = {

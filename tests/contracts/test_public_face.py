@@ -25,11 +25,13 @@ VERBLESS = {
     "compare_receipts",
     "connect",
     "explain",
+    "job_cluster",
     "monitor_memory",
     "profile_memory",
     "recommend",
     "serve_metrics",
     "shuffle_rows",
+    "slurm_cluster",
     "split_by",
     "start_cluster",
 }
@@ -137,7 +139,8 @@ def test_is_fully_annotated(function: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("function", FUNCTIONS, ids=name_of)
 def test_only_the_first_parameter_is_positional(function: Callable[..., Any]) -> None:
     _, *others = parameters_of(function) or [None]
-    positional = {(function.__name__, other.name) for other in others if other and other.kind != other.KEYWORD_ONLY}
+    by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    positional = {(function.__name__, other.name) for other in others if other and other.kind not in by_name}
     assert positional <= POSITIONAL_SECOND
 
 

@@ -7,11 +7,11 @@ from curator_df.core.budget import (
     CLIENT_RESERVED_BYTES,
     MARGIN_FRACTION,
     MIN_THREAD_BYTES,
-    WORKER_RESERVED_BYTES,
     choose_layout,
     least_memory,
     memory_for_alone,
     parse_memory,
+    worker_reserved_bytes,
 )
 from curator_df.core.limits import machine_bytes
 from curator_df.errors import BudgetError, ParameterError
@@ -84,5 +84,5 @@ def test_the_memory_named_for_a_task_alone_is_enough(allowed, needed, cpus):
     assert choose_layout(enough, cpus=cpus).exclusive_bytes >= needed
     assert enough == allowed or layout.exclusive_bytes < needed
     # No more than what the processes of the larger layout hold of their own.
-    most = (needed + CLIENT_RESERVED_BYTES + (cpus + 1) * WORKER_RESERVED_BYTES) / (1 - MARGIN_FRACTION)
+    most = (needed + CLIENT_RESERVED_BYTES + (cpus + 1) * worker_reserved_bytes()) / (1 - MARGIN_FRACTION)
     assert enough <= max(allowed, most + 10**6)

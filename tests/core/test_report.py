@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from curator_df import errors
 from curator_df.core import peak
 from curator_df.core.receipt import Receipt
 from curator_df.core.report import report_page
@@ -136,3 +137,18 @@ def test_the_sampler_keeps_what_was_held_over_time():
         assert len(sampler.trace()) < len(trace)
     finally:
         sampler.close()
+
+
+def test_a_receipt_draws_its_memory_and_marks_what_ran_again():
+    events = [
+        (6.0, "range 3 again: memory, it had blocks of 16 MB"),
+        (7.0, "worker a:1 is started again after 9 tasks"),
+    ]
+    (axes,) = receipt(events=events).plot().axes
+    held, allowed, projected = (line.get_ydata() for line in axes.lines)
+    assert max(held) == 700_000_000
+    assert (allowed[0], projected[0]) == (1_000_000_000, 800_000_000)
+    (marks,) = [one for one in axes.collections if one.get_label() == "range run again"]
+    assert [segment[0][0] for segment in marks.get_segments()] == [6.0]
+    with pytest.raises(errors.ParameterError, match="no timeline"):
+        receipt(timeline=[]).plot()

@@ -125,7 +125,7 @@ def main(seed: str, runs: str, folder: str) -> None:
     """Start a random cluster, and run on it."""
     chance = random.Random(seed)
     memory, cpus = chance.choice(MEMORY_MB) * 1_000_000, chance.choice([1, 2])
-    with cdf.start_cluster(memory=memory, cpus=cpus, dashboard_port=None):
+    with cdf.start_cluster(memory=memory, cpus=cpus):
         for number in range(int(runs)):
             told = run_once(f"{seed}-{number}", Path(folder) / str(number))
             sys.stdout.write(json.dumps({**told, "cpus": cpus}) + "\n")

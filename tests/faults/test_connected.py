@@ -104,14 +104,15 @@ def test_a_scheduler_that_is_killed_is_an_error_and_the_run_resumes_elsewhere(st
     assert ids(tmp_path / "out") == EXPECTED
 
 
-def test_a_worker_with_a_limit_of_its_address_space_changes_nothing(start, script, corpus, tmp_path, running):
-    # The limit is met in the middle of the run, when the worker that is there asks for more: the step wants 320 kB a row.
+def test_workers_whose_address_space_is_limited_change_nothing(start, script, corpus, tmp_path, running):
     where = address(running)
-    for nanny in running.nannies:
-        worker = running.worker_of(nanny)
-        held = worker.memory_info().vms
-        worker.rlimit(psutil.RLIMIT_AS, (held + 100_000_000, held + 100_000_000))
+    before = [running.worker_of(nanny) for nanny in running.nannies]
+    for worker in before:
+        most = worker.memory_info().vms + 100_000_000  # the step wants 320 kB a row, and has the imports before it
+        worker.rlimit(psutil.RLIMIT_AS, (most, most))
     receipt = finish(start(script, corpus, tmp_path / "out", ADDRESS=where, step="hungry", BLOCK="400kB"))
-    assert receipt["retries"]
+    assert receipt["retries"] or any(
+        not worker.is_running() for worker in before
+    )  # an allocation failed, or a worker ended
     assert receipt["rows_out_of_memory"] == 0
     assert ids(tmp_path / "out") == list(range(ROWS))

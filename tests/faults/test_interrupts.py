@@ -16,9 +16,12 @@ from tests.faults.runs import EXPECTED, PATIENCE_SECONDS, finish, ids, wait_for_
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(3 * PATIENCE_SECONDS)]
 
 
-IN_A_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-)
+IN_A_TERMINAL = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored where the tests are a background job of a shell
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 def test_ctrl_c_in_a_terminal(start, script, corpus, tmp_path):

@@ -43,5 +43,6 @@ def test_random_runs(tmp_path):
         fullest = max(fullest, *(run["measured_bytes"] / run["allowed_bytes"] for run in runs))
         kinds = ", ".join(f"{run['kind']}{' drop' * run['drops']}{' resumed' * run['resumed']}" for run in runs)
         sys.stdout.write(f"seed {seed}: {runs[0]['allowed_bytes'] / 1e6:.0f} MB, {runs[0]['cpus']} CPUs: {kinds}\n")
+        sys.stdout.flush()
     rows, retried = sum(run["rows"] for run in told), sum(bool(run["retries"]) for run in told)
     sys.stdout.write(f"{len(told)} runs, {rows:,} rows; {retried} with retries; at most {fullest:.1%} of the budget\n")

@@ -4,6 +4,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def test_a_read_error_in_the_middle_of_a_file_is_told_and_the_run_resumes(start,
     shim = {
         "LD_PRELOAD": faulty,
         "FAULTY_READ_FILE": str(bad),
-        "FAULTY_READ_OFFSET": str(bad.stat().st_size // 2),
+        "FAULTY_READ_OFFSET": str(bad.stat().st_size - 150_000),  # behind what is looked at to know the columns
         "FAULTY_READ_UNTIL": str(sick),
     }
     process = start(script, corpus, tmp_path / "out", SLEEP="0", **shim)
@@ -59,9 +60,10 @@ def test_a_clock_that_jumps_by_a_day_changes_nothing(start, script, corpus, tmp_
 
 def test_the_shim_puts_its_faults_in(tmp_path, faulty):
     some = tmp_path / "some"
-    some.write_bytes(bytes(100))
+    some.write_bytes(bytes(range(100)))
+    program = "import sys, time; print(time.time()); f = open(sys.argv[1], 'rb', 0); print(len(f.read(60))); f.read(1)"
     told = subprocess.run(
-        ["python3", "-c", f"import time; print(time.time()); open({str(some)!r}, 'rb', buffering=0).read(60)"],
+        [sys.executable, "-c", program, str(some)],
         env={
             **os.environ,
             "LD_PRELOAD": faulty,
@@ -75,5 +77,7 @@ def test_the_shim_puts_its_faults_in(tmp_path, faulty):
         text=True,
         check=False,
     )
-    assert float(told.stdout) < some.stat().st_mtime - 86_000_000
+    now, read = told.stdout.split()
+    assert int(read) == 50
+    assert float(now) < some.stat().st_mtime - 86_000_000
     assert os.strerror(5) in told.stderr

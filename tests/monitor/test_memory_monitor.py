@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 import curator_df as cdf
+from curator_df.core import gpus
 from curator_df.core import session as sessions
 from curator_df.core.events import Note
 from curator_df.core.peak import tree_bytes
-from curator_df.monitor import gpus
 from curator_df.monitor.alerts import budget_share, worker_silent
 from curator_df.monitor.processes import ProcessReader
 

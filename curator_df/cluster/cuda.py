@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers with a GPU each, on this machine, through dask-cuda: what of each GPU may be used, and who spills.
+
+cuDF spills, and dask-cuda's own device limit is off: ``docs/decisions/0014-who-spills-from-the-gpu.md``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import logging
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from distributed import LocalCluster
+from distributed.security import Security
+
+from curator_df.cluster.settings import PRELOAD, worker_memory_limit
+from curator_df.core.budget import Layout, layout_of_workers
+from curator_df.core.gpus import read_gpus
+from curator_df.core.sizes import read_size, show_size
+from curator_df.errors import BudgetError, ParameterError
+
+DEVICE_FRACTION = 0.8
+"""Share of a GPU's memory that ``device_memory=None`` takes; the rest is for CUDA's own context and for others."""
+REQUIRED = ("dask_cuda", "cudf", "rmm")
+"""What GPU workers import (the gpu extra)."""
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The GPUs that workers get, one each."""
+
+    names: tuple[str, ...]
+    """As in ``CUDA_VISIBLE_DEVICES``: numbers or UUIDs."""
+    device_bytes: int
+    """Bytes that RMM may hand out on each."""
+    total_bytes: int
+    """Memory of the smallest of them."""
+
+
+def choose_devices(gpus: int | Literal["auto"], device_memory: str | int | None) -> Devices | None:
+    """Return the GPUs to use; None for none, which ``"auto"`` may find."""
+    if gpus != "auto" and (isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 0):
+        raise ParameterError(f"gpus={gpus!r} must be a number from 0 on, or 'auto'")
+    if gpus == 0:
+        if device_memory is not None:
+            raise ParameterError("device_memory= is of GPUs, and gpus=0 asks for none: say gpus='auto' or how many")
+        return None
+    missing = _missing()
+    names = visible_gpus()
+    if missing or not names:
+        if gpus == "auto":
+            return None
+        why = f"{', '.join(missing)} not installed (the gpu extra)" if missing else "the driver lists none here"
+        raise ParameterError(f"gpus={gpus}: {why}. Say gpus='auto' to use the CPU where there is no GPU, or gpus=0")
+    if gpus != "auto" and gpus > len(names):
+        raise ParameterError(f"gpus={gpus}, but only {len(names)} are visible here ({', '.join(names)})")
+    chosen = names if gpus == "auto" else names[:gpus]
+    total_bytes = min(gpu.total_bytes for gpu in read_gpus())
+    device_bytes = (
+        int(total_bytes * DEVICE_FRACTION) if device_memory is None else read_size("device_memory", device_memory)
+    )
+    if device_bytes > total_bytes:
+        raise BudgetError(
+            f"device_memory={show_size(device_bytes)}, but the smallest GPU has {show_size(total_bytes)}; allow less"
+        )
+    return Devices(chosen, device_bytes, total_bytes)
+
+
+def describe_gpus(gpus: int | str, devices: Devices | None) -> str:
+    """Say which GPUs are used, or that there are none; empty where nobody asked."""
+    if devices is not None:
+        share = f"{show_size(devices.device_bytes)} of {show_size(devices.total_bytes)} each"
+        return f"{', '.join(devices.names)}: {share}; cuDF spills"
+    return "none found: the workers use the CPU" if gpus == "auto" else ""
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """Return the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    numbers = tuple(str(gpu.index) for gpu in read_gpus())
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return numbers if given is None or not numbers else tuple(name for name in given.split(",") if name.strip())
+
+
+def _missing() -> list[str]:
+    return [name for name in REQUIRED if importlib.util.find_spec(name) is None]
+
+
+def gpu_layout(allowed_bytes: int, devices: Devices, held_bytes: int) -> Layout:
+    """Return the layout of one worker with one thread for each GPU, or raise if the host's memory is too little."""
+    layout = layout_of_workers(allowed_bytes, len(devices.names), held_bytes=held_bytes, reason="one for each GPU")
+    # CUDA maps address space that RLIMIT_DATA would count, so workers with a GPU have no data limit that could be raised.
+    return dataclasses.replace(layout, shares_work=False)
+
+
+def start_gpu_workers(
+    layout: Layout,
+    devices: Devices,
+    *,
+    spill_directory: str,
+    dashboard: str | None,
+    security: Security | None,
+) -> LocalCluster:
+    """Start one worker process for each GPU."""
+    dask_cuda: Any = importlib.import_module("dask_cuda")
+    return dask_cuda.LocalCUDACluster(
+        CUDA_VISIBLE_DEVICES=list(devices.names),
+        n_workers=layout.workers,
+        threads_per_worker=layout.threads,
+        memory_limit=worker_memory_limit(layout),
+        local_directory=spill_directory,
+        host="127.0.0.1",
+        dashboard_address=dashboard,
+        preload=[PRELOAD],
+        silence_logs=logging.CRITICAL,
+        security=security,
+        **gpu_arguments(devices.device_bytes),
+    )
+
+
+def gpu_arguments(device_bytes: int) -> dict[str, Any]:
+    """Return what dask-cuda is told of the memory of each GPU: cuDF spills its buffers, dask-cuda no keys."""
+    return {
+        "device_memory_limit": None,
+        "enable_cudf_spill": True,
+        "cudf_spill_stats": 1,
+        "rmm_async": True,
+        "rmm_maximum_pool_size": device_bytes,
+    }

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster whose workers are jobs of a batch system, each of which keeps a budget; through dask-jobqueue.
+
+The scheduler is in this process. Jobs that end (cancelled, preempted, out of time) are sent again; a range that one of them
+was working on runs again elsewhere.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib
+import importlib.util
+import os
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import dask
+from distributed import Client, Status
+from distributed.security import Security
+from distributed.utils import get_ip
+
+from curator_df.cluster.batch import CLUSTERS, BatchSystem, JobRequest, request_jobs
+from curator_df.cluster.compiling import compile_kernels
+from curator_df.cluster.encryption import as_security
+from curator_df.core.session import Session, close_session, open_session
+from curator_df.core.sizes import show_size
+from curator_df.errors import NoClusterError, ParameterError
+
+WATCH_INTERVAL = "2s"
+"""How often it is looked whether there are as many jobs as there are to be."""
+LOOKS_BEFORE_STOP = 15
+"""So often in a row there must be too many jobs before one is ended: half a minute."""
+POLL_SECONDS = 0.2
+
+
+class JobCluster:
+    """Workers that are jobs of a batch system. `start` it, or use it in a ``with`` statement; `close` ends its jobs."""
+
+    def __init__(
+        self, request: JobRequest, security: Security | None, *, queue_timeout: float, workdir: str | None
+    ) -> None:
+        self.request, self.layout = request, request.layout
+        self._queue_timeout = queue_timeout
+        Path(request.job_directory).mkdir(parents=True, exist_ok=True)
+        # One address that the nodes can reach, not all of this machine's.
+        listen = {} if request.interface is not None else {"host": get_ip()}
+        module = importlib.import_module("dask_jobqueue")
+        # A job that ends says little of the range it had: three times, as Dask has it by default.
+        with dask.config.set({"distributed.scheduler.allowed-failures": 3}):
+            self._jobs = getattr(module, CLUSTERS[request.system])(
+                **request.arguments(),
+                security=security,
+                scheduler_options={"dashboard_address": "127.0.0.1:0", **listen},
+                silence_logs="critical",
+            )
+        self.client = Client(self._jobs, set_as_default=True)
+        self._session = Session(
+            self.client,
+            self.layout,
+            limits_data=True,
+            workdir=workdir,
+            compile=compile_kernels,
+            workless_seconds=queue_timeout,
+        )
+        open_session(self._session)
+
+    @property
+    def job_script(self) -> str:
+        """The script of each job, as it is sent; only the name of the worker differs."""
+        return str(self._jobs.job_script())
+
+    @property
+    def dashboard_link(self) -> str:
+        """Address of Dask's dashboard, on this machine only."""
+        # Dask would show this machine's address, though the dashboard is bound to the loopback interface.
+        return re.sub("//[^:/]+", "//127.0.0.1", str(self._jobs.dashboard_link))
+
+    def start(self) -> Self:
+        """Send the jobs, and wait for the first worker (not with ``jobs=(0, ...)``: then jobs are sent when there is work).
+
+        Raises
+        ------
+        NoClusterError
+            If the batch system refuses the job, with what it said, or no job has run after ``queue_timeout`` seconds.
+        """
+        request = self.request
+        try:
+            self._jobs.sync(self._send)
+        except RuntimeError as exc:
+            self.close()
+            raise NoClusterError(
+                f"{request.system} did not take the job:\n{exc}\nThe script was:\n{self.job_script}"
+            ) from exc
+        # Unlike `scale`, this sends a job again that was cancelled or preempted.
+        self._jobs.adapt(
+            minimum_jobs=request.least_jobs,
+            maximum_jobs=request.most_jobs,
+            interval=WATCH_INTERVAL,
+            wait_count=LOOKS_BEFORE_STOP,
+        )
+        if request.least_jobs:
+            self._wait_for_worker()
+        return self
+
+    async def _send(self) -> None:
+        # What `scale` does, which would only log what the batch system says to it, and go on.
+        while len(self._jobs.worker_spec) < self.request.least_jobs:
+            self._jobs.worker_spec.update(self._jobs.new_worker_spec())
+        await self._jobs._correct_state()
+
+    def _wait_for_worker(self) -> None:
+        deadline = time.monotonic() + self._queue_timeout
+        while not self.client.nthreads():
+            if time.monotonic() > deadline:
+                self.close()
+                raise NoClusterError(
+                    f"no job of {self.request.system} has started a worker within queue_timeout={self._queue_timeout:.0f} s. "
+                    f"The jobs' logs are in {self.request.job_directory}; jobs that wait for the queue need a longer timeout"
+                )
+            time.sleep(POLL_SECONDS)
+
+    def close(self) -> None:
+        """End the jobs, and let go of the scheduler."""
+        close_session(self._session)
+        self.client.close()
+        for job in list(self._jobs._created):
+            job.status = Status.closed  # dask-jobqueue (0.9) never says so, and Dask asserts it once jobs are ended
+        self._jobs.close()
+        for name, credentials in vars(self._jobs).items():
+            if name.startswith("_job_") and hasattr(credentials, "close"):
+                credentials.close()  # which deletes the file; Dask leaves it until the cluster is garbage
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _lines(self) -> list[tuple[str, str]]:
+        request, layout = self.request, self.layout
+        least = f"{request.least_jobs} to " if request.least_jobs < request.most_jobs else ""
+        processes = f"{layout.node_workers} worker process{'es' * (layout.node_workers > 1)} x {layout.threads} threads"
+        return [
+            ("jobs", f"{least}{request.most_jobs} of {request.system}, {show_size(layout.allowed_bytes)} for each"),
+            ("layout", f"{processes} in a job, {show_size(layout.work_bytes)} of work memory for each process"),
+            ("why", layout.reason),
+            ("scheduler", str(self._jobs.scheduler_address)),
+            ("dashboard", self.dashboard_link),
+            ("logs", request.job_directory),
+        ]
+
+    def __repr__(self) -> str:
+        lines = "\n".join(f"{name:<10} {value}" for name, value in self._lines())
+        return f"{lines}\nscript of each job:\n{self.job_script}"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self._lines()
+        )
+        return f"<table>{rows}</table><pre>{html.escape(self.job_script)}</pre>"
+
+
+def job_cluster(
+    system: BatchSystem,
+    *,
+    memory: str | int,
+    cpus: int,
+    jobs: int | tuple[int, int] = 1,
+    walltime: str = "01:00:00",
+    queue: str | None = None,
+    account: str | None = None,
+    interface: str | None = None,
+    security: bool | Security = True,
+    spill_directory: str | os.PathLike[str] | None = None,
+    job_directory: str | os.PathLike[str] = "curator-df-jobs",
+    workdir: str | os.PathLike[str] | None = None,
+    directives: Sequence[str] = (),
+    prologue: Sequence[str] = (),
+    python: str | None = None,
+    queue_timeout: float = 3600.0,
+) -> JobCluster:
+    """Make a cluster whose workers are jobs of a batch system, each of which keeps ``memory``.
+
+    Parameters
+    ----------
+    system : {"slurm", "pbs", "lsf", "sge"}
+        The batch system.
+    memory : str or int
+        Bytes of each job, for all its processes; it is what the job asks for. ``"16GB"`` is 16 x 10^9.
+    cpus : int
+        CPUs of each job. Processes and threads follow from memory and CPUs, as with `start_cluster`.
+    jobs : int or (int, int)
+        How many; or the least and the most, between which the number follows the work.
+    walltime : str
+        How long a job may run, ``"HH:MM:SS"`` or ``"D-HH:MM:SS"``. Workers leave before it is over, not all at once, and
+        other jobs are sent.
+    queue : str, optional
+        Partition or queue; the batch system's default if not given.
+    account : str, optional
+        Account or project that is charged.
+    interface : str, optional
+        Network interface of scheduler and workers, such as ``"ib0"``. By default the scheduler listens on this machine's
+        address, and workers on all of theirs.
+    security : bool or distributed.Security
+        TLS between client, scheduler and workers, with credentials made now or with your own. False: whoever can reach
+        the scheduler can run code as you.
+    spill_directory : path, optional
+        Folder on the nodes where workers spill to; ``$VARIABLES`` are the job's. ``${TMPDIR:-/tmp}`` by default.
+    job_directory : path
+        Folder that all nodes see: logs of the jobs, and credentials while the cluster is open. It is made.
+    workdir : str or path, optional
+        Folder (or URL) that all nodes see, for the results of ``find_`` operators.
+    directives : sequence of str
+        Further options of the job, such as ``"--constraint=avx2"``.
+    prologue : sequence of str
+        Lines of shell before the worker, such as ``"module load python"``.
+    python : str, optional
+        Python on the nodes; this one by default. It has this package, in the same version.
+    queue_timeout : float
+        Seconds to wait for the first job, and for another where none is left in the middle of a run.
+
+    Returns
+    -------
+    JobCluster
+        Nothing is sent yet: it shows itself with the script of its jobs. ``with`` or ``start()`` sends them.
+
+    Raises
+    ------
+    BudgetError
+        If ``memory`` is too little for one worker process.
+    ParameterError
+        If an argument is outside what is allowed, or dask-jobqueue is not installed.
+    NoClusterError
+        From ``start()`` and ``with``, if the batch system refuses the job or runs none in time.
+
+    Notes
+    -----
+    Computes: no. Input, output and ``workdir`` must be where all nodes see them. See ``docs/clusters.md``.
+    """
+    if importlib.util.find_spec("dask_jobqueue") is None:
+        raise ParameterError(
+            "jobs are sent by dask-jobqueue, which is not installed: pip install 'curator-df[jobqueue]'"
+        )
+    request = request_jobs(
+        system,
+        memory=memory,
+        cpus=cpus,
+        jobs=jobs,
+        walltime=walltime,
+        spill_directory=spill_directory,
+        job_directory=job_directory,
+        python=python,
+        directives=directives,
+        prologue=prologue,
+        queue=queue,
+        account=account,
+        interface=interface,
+    )
+    shared = None if workdir is None else os.fspath(workdir)
+    return JobCluster(request, as_security(security), queue_timeout=queue_timeout, workdir=shared)
+
+
+def slurm_cluster(
+    *,
+    memory: str | int,
+    cpus: int,
+    jobs: int | tuple[int, int] = 1,
+    walltime: str = "01:00:00",
+    partition: str | None = None,
+    account: str | None = None,
+    **options: Any,
+) -> JobCluster:
+    """Make a cluster whose workers are Slurm jobs, each of which keeps ``memory``: `job_cluster` in Slurm's words.
+
+    Parameters
+    ----------
+    memory : str or int
+        Bytes of each job, for all its processes (``--mem``).
+    cpus : int
+        CPUs of each job (``--cpus-per-task``).
+    jobs : int or (int, int)
+        How many; or the least and the most, between which the number follows the work.
+    walltime : str
+        How long a job may run, ``"HH:MM:SS"`` or ``"D-HH:MM:SS"`` (``--time``).
+    partition : str, optional
+        Partition (``--partition``).
+    account : str, optional
+        Account that is charged (``--account``).
+    **options
+        The other arguments of `job_cluster`.
+
+    Returns
+    -------
+    JobCluster
+        Nothing is sent yet: it shows itself with the script of its jobs. ``with`` or ``start()`` sends them.
+
+    Notes
+    -----
+    Computes: no.
+
+    Examples
+    --------
+    ::
+
+        with cdf.slurm_cluster(memory="16GB", cpus=4, jobs=(1, 20), walltime="04:00:00", partition="cpu"):
+            receipt = cdf.write_parquet(docs, "/shared/clean/")
+    """
+    return job_cluster(
+        "slurm", memory=memory, cpus=cpus, jobs=jobs, walltime=walltime, queue=partition, account=account, **options
+    )

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every worker process of ours is told, wherever it is started: Dask's settings, the environment, its memory limit.
+
+`start_cluster` hands these over as they are; a job on a batch system gets them as lines of its script (`as_exports`).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from curator_df.cluster.preload import WORK_BYTES_VARIABLE
+from curator_df.core.budget import Layout, worker_rss_bytes
+
+PRELOAD = "curator_df.cluster.preload"
+TERMINATE_FRACTION = 0.95
+
+
+def worker_environment(layout: Layout) -> dict[str, str]:
+    """Return the environment variables of a worker process."""
+    return {
+        WORK_BYTES_VARIABLE: str(layout.work_bytes),
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "OMP_NUM_THREADS": "1",
+        "MALLOC_ARENA_MAX": "2",
+    }
+
+
+def worker_memory_limit(layout: Layout) -> int:
+    """Return Dask's limit for a worker: the data limit must bind first, so it is what that allows, over `TERMINATE_FRACTION`."""
+    return int((worker_rss_bytes() + layout.work_bytes) / TERMINATE_FRACTION)
+
+
+def worker_settings(spill_bytes: int | None = None) -> dict[str, Any]:
+    """Return Dask's settings for a worker that may spill so many bytes; None is without a limit."""
+    return {
+        "distributed.worker.memory.target": 0.6,
+        "distributed.worker.memory.spill": 0.7,
+        # Tasks keep no results and their memory is planned, so a full worker is a busy one, not one to be paused:
+        # with less than 100 MB between the idle process and the limit, paused workers never came back.
+        "distributed.worker.memory.pause": False,
+        "distributed.worker.memory.terminate": TERMINATE_FRACTION,
+        "distributed.worker.memory.max-spill": spill_bytes or False,
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.system-monitor.gil.enabled": False,
+    }
+
+
+def as_exports(settings: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
+    """Return lines of a shell script that set Dask's settings and the environment.
+
+    Examples
+    --------
+    >>> as_exports({"distributed.worker.memory.max-spill": False}, {"OMP_NUM_THREADS": "1"})
+    ['export DASK_DISTRIBUTED__WORKER__MEMORY__MAX_SPILL=False', 'export OMP_NUM_THREADS=1']
+    """
+    named = {
+        f"DASK_{name.replace('.', '__').replace('-', '_').upper()}": str(value) for name, value in settings.items()
+    }
+    return [f"export {name}={shlex.quote(value)}" for name, value in {**named, **environment}.items()]

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS in one argument, on a real cluster of worker processes."""
+
+import pytest
+from distributed import Client
+from distributed.security import Security
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.cluster import encryption
+from curator_df.cluster.encryption import as_security
+
+
+def test_connections_are_encrypted_and_a_client_without_the_certificate_is_turned_away():
+    pytest.importorskip("cryptography", reason="needs the tls extra")
+    with cdf.start_cluster(memory="4GB", cpus=1, security=True, dashboard_port=None) as cluster:
+        workers = cluster.client.scheduler_info(n_workers=-1)["workers"]
+        assert all(address.startswith("tls://127.0.0.1:") for address in (cluster.client.scheduler.address, *workers))
+        assert cluster.client.submit(sum, [1, 2]).result() == 3
+        assert "TLS" in repr(cluster)
+        with pytest.raises(TypeError, match="TLS expects"):
+            Client(cluster.client.scheduler.address)
+        with pytest.raises(errors.NoClusterError, match="no scheduler could be reached at tls://127"):
+            cdf.connect(cluster.client.scheduler.address)
+
+
+def test_what_would_not_encrypt_is_refused(monkeypatch):
+    assert as_security(False) is None
+    with pytest.raises(errors.ParameterError, match="require_encryption=False"):
+        as_security(Security())
+    own = Security(require_encryption=True)
+    assert as_security(own) is own
+    with pytest.raises(errors.ParameterError, match="must be True, False or a"):
+        as_security("yes")
+    monkeypatch.setattr(encryption.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(errors.ParameterError, match=r"pip install 'curator-df\[tls\]'"):
+        as_security(True)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scripts of jobs follow from the budget; nothing is sent here (`test_slurm.py` does)."""
+
+import re
+
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.cluster.batch import job_layout, read_jobs, read_walltime, request_jobs
+from curator_df.core.budget import choose_layout, least_with_workers
+
+pytest.importorskip("dask_jobqueue", reason="needs the jobqueue extra")
+MB = 1_000_000
+
+
+def made(system="slurm", tmp_path=None, **arguments):
+    settings = {"memory": "4GB", "cpus": 4, "walltime": "04:00:00", "job_directory": tmp_path, "interface": "lo"}
+    return cdf.job_cluster(system, **{**settings, **arguments})
+
+
+def option(script, name):
+    """Return the value that counts: the last one."""
+    return re.findall(rf"{name} (\S+)", script)[-1]
+
+
+def test_the_budget_becomes_the_job_and_the_limits_of_its_workers(tmp_path):
+    layout = choose_layout(4000 * MB, cpus=4)
+    cluster = made(
+        tmp_path=tmp_path, jobs=(1, 8), queue="cpu", account="team", security=False, prologue=["module load x"]
+    )
+    try:
+        script, shown = cluster.job_script, repr(cluster)
+    finally:
+        cluster.close()
+    assert "#SBATCH --mem=3815M\n" in script  # 4 x 10^9 bytes in MiB, rounded up
+    assert "#SBATCH --cpus-per-task=4\n" in script
+    assert "#SBATCH -p cpu\n#SBATCH -A team\n" in script
+    assert "#SBATCH -t 4:00:00\n" in script
+    assert f"export CURATOR_DF_WORK_BYTES={layout.work_bytes}\n" in script
+    assert "export DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE=False\n" in script
+    assert script.index("module load x") < script.index("-m curator_df.kernels.warm") < script.index("dask_worker")
+    assert int(option(script, "--memory-limit")[:-1]) * layout.workers < 4000 * MB * 1.5
+    assert option(script, "--nworkers") == str(layout.workers)
+    assert option(script, "--preload") == "curator_df.cluster.preload"
+    assert (option(script, "--lifetime"), option(script, "--lifetime-stagger")) == ("13800s", "300s")
+    assert option(script, "--local-directory") == '"${TMPDIR:-/tmp}"'
+    assert "1 to 8 of slurm, 4.00 GB for each" in shown
+    assert script in shown
+
+
+@pytest.mark.parametrize(
+    ("system", "lines"),
+    [
+        ("pbs", ["#PBS -l select=1:ncpus=4:mem=3815MB", "#PBS -l walltime=4:00:00"]),
+        ("lsf", ["#BSUB -n 4", "#BSUB -W 4:00"]),
+        ("sge", ["#$ -l h_rt=4:00:00", "#$ -l m_mem_free=4000M"]),
+    ],
+)
+def test_other_batch_systems_ask_in_their_words(system, lines, tmp_path):
+    directives = ["-l m_mem_free=4000M"] if system == "sge" else []
+    cluster = made(system, tmp_path, directives=directives, security=False)
+    try:
+        assert set(lines) <= set(cluster.job_script.splitlines())
+    finally:
+        cluster.close()
+
+
+def test_connections_are_encrypted_and_listen_on_one_interface(tmp_path):
+    pytest.importorskip("cryptography", reason="needs the tls extra")
+    cluster = made(tmp_path=tmp_path)
+    try:
+        assert cluster.client.scheduler.address.startswith("tls://127.0.0.1:")
+        assert cluster.dashboard_link.startswith("http://127.0.0.1:")
+        assert "--tls-key " in cluster.job_script
+        keys = list(tmp_path.glob(".dask-jobqueue.worker.key.*"))
+        assert [key.stat().st_mode & 0o777 for key in keys] == [0o600]
+    finally:
+        cluster.close()
+
+
+def test_a_job_has_memory_of_its_own():
+    layout = job_layout("4GB", 4, most_jobs=5)
+    alone = choose_layout(4000 * MB, cpus=4)
+    assert layout.workers == 5 * alone.workers
+    assert layout.node_workers == alone.workers
+    assert layout.exclusive_bytes == alone.exclusive_bytes
+    assert layout.shape.startswith("5 nodes x ")
+    least = least_with_workers()
+    assert job_layout(least, 1, 1).workers == 1
+    with pytest.raises(errors.BudgetError, match=f"allow at least memory={least:_}"):
+        job_layout(least - 1, 1, 1)
+
+
+def test_what_is_asked_for_is_checked():
+    asked = {
+        "memory": "2GB",
+        "cpus": 1,
+        "jobs": 1,
+        "walltime": "01:00:00",
+        "spill_directory": None,
+        "job_directory": "x",
+    }
+    asked |= dict.fromkeys(("python", "queue", "account", "interface")) | {"directives": (), "prologue": ()}
+    with pytest.raises(errors.ParameterError, match="system='cron' is not one of 'slurm', 'pbs', 'lsf', 'sge'"):
+        request_jobs("cron", **asked)
+    with pytest.raises(errors.ParameterError, match="SGE has no name of its own"):
+        request_jobs("sge", **asked)
+    for walltime, said in (("4h", "is not a time"), ("00:01:00", "less than 120 s")):
+        with pytest.raises(errors.ParameterError, match=said):
+            read_walltime(walltime)
+    for jobs in (0, (3, 2), (-1, 2)):
+        with pytest.raises(errors.ParameterError, match="jobs="):
+            read_jobs(jobs)
+    assert read_jobs(3) == (3, 3)
+    with pytest.raises(errors.ParameterError, match="must be True, False or a"):
+        cdf.job_cluster("slurm", memory="2GB", cpus=1, security="yes")

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of a real Slurm: workers come up within their limits, and jobs cancelled in mid-run change nothing."""
+
+import json
+import time
+
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.core import run
+from curator_df.core.events import TaskEnded
+from curator_df.core.session import current_session
+from tests.cluster.slurm_machine import running_slurm, slurm, why_no_slurm
+
+pytestmark = [pytest.mark.proof, pytest.mark.skipif(bool(why_no_slurm()), reason=why_no_slurm() or "Slurm is here")]
+
+ROWS = 4000
+START_SECONDS = 180
+
+
+@pytest.fixture(scope="module", autouse=True)
+def machine(tmp_path_factory):
+    with running_slurm(tmp_path_factory.mktemp("slurm")):
+        yield
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 100_000)  # many ranges from a small corpus
+    (tmp_path / "in").mkdir()
+    rows = [{"id": n, "text": f"row {n % 900} " + "some words that make a text long enough " * 10} for n in range(ROWS)]
+    (tmp_path / "in/a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path / "in"
+
+
+def chain(source):
+    def slowly(block):
+        time.sleep(0.1)  # so that jobs can be cancelled while there is work
+        return block.id % 7 != 0
+
+    docs = cdf.read_jsonl(source, blocksize="50kB").pipe(cdf.normalize_unicode).pipe(cdf.keep_where, slowly)
+    return docs.pipe(cdf.drop_exact_duplicates)
+
+
+def jobs():
+    return slurm("squeue", "-h", "-t", "running,pending", "-o", "%i").split()
+
+
+def cluster(tmp_path, **options):
+    return cdf.slurm_cluster(
+        memory="900MB", cpus=1, partition="cpu", job_directory=tmp_path / "jobs", queue_timeout=START_SECONDS, **options
+    )
+
+
+def test_cancelled_jobs_are_sent_again_and_change_nothing(corpus, tmp_path):
+    cancelled, ended = [], []
+
+    def cancel_jobs(event):
+        ended.append(isinstance(event, TaskEnded))
+        if sum(ended) == 3:  # one of two goes
+            cancelled.append(slurm("squeue", "-h", "-o", "%i").split()[0])
+            slurm("scancel", cancelled[-1])
+        if sum(ended) == 12:  # and all of them
+            cancelled.extend(jobs())
+            slurm("scancel", *jobs())
+
+    with cluster(tmp_path, jobs=2) as there:
+        assert "#SBATCH --mem=859M" in there.job_script
+        assert there.client.scheduler.address.startswith("tls://")
+        current_session().watchers.append(cancel_jobs)
+        receipt = cdf.write_parquet(chain(corpus), tmp_path / "out", rejects=tmp_path / "rejects")
+        assert len(cancelled) >= 2
+        deadline = time.monotonic() + START_SECONDS
+        while len(set(jobs()) - set(cancelled)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.5)
+        assert len(set(jobs()) - set(cancelled)) == 2
+    with cdf.start_cluster(memory="4GB", cpus=1):
+        alone = cdf.write_parquet(chain(corpus), tmp_path / "alone", rejects=tmp_path / "alone_rejects")
+    assert receipt.rows_read == alone.rows_read == ROWS
+    assert receipt.rows_written == alone.rows_written > 0
+    for ours, plain in ((tmp_path / "out", tmp_path / "alone"), (tmp_path / "rejects", tmp_path / "alone_rejects")):
+        pd.testing.assert_frame_equal(pd.read_parquet(ours), pd.read_parquet(plain))
+    deadline = time.monotonic() + START_SECONDS
+    while jobs() and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert jobs() == []
+
+
+def test_jobs_come_with_the_work(corpus, tmp_path):
+    with cluster(tmp_path, jobs=(0, 1)):
+        assert jobs() == []
+        receipt = cdf.write_parquet(cdf.read_jsonl(corpus), tmp_path / "out")
+    assert receipt.rows_written == ROWS
+
+
+def test_what_slurm_says_to_a_wrong_job_is_in_the_error(tmp_path):
+    with (
+        pytest.raises(errors.NoClusterError, match=r"slurm did not take the job:(?s:.*)[Ii]nvalid partition"),
+        cdf.slurm_cluster(memory="1GB", cpus=1, partition="nowhere", job_directory=tmp_path / "jobs"),
+    ):
+        pytest.fail("a job was taken")
+    with (
+        pytest.raises(errors.NoClusterError, match=r"within queue_timeout=1 s(?s:.*)longer timeout"),
+        cdf.slurm_cluster(memory="1GB", cpus=1, jobs=1, job_directory=tmp_path / "jobs", queue_timeout=1),
+    ):
+        pytest.fail("a job cannot start a worker in a second")

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other values of the operators' parameters: what is another program, what changes nothing, what is tested elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import curator_df as cdf
+from tests.contracts.model_functions import vowel_counts
+from tests.contracts.operator_cases import EVERYWHERE, OPERATORS, OURS
+
+_CONTAMINATION = {
+    "benchmarks": EVERYWHERE,
+    "benchmark_columns": ("question",),
+    "ngram_size": 9,
+    "min_ngram_size": 7,
+    "text": "title",
+}
+_CLASSES = {"classifier": vowel_counts, "labels": ("long", "not long"), "max_chars": 100, "text": "title"}
+ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
+    "add_contamination": {**_CONTAMINATION, "into": "found"},
+    "add_class": {**_CLASSES, "into": "kind"},
+    "keep_class": {**_CLASSES, "keep": "short"},
+    "add_embedding": {
+        "model": vowel_counts,
+        "into": "vector",
+        "normalize": False,
+        "precision": "float16",
+        "max_chars": 100,
+        "text": "title",
+    },
+    "add_ids": {"into": "key", "by": "content", "text": "title", "dense": True, "start": 7},
+    "add_language": {"by": "lines", "top": 3, "max_length": 50, "into": "lang", "text": "title"},
+    "add_metrics": {"metrics": ("word_count",), "text": "title"},
+    "add_profile": {
+        "profile": OURS.replace(too_short=3),
+        "text": "title",
+        "reason": "why",
+        "add_metrics": False,
+    },
+    "add_minhash": {
+        "text": "title",
+        "ngrams": "words",
+        "ngram_size": 5,
+        "num_bands": 14,
+        "minhashes_per_band": 8,
+        "use_64_bit_hash": True,
+        "seed": 1,
+        "scheme": cdf.minhash.FINEWEB,
+        "into": "signature",
+    },
+    "drop_contaminated": _CONTAMINATION,
+    "drop_exact_duplicates": {"text": "title", "normalize": "case_and_spaces", "keep": "last", "on_text": "lines"},
+    "drop_near_duplicates": {
+        "text": "title",
+        "ngrams": "words",
+        "ngram_size": 5,
+        "num_bands": 14,
+        "minhashes_per_band": 8,
+        "use_64_bit_hash": True,
+        "seed": 1,
+        "scheme": cdf.minhash.FINEWEB,
+        "verify": None,
+        "keep": "last",
+    },
+    "keep_language": {"languages": "de", "threshold": 0.5, "by": "lines", "max_length": 50, "text": "title"},
+    "keep_profile": {"profile": OURS.replace(too_short=3), "text": "title", "add_metrics": True},
+    "keep_where": {"predicate": "score > 4", "reason": "low_score"},
+    "normalize_newlines": {"text": "title"},
+    "normalize_unicode": {
+        "text": "title",
+        "form": "NFKC",
+        "unescape_html": False,
+        "fix_encoding": False,
+        "fix_line_breaks": False,
+    },
+    "normalize_whitespace": {"text": "title"},
+    "redact_pii": {"text": "title", "kinds": ["ip", "email"], "replacement": "mask", "key": "another"},
+    "remove_boilerplate": {"text": "title"},
+    "remove_c4_lines": {"text": "title", "require_punctuation": False},
+    "remove_contamination": {**_CONTAMINATION, "margin": 7, "min_piece_length": 7},
+    "remove_html": {"text": "title", "main_content": False, "alt_texts": True, "max_page_size": "2MB"},
+    "remove_lines": {"text": "title", "lines": ["a"]},
+    "remove_markdown": {"text": "title", "links": "url", "inside_words": True},
+    "remove_outside": {
+        "text": "title",
+        "left": "b",
+        "right": 3,
+        "include_left": False,
+        "include_right": False,
+        "strip": True,
+    },
+    "remove_quotation_marks": {"text": "title"},
+    "remove_urls": {"text": "title"},
+    "sample_rows": {"fraction": 0.25, "seed": 7, "by": "content", "text": "title"},
+}
+OTHER_VALUES = {name: values for name, values in ALL_OTHER_VALUES.items() if name in OPERATORS}
+"""For each parameter of each operator a value that the operator's first case does not have: another program."""
+
+
+ONLY_WITH: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    ("add_ids", "text"): {"by": "content"},
+    ("add_ids", "start"): {"dense": True},
+    ("redact_pii", "key"): {"replacement": "hash"},
+    ("remove_outside", "include_left"): {"left": "a"},
+    ("sample_rows", "text"): {"by": "content"},
+}
+"""Arguments without which a parameter has no meaning."""
+MODELS = ("add_class", "add_embedding", "keep_class")
+NO_IDENTITY = {
+    ("add_contamination", "storage_options"),
+    *((name, parameter) for name in MODELS for parameter in ("max_batch_tokens", "model_inference_batch_size")),
+    ("add_profile", "from_metrics"),
+    ("drop_contaminated", "storage_options"),
+    ("drop_exact_duplicates", "groups"),
+    ("drop_near_duplicates", "bands_per_iteration"),
+    ("drop_near_duplicates", "groups"),
+    ("keep_profile", "from_metrics"),
+    ("remove_contamination", "storage_options"),
+}
+"""Parameters that change nothing that comes out: how files are reached, what was computed before, in how many steps."""
+TESTED_ELSEWHERE = {
+    ("add_embedding", "dimensions"),
+    ("add_embedding", "pooling"),
+    ("add_language", "model"),
+    ("drop_near_duplicates", "against"),
+    ("drop_near_duplicates", "signatures"),
+    ("keep_language", "model"),
+    *((name, "tiers") for name in ("add_class", "keep_class")),
+    *((name, parameter) for name in MODELS for parameter in ("max_length", "revision")),
+}
+"""Parameters whose values need another table than `ROWS`, or a model as files."""

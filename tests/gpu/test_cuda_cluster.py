@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers with a GPU each: what is asked for is checked, and dask-cuda really starts them, here without a GPU."""
+
+import importlib.util
+import json
+import os
+
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.cluster import cuda
+from curator_df.core.gpus import GpuReading
+
+GB = 1_000_000_000
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """Two GPUs of 80 GB, as far as this process is told."""
+    monkeypatch.setattr(cuda, "read_gpus", lambda: tuple(GpuReading(n, 0, 80 * GB, None, ()) for n in range(2)))
+    monkeypatch.setattr(cuda, "_missing", list)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(cuda, "read_gpus", tuple)
+    monkeypatch.setattr(cuda, "_missing", list)
+
+
+def test_without_a_gpu_one_is_an_error_and_auto_is_the_cpu(no_gpu, monkeypatch):
+    with pytest.raises(
+        errors.ParameterError, match=r"gpus=1: the driver lists none here\. Say gpus='auto' to use the CPU"
+    ):
+        cdf.start_cluster(memory="1GB", gpus=1)
+    assert cuda.choose_devices("auto", "10GB") is None
+    with cdf.start_cluster(memory="4GB", cpus=1, gpus="auto") as cluster:
+        assert "none found: the workers use the CPU" in repr(cluster)
+    monkeypatch.setattr(cuda, "_missing", lambda: ["cudf"])
+    with pytest.raises(errors.ParameterError, match=r"gpus=2: cudf not installed \(the gpu extra\)"):
+        cuda.choose_devices(2, None)
+
+
+def test_devices_and_their_bytes_follow_from_what_is_there(two_gpus, monkeypatch):
+    assert cuda.choose_devices(0, None) is None
+    assert cuda.choose_devices("auto", None) == cuda.Devices(("0", "1"), 64 * GB, 80 * GB)
+    assert cuda.choose_devices(1, "10GB") == cuda.Devices(("0",), 10 * GB, 80 * GB)
+    with pytest.raises(errors.BudgetError, match=r"device_memory=90\.00 GB, but the smallest GPU has 80\.00 GB"):
+        cuda.choose_devices(1, "90GB")
+    with pytest.raises(errors.ParameterError, match="gpus=3, but only 2 are visible here"):
+        cuda.choose_devices(3, None)
+    with pytest.raises(errors.ParameterError, match="gpus='all' must be a number"):
+        cuda.choose_devices("all", None)
+    with pytest.raises(errors.ParameterError, match="gpus=0 asks for none"):
+        cuda.choose_devices(0, "10GB")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5a,")
+    assert cuda.visible_gpus() == ("GPU-5a",)
+
+
+def test_a_worker_for_each_gpu_has_to_fit_into_the_hosts_memory():
+    devices = cuda.Devices(tuple("01234567"), 64 * GB, 80 * GB)
+    layout = cuda.gpu_layout(16 * GB, devices, 0)
+    assert (layout.workers, layout.threads, layout.shares_work) == (8, 1, False)
+    assert layout.reason == "one for each GPU"
+    with pytest.raises(
+        errors.BudgetError, match=r"too little for 8 worker processes.*at least memory=([\d_]+)"
+    ) as refused:
+        cuda.gpu_layout(GB, devices, 0)
+    least = int(str(refused.value).rpartition("memory=")[2].partition(",")[0])
+    assert cuda.gpu_layout(least, devices, 0).workers == 8
+
+
+def test_cudf_spills_and_dask_cuda_does_not():
+    arguments = cuda.gpu_arguments(10 * GB)
+    assert arguments["enable_cudf_spill"] is True
+    assert arguments["device_memory_limit"] is None
+    assert arguments["rmm_async"] is True
+    assert arguments["rmm_maximum_pool_size"] == 10 * GB
+
+
+@pytest.mark.proof
+@pytest.mark.filterwarnings("default")
+@pytest.mark.skipif(importlib.util.find_spec("dask_cuda") is None, reason="needs the gpu extra (dask-cuda, cudf)")
+def test_dask_cuda_starts_a_worker_for_each_gpu_and_a_chain_runs(two_gpus, tmp_path, monkeypatch):
+    monkeypatch.setenv(
+        "DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC", "1"
+    )  # dask-cuda's own switch for machines without GPUs
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": n, "text": f"t{n}"}) + "\n" for n in range(100)))
+    with cdf.start_cluster(memory="6GB", gpus="auto", device_memory="10GB") as cluster:
+        assert "0, 1: 10.00 GB of 80.00 GB each; cuDF spills" in repr(cluster)
+        seen = cluster.client.run(lambda: (os.environ["CUDA_VISIBLE_DEVICES"], "CURATOR_DF_WORK_BYTES" in os.environ))
+        assert sorted(seen.values()) == [("0,1", False), ("1,0", False)]
+        receipt = cdf.write_parquet(cdf.read_jsonl(tmp_path / "a.jsonl"), tmp_path / "out")
+    assert receipt.rows_written == 100
