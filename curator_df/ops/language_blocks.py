@@ -31,6 +31,8 @@ LEAST_LINE = 20
 """Characters of a line that has a vote: of shorter ones (menus, names) the language is a guess."""
 TOP: Any = pa.list_(pa.struct([("language", pa.large_string()), ("score", pa.float64())]))
 """Arrow type of the column of several languages."""
+LOW, OTHER = "low_language_score", "other_language"
+"""Why rows are dropped."""
 _loading = threading.Lock()
 Ranked = list[tuple[str, float]]
 
@@ -176,7 +178,13 @@ def keep_language_block(
     keep = wanted & (scores >= threshold)
     if keep.all():
         return Outcome(block)
-    reasons = np.where(wanted[~keep], "low_language_score", "other_language")
-    found = [names[code] if code >= 0 else None for code in codes[~keep].tolist()]
-    said = {"reason": reasons.tolist(), "rule": found, "value": scores[~keep], "threshold": [threshold] * len(found)}
-    return Outcome(keep_rows(block, keep), Counter(reasons.tolist()), rejects=lambda: (keep_rows(block, ~keep), said))
+    gone, low = int((~keep).sum()), int((wanted & ~keep).sum())
+    counts = {LOW: low, OTHER: gone - low}
+
+    def rejects() -> tuple[Any, dict[str, Any]]:
+        found = [names[code] if code >= 0 else None for code in codes[~keep].tolist()]
+        reasons = [LOW if is_low else OTHER for is_low in wanted[~keep].tolist()]
+        said = {"reason": reasons, "rule": found, "value": scores[~keep], "threshold": [threshold] * gone}
+        return keep_rows(block, ~keep), said
+
+    return Outcome(keep_rows(block, keep), {name: rows for name, rows in counts.items() if rows}, rejects=rejects)
