@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from dask.utils import parse_timedelta
 
-from curator_df.core.budget import Layout, least_worker_memory
+from curator_df.core.budget import Layout, least_with_workers
 from curator_df.core.leak_probe import address_of, restart
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import ParameterError
@@ -71,7 +71,7 @@ def require_processes(after: RecycleAfter | None, layout: Layout, held_bytes: in
     if after is not None and layout.in_process:
         raise ParameterError(
             f"start_cluster: recycle_after={after} needs worker processes, and memory={show_size(layout.allowed_bytes)} is only "
-            f"enough for threads of this one; allow at least memory={least_worker_memory(held_bytes):_}, or leave it out"
+            f"enough for threads of this one; allow at least memory={least_with_workers(held_bytes):_}, or leave it out"
         )
 
 
