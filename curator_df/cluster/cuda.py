@@ -17,7 +17,7 @@ from typing import Any, Literal
 from distributed import LocalCluster
 from distributed.security import Security
 
-from curator_df.cluster.settings import PRELOAD, worker_memory_limit
+from curator_df.cluster.settings import ANY_LOOPBACK_PORT, PRELOAD, worker_memory_limit
 from curator_df.core.budget import Layout, layout_of_workers
 from curator_df.core.gpus import read_gpus
 from curator_df.core.sizes import read_size, show_size
@@ -114,6 +114,7 @@ def start_gpu_workers(
         local_directory=spill_directory,
         host="127.0.0.1",
         dashboard_address=dashboard,
+        scheduler_kwargs={"dashboard_address": dashboard or ANY_LOOPBACK_PORT},
         preload=[PRELOAD],
         silence_logs=logging.CRITICAL,
         security=security,

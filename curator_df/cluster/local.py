@@ -29,7 +29,13 @@ from curator_df.cluster.compiling import COMPILER_BYTES, compile_kernels, start_
 from curator_df.cluster.cuda import Devices, choose_devices, describe_gpus, gpu_layout, start_gpu_workers
 from curator_df.cluster.encryption import as_security
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
-from curator_df.cluster.settings import PRELOAD, worker_environment, worker_memory_limit, worker_settings
+from curator_df.cluster.settings import (
+    ANY_LOOPBACK_PORT,
+    PRELOAD,
+    worker_environment,
+    worker_memory_limit,
+    worker_settings,
+)
 from curator_df.cluster.spill_folder import SpillFolder
 from curator_df.cluster.worker_processes import worker_processes
 from curator_df.core.budget import CLIENT_PRIVATE_BYTES, Layout, choose_layout, parse_memory
@@ -125,6 +131,7 @@ class Cluster:
                 memory_limit=worker_memory_limit(layout),
                 host="127.0.0.1",
                 dashboard_address=dashboard,
+                scheduler_kwargs={"dashboard_address": dashboard or ANY_LOOPBACK_PORT},
                 local_directory=self._spill.path,
                 preload=[PRELOAD],
                 env=environment,
@@ -353,7 +360,8 @@ def _start_in_process(layout: Layout, dashboard: str | None) -> LocalCluster:
             processes=False,
             memory_limit=0,
             dashboard_address=dashboard,
-            worker_dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard_address": dashboard or ANY_LOOPBACK_PORT},
+            worker_dashboard_address=ANY_LOOPBACK_PORT,
             silence_logs=logging.CRITICAL,
         )
 

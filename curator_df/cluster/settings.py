@@ -15,6 +15,9 @@ from curator_df.core.budget import Layout, worker_rss_bytes
 
 PRELOAD = "curator_df.cluster.preload"
 TERMINATE_FRACTION = 0.95
+ANY_LOOPBACK_PORT = "127.0.0.1:0"
+"""Where a scheduler's pages are without a dashboard: Dask serves some in any case, by default on port 8787 of an address
+that other machines may reach."""
 
 
 def worker_environment(layout: Layout) -> dict[str, str]:

@@ -71,6 +71,33 @@ def test_a_cluster_shows_itself_and_listens_on_loopback_only():
         current_session()
 
 
+LISTENING = """
+import sys
+import psutil
+import curator_df as cdf
+
+if __name__ == "__main__":
+    with cdf.start_cluster(memory=sys.argv[1], cpus=1, dashboard_port=None if sys.argv[2] == "none" else 0):
+        me = psutil.Process()
+        for process in [me, *me.children(recursive=True)]:
+            for socket in process.net_connections(kind="inet"):
+                if socket.status == psutil.CONN_LISTEN:
+                    print(socket.laddr.ip, socket.laddr.port)
+"""
+
+
+@pytest.mark.parametrize(("memory", "dashboard"), [("2GB", "none"), ("500MB", "none"), ("500MB", "any port")])
+def test_every_socket_that_listens_is_of_the_loopback_interface(tmp_path, memory, dashboard):
+    script = tmp_path / "script.py"
+    script.write_text(LISTENING)
+    done = subprocess.run(
+        [sys.executable, script, memory, dashboard], capture_output=True, text=True, timeout=120, check=True
+    )
+    sockets = [line.split() for line in done.stdout.splitlines()]
+    assert {address for address, _ in sockets} == {"127.0.0.1"}
+    assert "8787" not in {port for _, port in sockets}  # Dask's, where it is told nothing
+
+
 def test_a_spill_limit_beyond_the_disk_is_refused(tmp_path):
     with pytest.raises(errors.BudgetError, match="spill_limit"):
         cdf.start_cluster(memory="2GB", spill_limit="900TB", spill_directory=tmp_path)
