@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import collections
+import gc
 import os
 from typing import Any, Self
 
+import dask
 from distributed import Client
 from distributed.security import Security
 
@@ -131,10 +133,16 @@ def _client(address: str | os.PathLike[str], security: Security | None) -> Clien
     if is_file and not os.path.exists(place):
         raise NoClusterError(f"{place} is not there: start the scheduler with dask scheduler --scheduler-file {place}")
     where = {"scheduler_file": place} if is_file else {"address": place}
+    scheduler = dask.config.get("scheduler", None)
     try:
         return Client(**where, security=security)
     except (OSError, TypeError) as exc:  # TypeError: certificates are missing, or not asked for
-        raise NoClusterError(f"no scheduler could be reached at {place}: {exc}") from exc
+        reason = str(exc)
+    # A client that never began (distributed 2026.7.1) stays what Dask computes with, and blocks for ever the next one that
+    # starts if the collector finds it just then.
+    dask.config.set(scheduler=scheduler)
+    gc.collect()
+    raise NoClusterError(f"no scheduler could be reached at {place}: {reason}")
 
 
 def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None) -> Layout:

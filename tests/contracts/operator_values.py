@@ -32,7 +32,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     },
     "add_ids": {"into": "key", "by": "content", "text": "title", "dense": True, "start": 7},
     "add_language": {"by": "lines", "top": 3, "max_length": 50, "into": "lang", "text": "title"},
-    "add_metrics": {"metrics": ("word_count",), "text": "title"},
+    "add_metrics": {"metrics": ("word_count",), "text": "title", "words": "datatrove"},
     "add_profile": {
         "profile": OURS.replace(too_short=3),
         "text": "title",

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-import curator_df as cdf
 from curator_df import errors
 from curator_df.core import recycling
-from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after
+from curator_df.core.budget import choose_layout
+from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
 
 MB = 1_000_000
 
@@ -66,9 +66,11 @@ def test_while_one_is_away_no_other_goes():
 
 
 def test_threads_of_the_client_cannot_be_started_again():
+    layout = choose_layout(410 * MB, cpus=1)
     with pytest.raises(
         errors.ParameterError, match=r"needs worker processes.*allow at least memory=([0-9_]+)"
     ) as refused:
-        cdf.start_cluster(memory="410MB", recycle_after=10)
-    named = re.search(r"at least memory=([0-9_]+)", str(refused.value)).group(1)
-    assert 410 * MB < int(named) < 1_000 * MB
+        require_processes(RecycleAfter(10, "tasks"), layout, 0)
+    named = int(re.search(r"at least memory=([0-9_]+)", str(refused.value)).group(1))
+    assert choose_layout(named * 99 // 100, cpus=1).in_process
+    assert not choose_layout(named, cpus=1).in_process

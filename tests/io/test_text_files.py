@@ -127,7 +127,7 @@ def test_a_run_writes_them_and_keeps_what_is_bad(tmp_path):
     (tmp_path / "in").mkdir()
     for number in range(30):
         (tmp_path / f"in/{number:02}.txt").write_bytes(f"text {number}".encode() if number % 10 else b"\xff")
-    with cdf.start_cluster(memory="500MB", cpus=2):
+    with cdf.start_cluster(memory="2GB", cpus=2):
         receipt = cdf.write_parquet(cdf.read_text_files(tmp_path / "in", on_bad_rows="quarantine"), tmp_path / "out")
     assert (receipt.rows_read, receipt.rows_written, receipt.rows_quarantined) == (30, 27, 3)
     assert pd.read_parquet(tmp_path / "out")["text"].tolist() == [f"text {n}" for n in range(30) if n % 10]
