@@ -178,6 +178,10 @@ def test_every_module_of_core_is_in_the_tree_of_layers():
             assert f"\n  {folder.name}/" in tree
 
 
+def test_every_public_name_is_in_the_api():
+    assert set(cdf.__all__) <= set(re.findall(r"\w+", page("docs/api.md")))
+
+
 def test_decisions_are_listed():
     listed = set(re.findall(r"\((\d{4}-[\w-]+\.md)\)", page("docs/decisions/README.md")))
     assert listed == {path.name for path in (CHECKOUT / "docs/decisions").glob("0*.md")}
