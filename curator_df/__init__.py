@@ -44,6 +44,7 @@ from curator_df.ops.recommend import recommend
 from curator_df.ops.redaction import redact_pii
 from curator_df.ops.sample import sample_rows
 from curator_df.ops.signatures import add_minhash
+from curator_df.ops.thresholds import explore_thresholds
 from curator_df.ops.unicode import normalize_unicode
 from curator_df.ops.where import keep_where
 from curator_df.profiles import minhash
@@ -72,6 +73,7 @@ __all__ = [
     "drop_near_duplicates",
     "errors",
     "explain",
+    "explore_thresholds",
     "find_exact_duplicates",
     "find_near_duplicates",
     "job_cluster",
@@ -129,6 +131,7 @@ _register_operators(
         drop_exact_duplicates,
         drop_near_duplicates,
         explain,
+        explore_thresholds,
         find_exact_duplicates,
         find_near_duplicates,
         keep_class,
