@@ -188,8 +188,13 @@ class WarcRecords:
         return self._numbered(self._mark()[1])
 
     def _numbered(self, member: int) -> int:
+        last = self._last_member + self._ordinal
         self._ordinal = self._ordinal + 1 if member == self._last_member else 0
         self._last_member = member
+        if member + self._ordinal <= last:
+            raise self._bad(
+                member, "its offset is that of another record: the gzip member before has more records than bytes"
+            )
         return member + self._ordinal
 
     def _mark(self) -> tuple[int, int]:

@@ -156,7 +156,7 @@ class ThresholdExplorer:
             if importlib.util.find_spec("ipywidgets") is not None:
                 from curator_df.ops.threshold_picture import threshold_widget
 
-                bundle |= threshold_widget(self)._repr_mimebundle_()
+                bundle = threshold_widget(self)._repr_mimebundle_() | bundle
         return bundle
 
 
