@@ -272,6 +272,65 @@ def test_against_kept_signatures_with_a_worker_and_then_the_run_killed(near_scri
     kill_a_worker_and_then_the_run(start, tmp_path, stage, AGAINST_JOURNALS, expected, index)
 
 
+SEMANTIC_SCRIPT = """
+import json, sys, time
+import curator_df as cdf
+from curator_df.core import run, vector_stages
+
+run.SMALL_RANGE_BYTES = 20_000   # many ranges from a small corpus, and time to kill in each stage
+
+def slowly(task):
+    def run_slowly(*arguments):
+        time.sleep(0.15)
+        return task(*arguments)
+    return run_slowly
+
+for name in ("run_sample", "run_assign", "run_compare", "run_collect"):
+    setattr(vector_stages, name, slowly(getattr(vector_stages, name)))
+
+def slow(block):
+    time.sleep(0.05)
+    return block.id >= 0
+
+if __name__ == "__main__":
+    source, target, memory, on_existing = sys.argv[1:]
+    docs = cdf.read_jsonl(source).curate.keep_where(slow)
+    docs = docs.curate.drop_semantic_duplicates(eps=0.02, num_clusters=20, dimensions=16)
+    with cdf.start_cluster(memory=memory, cpus=2):
+        receipt = cdf.write_parquet(docs, target, on_existing=on_existing)
+    print(json.dumps(receipt.to_json()))
+"""
+SEMANTIC_JOURNALS = {
+    "vectors": "_curator/stages/*/_curator/done.jsonl",
+    "sample": "_curator/stages/*/sampled/_curator/done.jsonl",
+    "clusters": "_curator/stages/*/placed/_curator/done.jsonl",
+    "compare": "_curator/stages/*/compare/_curator/done.jsonl",
+    "groups": "_curator/stages/*/collect/_curator/done.jsonl",
+    "write": "_curator/done.jsonl",
+}
+
+
+@pytest.fixture
+def semantic_script(script):
+    pytest.importorskip("sklearn", reason="needs the models extra (scikit-learn is not installed)")
+    script.write_text(SEMANTIC_SCRIPT)
+    chance = random.Random(5)
+    vectors = [[chance.gauss(0, 1) for _ in range(16)] for _ in range(NEAR_ROWS // 3)]
+    with open(script.parent / "in.jsonl", "w") as file:
+        for number in range(NEAR_ROWS):
+            moved = [round(one + chance.gauss(0, 0.05), 4) for one in vectors[number * number % len(vectors)]]
+            file.write(json.dumps({"id": number, "embedding": moved}) + "\n")
+    return script
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("stage", SEMANTIC_JOURNALS)
+def test_semantic_duplicates_with_a_worker_and_then_the_run_killed(semantic_script, start, tmp_path, stage):
+    expected, details = undisturbed(semantic_script, tmp_path)
+    assert details["by_eps"][0]["going"] > 500
+    kill_a_worker_and_then_the_run(start, tmp_path, stage, SEMANTIC_JOURNALS, expected)
+
+
 @pytest.mark.parametrize("stage", JOURNALS)
 def test_a_worker_killed_in_any_stage_changes_nothing(start, tmp_path, stage):
     process = start()
