@@ -22,6 +22,7 @@ from curator_df.io.write_many import write_many
 from curator_df.models import catalogue as classifiers
 from curator_df.models.classification import add_class, keep_class
 from curator_df.models.embedding import add_embedding
+from curator_df.models.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
 from curator_df.monitor.memory_monitor import monitor_memory
 from curator_df.monitor.memory_profile import profile_memory
 from curator_df.monitor.metrics_server import serve_metrics
@@ -40,6 +41,7 @@ from curator_df.ops.metrics import add_metrics
 from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_duplicates
 from curator_df.ops.near_report import describe_near_duplicates
 from curator_df.ops.profile import add_profile, keep_profile
+from curator_df.ops.quality_tiers import add_quality_tier
 from curator_df.ops.recommend import recommend
 from curator_df.ops.redaction import redact_pii
 from curator_df.ops.sample import sample_rows
@@ -60,6 +62,7 @@ __all__ = [
     "add_metrics",
     "add_minhash",
     "add_profile",
+    "add_quality_tier",
     "best",
     "blend",
     "checkpoint",
@@ -71,11 +74,13 @@ __all__ = [
     "drop_contaminated",
     "drop_exact_duplicates",
     "drop_near_duplicates",
+    "drop_semantic_duplicates",
     "errors",
     "explain",
     "explore_thresholds",
     "find_exact_duplicates",
     "find_near_duplicates",
+    "find_semantic_duplicates",
     "job_cluster",
     "keep_class",
     "keep_language",
@@ -125,15 +130,18 @@ _register_operators(
         add_metrics,
         add_minhash,
         add_profile,
+        add_quality_tier,
         checkpoint,
         describe_drops,
         drop_contaminated,
         drop_exact_duplicates,
         drop_near_duplicates,
+        drop_semantic_duplicates,
         explain,
         explore_thresholds,
         find_exact_duplicates,
         find_near_duplicates,
+        find_semantic_duplicates,
         keep_class,
         keep_language,
         keep_profile,

@@ -57,7 +57,7 @@ def reduce_keys(
     files : sequence of FileRecord
         What every `KeyWriter` committed.
     memory_bytes : int
-        To hold at most: one half merges, the other sorts the drops by address.
+        To hold at most: one half merges, the other sorts the drops (and the members) by address.
     scratch : str, optional
         Local directory for what does not fit; by default the system's for temporary files.
 

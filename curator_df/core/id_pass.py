@@ -6,10 +6,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
+import numpy.typing as npt
 
 from curator_df.core.barrier import LEAST_KEY_BYTES, Found
 from curator_df.core.id_sink import QUESTION_WORDS, IdSink, questions
@@ -24,9 +25,21 @@ from curator_df.core.stages import StageRunner
 from curator_df.core.storage import FileRecord, Folder, disk_errors, split_files
 from curator_df.core.task import Attempt, Manifest, run_guarded
 
-Matches = Iterator[tuple[Rows, Any, Any]]
-"""Of a group of ranges, in order: members (address, survivor, rows of the group), the row that each matched (its own address
-where none), and how similar the two are (NaN where that is not known)."""
+
+class GroupRows(NamedTuple):
+    """Some rows of a table of groups, of one group of ranges of the input, in order of address."""
+
+    members: Rows
+    """Shape (rows, 3): address, survivor, rows of the group."""
+    matched: npt.NDArray[np.uint64]
+    """Shape (rows,): the row that each matched; its own address where none."""
+    similarities: npt.NDArray[np.float64]
+    """Shape (rows,): how similar the two are; NaN where that is not known."""
+    eps: float | None = None
+    """Of a table with groups for several: which."""
+
+
+Matches = Iterator[GroupRows]
 
 
 @dataclass(frozen=True)
@@ -58,8 +71,8 @@ def _ask(job: QuestionJob, group: int, memory_bytes: int) -> FileRecord:
     name, bounds = f"ids/asked/part-{group:06d}.slices", job.found.groups.bounds
     sorter = RowSorter(job.folder, name, words=QUESTION_WORDS, bounds=bounds, memory_bytes=memory_bytes)
     try:
-        for members, matched, _ in job.matches(job.found, group):
-            sorter.append(questions(members[:, 0], matched))
+        for rows in job.matches(job.found, group):
+            sorter.append(questions(rows.members[:, 0], rows.matched))
         return sorter.commit()
     finally:
         sorter.discard()

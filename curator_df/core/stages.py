@@ -222,7 +222,9 @@ class StageRunner:
                 said = ExchangeReceipt(**self._exchange_keys(journal, before, step, barrier))
                 journal.finish(dataclasses.asdict(said))
                 self.session.tell(Exchanged(said))
-                files = self._found_files(home, exchange) or {}
+                files = self._found_files(home, exchange)
+            if files is None:
+                raise CorruptFileError(f"{home.url}: files of a stage went away while it ran; run again")
             self.exchanges.append(ExchangeReceipt(**(journal.receipt or {})))
             home.delete_tree("keys")
             first = first_pass(journal.done(), len(self.ranges))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from curator_df.core.barrier import Found
-from curator_df.core.id_pass import Matches
+from curator_df.core.id_pass import GroupRows, Matches
 from curator_df.core.id_sink import IdReader
 from curator_df.core.near_barrier import KeptSignatures
 from curator_df.core.source import OFFSET_BITS, Range
@@ -31,8 +31,8 @@ COLUMNS: dict[str, Any] = {
     "matched_address": "Int64",
     "matched_file": "string[pyarrow]",
     "matched_offset": "Int64",
-    "jaccard": "Float64",
 }
+"""Of every table, before the similarity."""
 MERGE_BYTES = 2_000_000
 """Held to read the members of a group of ranges, and as much for each other thing that is read along with them."""
 
@@ -49,13 +49,18 @@ class GroupTable:
     """What it holds: text or integers."""
     against: KeptSignatures | None = None
     """Another table, to whose rows addresses point that come after those of the input."""
+    measure: str = "jaccard"
+    """Name of the column that says how similar a row and the one it matched are."""
+    by_eps: bool = False
+    """Whether it has groups for several distances; then rows have no ids."""
 
     @property
     def columns(self) -> dict[str, Any]:
         """Dtype of each column."""
-        if self.id_column is None:
-            return COLUMNS
-        return {"id": self.id_dtype, "matched_id": self.id_dtype, **COLUMNS}
+        first = {} if self.id_column is None else {"id": self.id_dtype, "matched_id": self.id_dtype}
+        if self.by_eps:
+            first["eps"] = "Float64"
+        return {**first, **COLUMNS, self.measure: "Float64"}
 
     @property
     def meta(self) -> pd.DataFrame:
@@ -109,7 +114,7 @@ def exact_matches(found: Found, group: int) -> Matches:
     """Yield the rows of groups of equal rows: each matched the one that stays, which itself matched none."""
     for members in found.member_rows(group, memory_bytes=MERGE_BYTES):
         survivors = members[:, 1]
-        yield members, survivors, np.where(survivors == members[:, 0], np.nan, 1.0)
+        yield GroupRows(members, survivors, np.where(survivors == members[:, 0], np.nan, 1.0))
 
 
 def _frames(job: TableJob, group: int) -> Iterator[pd.DataFrame]:
@@ -117,12 +122,13 @@ def _frames(job: TableJob, group: int) -> Iterator[pd.DataFrame]:
     table, reader = job.table, None
     if table.id_column is not None:
         reader = IdReader(job.ids_folder, job.ids, group, memory_bytes=MERGE_BYTES)
-    for members, matched, similarities in table.matches(job.found, group):
+    for rows in table.matches(job.found, group):
         if reader is None:
-            yield _frame(members, matched, similarities, paths)
+            yield _frame(rows, paths, table)
             continue
-        for part, ids, matched_ids in reader.ids(members, matched):
-            frame = _frame(members[part], matched[part], similarities[part], paths)
+        for part, ids, matched_ids in reader.ids(rows.members, rows.matched):
+            some = GroupRows(rows.members[part], rows.matched[part], rows.similarities[part])
+            frame = _frame(some, paths, table)
             for name, values in (("matched_id", matched_ids), ("id", ids)):
                 frame.insert(0, name, pd.array(_as_text(values), dtype="string[pyarrow]").astype(table.id_dtype))
             yield frame
@@ -134,15 +140,19 @@ def _as_text(values: Any) -> Any:
     return pa.chunked_array([values.cast(pa.large_string())])
 
 
-def _frame(members: Any, matched: Any, similarities: Any, paths: Any) -> pd.DataFrame:
-    addresses, groups, sizes = (members[:, word].astype(np.int64) for word in range(3))
-    columns = _address_columns("", addresses, paths)
+def _frame(rows: GroupRows, paths: Any, table: GroupTable) -> pd.DataFrame:
+    addresses, groups, sizes = (rows.members[:, word].astype(np.int64) for word in range(3))
+    matched, similarities = rows.matched.astype(np.int64), rows.similarities
+    columns: dict[str, Any] = (
+        {} if rows.eps is None else {"eps": pd.array(np.full(len(addresses), rows.eps), dtype="Float64")}
+    )
+    columns |= _address_columns("", addresses, paths)
     columns["group"] = pd.array(groups, dtype="Int64")
     columns["group_size"] = pd.array(sizes, dtype="Int64")
     columns["kept"] = pd.array(addresses == groups, dtype="boolean")
-    columns |= _address_columns("matched_", matched.astype(np.int64), paths, matched == members[:, 0])
-    columns["jaccard"] = pd.arrays.FloatingArray(np.nan_to_num(similarities), np.isnan(similarities))
-    return pd.DataFrame(columns)[list(COLUMNS)]
+    columns |= _address_columns("matched_", matched, paths, matched == addresses)
+    columns[table.measure] = pd.arrays.FloatingArray(np.nan_to_num(similarities), np.isnan(similarities))
+    return pd.DataFrame(columns)
 
 
 def _address_columns(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from curator_df.core.exchange import MEMBER_WORDS
-from curator_df.core.id_pass import Matches
+from curator_df.core.id_pass import GroupRows, Matches
 from curator_df.core.near_barrier import EDGE_WORDS
 from curator_df.core.near_stages import NearFound
 from curator_df.core.near_tasks import NearJob, edge_slices
@@ -32,7 +32,7 @@ def near_matches(found: NearFound, group: int) -> Matches:
         rows, waiting = joined[: len(best)], joined[len(best) :]
         if (rows[:, 0] != best[:, 0]).any():
             raise ValueError("members and edges of groups are of different rows; this is a defect in curator_df")
-        yield rows, best[:, 1].copy(), best[:, 2].copy().view(np.float64)
+        yield GroupRows(rows, best[:, 1].copy(), best[:, 2].copy().view(np.float64))
 
 
 def _best_edges(found: NearFound, group: int) -> Iterator[Any]:

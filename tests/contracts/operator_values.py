@@ -20,7 +20,7 @@ _CONTAMINATION = {
 _CLASSES = {"classifier": vowel_counts, "labels": ("long", "not long"), "max_chars": 100, "text": "title"}
 ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_contamination": {**_CONTAMINATION, "into": "found"},
-    "add_class": {**_CLASSES, "into": "kind"},
+    "add_class": {**_CLASSES, "into": "kind", "score_of": "long"},
     "keep_class": {**_CLASSES, "keep": "short"},
     "add_embedding": {
         "model": vowel_counts,
@@ -38,6 +38,13 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "text": "title",
         "reason": "why",
         "add_metrics": False,
+    },
+    "add_quality_tier": {
+        "scores": ("score",),
+        "tiers": {"high": 7, "low": 0},
+        "how": "max",
+        "scale": {"score": (0, 9)},
+        "into": "tier",
     },
     "add_minhash": {
         "text": "title",
