@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -13,6 +14,9 @@ BODIES = ("response", "resource", "conversion")
 """Types of records that hold a page."""
 HTTP_TYPES = ("application/http",)
 """Content types of a response that is HTTP; one to a question of DNS is not."""
+HTTP_HEADER_BYTES = 1 << 16
+_HEADER_END = re.compile(rb"\r?\n\r?\n")
+_HTTP_TYPE = re.compile(rb"\ncontent-type:([^\r\n]*)", re.IGNORECASE)
 
 
 class LongPage(Exception):  # noqa: N818 - never seen by users
@@ -61,6 +65,16 @@ def page_of_head(head: Head, skipped: str | None) -> Page:
         skipped=skipped,
         pieces=[],
     )
+
+
+def other_type(head: Head, records: WarcRecords, content_types: Collection[str] | None) -> Page | None:
+    """Return the row of a record, too large to be held, whose first bytes name a type that is not wanted; None if not."""
+    page = page_of_head(head, "content_type")
+    if head.fields["warc-type"].lower() == "response":
+        message = records.peek(head, HTTP_HEADER_BYTES)[head.header_bytes :]
+        named = _HTTP_TYPE.search(_HEADER_END.split(message, 1)[0])
+        page.content_type = _mime_type(named.group(1).decode("latin-1")) if named else None
+    return None if _is_wanted(page.content_type, content_types) else page
 
 
 def page_of(head: Head, records: WarcRecords, content_types: Collection[str] | None, most_bytes: int | None) -> Page:

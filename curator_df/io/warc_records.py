@@ -130,6 +130,12 @@ class WarcRecords:
         self._pass(size)
         return record
 
+    def peek(self, head: Head, most_bytes: int) -> bytes:
+        """Return the first bytes of a record, header included, and stay at it."""
+        while len(self._buffer) < min(head.record_bytes, most_bytes) and self._more():
+            pass
+        return bytes(self._buffer[: min(head.record_bytes, most_bytes)])
+
     def skip(self, head: Head) -> None:
         """Go on to the next record without holding this one."""
         left = head.record_bytes

@@ -197,6 +197,16 @@ def test_a_page_that_does_not_fit_is_refused_or_left_out(tmp_path, headers, body
     assert not suffix or long[0].offset == starts[1]
 
 
+def test_what_is_no_page_is_passed_over_whatever_its_size(tmp_path):
+    image = response(b"\xff" * 3_000_000, "Server: x", "Content-Type: image/jpeg; q=1")
+    style = record("resource", b"x" * 3_000_000, Content_Type="text/css")
+    (tmp_path / "a.warc.gz").write_bytes(members([html(b"one"), image, style, html(b"two")])[0])
+    source = source_of(cdf.read_warc(tmp_path))
+    block = pd.concat(source.blocks(source.cut(10**9)[0], block_bytes=10**5, largest_row_bytes=10**5))
+    assert block["skipped"].fillna("").tolist() == ["", "content_type", "content_type", ""]
+    assert block["content_type"].tolist() == ["text/html", "image/jpeg", "text/css", "text/html"]
+
+
 def test_a_run_keeps_what_is_bad_and_goes_on(tmp_path):
     (tmp_path / "in").mkdir()
     records = [wet(f"text {number} " * 50, number) for number in range(40)]
