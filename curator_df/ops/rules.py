@@ -57,14 +57,9 @@ class Rule:
 
     def breaks(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
         """Return where values, shape (rows,), break the rule."""
-        return ~satisfies(values, self.keep, self.threshold)
-
-
-def satisfies(values: npt.NDArray[np.generic], keep: Keep, threshold: float) -> npt.NDArray[np.bool_]:
-    """Return where values, shape (rows,), satisfy a comparison."""
-    compare = {">=": np.greater_equal, "<=": np.less_equal, ">": np.greater, "<": np.less}[keep]
-    kept: npt.NDArray[np.bool_] = compare(values, threshold)
-    return kept
+        compare = {">=": np.greater_equal, "<=": np.less_equal, ">": np.greater, "<": np.less}[self.keep]
+        kept: npt.NDArray[np.bool_] = compare(values, self.threshold)
+        return ~kept
 
 
 @dataclass(frozen=True)

@@ -61,11 +61,16 @@ def threshold_widget(explorer: ThresholdExplorer) -> Any:
     exact = widgets.FloatText(layout=widgets.Layout(width="9em"))
     picture = widgets.Image(format="png")
     widgets.link((slider, "value"), (exact, "value"))
+    choosing = False
 
     def draw(_: Any = None) -> None:
+        if choosing:  # each control would draw on its way to the values of another metric
+            return
         picture.value = png_of(moved_figure(explorer, metric.value, exact.value, keep.value))
 
     def choose_metric(_: Any = None) -> None:
+        nonlocal choosing
+        choosing = True
         low, high = _shown(explorer, metric.value)
         # The ends one by one, wide first: a slider refuses a least value above its greatest.
         slider.min, slider.max = min(slider.min, low), max(slider.max, high)
@@ -75,6 +80,7 @@ def threshold_widget(explorer: ThresholdExplorer) -> Any:
         keep.value = _keep(explorer, metric.value)
         start = rules[0].threshold if rules else _at(explorer, metric.value, 0.1)
         slider.value = start if np.isfinite(start) else low
+        choosing = False
         draw()
 
     choose_metric()
@@ -113,7 +119,7 @@ def _draw(axes: Any, explorer: ThresholdExplorer, metric: str, keep: Keep, thres
     axes.spines["top"].set_visible(False)
     share = axes.twinx()
     at = np.geomspace(low, high, STEPS) if is_wide else np.linspace(low, high, STEPS)
-    share.plot(at, [explorer.kept(metric, one, keep) for one in at], color="#333333", linewidth=1.3)
+    share.plot(at, explorer.shares_kept(metric, at, keep), color="#333333", linewidth=1.3)
     share.set_ylim(0, 1.02)
     share.set_ylabel(f"kept by {keep}")
     share.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")

@@ -11,7 +11,7 @@ import base64
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, require_columns
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.metrics import METRICS
-from curator_df.ops.rules import Keep, Profile, Rule, satisfies
+from curator_df.ops.rules import Keep, Profile, Rule
 
 COUNTS = {"metric": np.int64, "bucket": np.int64, "rows": np.int64}
 MISSING = np.iinfo(np.int64).max
@@ -75,10 +75,15 @@ class ThresholdExplorer:
         ParameterError
             If there is no such metric or comparison; the message lists them.
         """
-        keep = self._keep(metric, keep)
-        near = value_of(bucket_of(np.array([threshold], np.float64)))
-        passes = satisfies(self._values[metric], keep, float(near[0]))
-        return float(self._counts[metric][passes].sum()) / max(self.rows, 1)
+        return float(self.shares_kept(metric, np.array([threshold], np.float64), self._keep(metric, keep))[0])
+
+    def shares_kept(self, metric: str, thresholds: npt.NDArray[np.float64], keep: Keep) -> npt.NDArray[np.float64]:
+        """Return what `kept` does for each of some thresholds, shape (thresholds,)."""
+        upto = np.concatenate(([0], np.cumsum(self._counts[metric])))
+        side: Literal["left", "right"] = "left" if keep in (">=", "<") else "right"
+        below = upto[np.searchsorted(self._values[metric], value_of(bucket_of(thresholds)), side=side)]
+        kept = upto[-1] - below if keep in (">=", ">") else below
+        return np.asarray(kept / max(self.rows, 1))
 
     def to_frame(self) -> pd.DataFrame:
         """Return the counts.
