@@ -70,11 +70,12 @@ def page_of_head(head: Head, skipped: str | None) -> Page:
 def other_type(head: Head, records: WarcRecords, content_types: Collection[str] | None) -> Page | None:
     """Return the row of a record, too large to be held, whose first bytes name a type that is not wanted; None if not."""
     page = page_of_head(head, "content_type")
-    if head.fields["warc-type"].lower() == "response":
+    kind = head.fields["warc-type"].lower()
+    if kind == "response":
         message = records.peek(head, HTTP_HEADER_BYTES)[head.header_bytes :]
         named = _HTTP_TYPE.search(_HEADER_END.split(message, 1)[0])
-        page.content_type = _mime_type(named.group(1).decode("latin-1")) if named else None
-    return None if _is_wanted(page.content_type, content_types) else page
+        page.content_type = _mime_type(named.group(1).decode("latin-1") if named else None) or _identified(head)
+    return None if kind == "conversion" or _is_wanted(page.content_type, content_types) else page
 
 
 def page_of(head: Head, records: WarcRecords, content_types: Collection[str] | None, most_bytes: int | None) -> Page:
@@ -133,7 +134,7 @@ def _read_http(
         response.parse_http(auto_decode="all", quirks_mode=True)
         named = response.http_headers.get("Content-Type")
         page.status = response.http_headers.status_code
-        page.content_type = _mime_type(named) or _mime_type(head.fields.get("warc-identified-payload-type"))
+        page.content_type = _mime_type(named) or _identified(head)
         page.language = response.http_headers.get("Content-Language") or page.language
         if not _is_wanted(page.content_type, content_types):
             page.skipped = "content_type"
@@ -160,6 +161,10 @@ def _fill(page: Page, bodies: list[bytes], charset: str | None, most_bytes: int 
         held_bytes += len(piece)
         if most_bytes is not None and held_bytes > most_bytes:
             raise LongPage(held_bytes)
+
+
+def _identified(head: Head) -> str | None:
+    return _mime_type(head.fields.get("warc-identified-payload-type"))
 
 
 def _is_wanted(content_type: str | None, content_types: Collection[str] | None) -> bool:

@@ -178,7 +178,7 @@ class WarcRecords:
                 self._waiting = b""
             elif self._damage is not None:
                 raise self._cut(self._numbered(self._damage.member))
-            elif not self._more() and not self._waiting and self._damage is None:
+            elif not self._more(between=True) and self._damage is None:
                 return False
 
     def _is_anothers(self) -> bool:
@@ -206,8 +206,8 @@ class WarcRecords:
     def _mark(self) -> tuple[int, int]:
         return next(mark for mark in reversed(self._marks) if mark[0] <= self._position)
 
-    def _more(self) -> bool:
-        """Read on; False at the end of the file, of what is not damaged, or where the next member begins with a record."""
+    def _more(self, *, between: bool = False) -> bool:
+        """Read on; False at the end of the file, of what is not damaged, or, in a record, where a member begins with another."""
         if self._waiting or self._damage is not None:
             return False
         try:
@@ -215,7 +215,7 @@ class WarcRecords:
         except Damage as damage:
             self._damage = damage
             return False
-        if self._pieces.begins and piece.startswith(VERSION) and self._buffer:
+        if self._pieces.begins and piece.startswith(VERSION) and not between:
             self._waiting = piece
             return False
         self._append(piece)

@@ -30,7 +30,8 @@ MISSING = np.iinfo(np.int64).max
 CUT_BITS = 42
 """Of the 52 bits behind the leading one of a float64, 10 count: values of a bucket differ by less than 0.1 %."""
 PEAK_FACTOR = 3.0
-"""One metric at a time: its values as float64 and as keys, sorted; beside columns of 9 bytes a value."""
+"""One metric at a time. Measured (tracemalloc, 500,000 rows): 18 to 27 bytes a row, which is 2.6 x a column of Int8 with its
+addresses, 1.5 x one of Int64, 0.4 x four of Float64."""
 SPLIT_EVERY = 16
 
 
@@ -219,7 +220,9 @@ def explore_thresholds(
         counts = count_values_block(frame, metrics=names)
     else:
         require_backend(df._meta, "explore_thresholds", "pandas")
-        kernel = BlockKernel("explore_thresholds", count_values_block, {"metrics": names}, PEAK_FACTOR)
+        kernel = BlockKernel(
+            "explore_thresholds", count_values_block, {"metrics": names}, PEAK_FACTOR, peak_is_measured=True
+        )
         blocks = map_blocks(frame, kernel, meta=_no_counts())
         counts = blocks.reduction(
             chunk=_added_up, aggregate=_added_up, meta=_no_counts(), split_every=SPLIT_EVERY

@@ -179,11 +179,15 @@ def test_blocks_are_bounded_and_hold_whole_records(tmp_path, block_bytes):
 
 @pytest.mark.parametrize(
     ("headers", "body"),
-    [(["Content-Type: text/html"], b"z" * 3_000_000), (["Content-Encoding: gzip"], gzip.compress(b"z" * 3_000_000))],
+    [
+        (["Content-Type: text/html"], b"z" * 3_000_000),
+        (["Content-Encoding: gzip"], gzip.compress(b"z" * 3_000_000)),
+        (None, b"z" * 3_000_000),
+    ],
 )
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_a_page_that_does_not_fit_is_refused_or_left_out(tmp_path, headers, body, suffix):
-    content, starts = members([wet("one"), response(body, *headers), wet("two")])
+    content, starts = members([wet("one"), response(body, *headers) if headers else wet(body.decode()), wet("two")])
     (tmp_path / f"a.warc{suffix}").write_bytes(content if suffix else gzip.decompress(content))
     source = source_of(cdf.read_warc(tmp_path))
     (piece,) = source.cut(10**9)

@@ -135,6 +135,15 @@ def test_a_plain_file_that_is_cut_or_has_something_between(tmp_path):
             cdf.read_warc(tmp_path).compute()
 
 
+@pytest.mark.parametrize("kind", ["metadata", "conversion"])
+def test_a_record_that_is_cut_in_a_whole_member_ends_with_it(tmp_path, kind):
+    cut = record(kind, b"x" * 100, Content_Type="text/plain")[:-30]
+    content, starts = members([wet("one"), cut, wet("two"), wet("three")])
+    rows, bad = rows_of(source_for(tmp_path / "a.wet.gz", content), 10**9)
+    assert rows == [(starts[0], "one"), (starts[2], "two"), (starts[3], "three")]
+    assert bad == [(starts[1], "the record is cut: it is shorter than its Content-Length says")]
+
+
 def test_records_that_would_share_an_offset_are_bad(tmp_path):
     empty = b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 0\r\n\r\n\r\n\r\n"
     source = source_for(tmp_path / "a.wet.gz", gzip.compress(empty * 2_000, mtime=0) + gzip.compress(wet("other")))
