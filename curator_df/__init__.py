@@ -46,6 +46,7 @@ from curator_df.ops.recommend import recommend
 from curator_df.ops.redaction import redact_pii
 from curator_df.ops.sample import sample_rows
 from curator_df.ops.signatures import add_minhash
+from curator_df.ops.thresholds import explore_thresholds
 from curator_df.ops.unicode import normalize_unicode
 from curator_df.ops.where import keep_where
 from curator_df.profiles import minhash
@@ -76,6 +77,7 @@ __all__ = [
     "drop_semantic_duplicates",
     "errors",
     "explain",
+    "explore_thresholds",
     "find_exact_duplicates",
     "find_near_duplicates",
     "find_semantic_duplicates",
@@ -136,6 +138,7 @@ _register_operators(
         drop_near_duplicates,
         drop_semantic_duplicates,
         explain,
+        explore_thresholds,
         find_exact_duplicates,
         find_near_duplicates,
         find_semantic_duplicates,
