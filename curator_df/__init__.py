@@ -21,6 +21,7 @@ from curator_df.io.write_many import write_many
 from curator_df.models import catalogue as classifiers
 from curator_df.models.classification import add_class, keep_class
 from curator_df.models.embedding import add_embedding
+from curator_df.models.token_count import add_token_count
 from curator_df.monitor.memory_monitor import monitor_memory
 from curator_df.monitor.memory_profile import profile_memory
 from curator_df.monitor.metrics_server import serve_metrics
@@ -58,6 +59,7 @@ __all__ = [
     "add_metrics",
     "add_minhash",
     "add_profile",
+    "add_token_count",
     "best",
     "blend",
     "checkpoint",
@@ -121,6 +123,7 @@ _register_operators(
         add_metrics,
         add_minhash,
         add_profile,
+        add_token_count,
         checkpoint,
         describe_drops,
         drop_contaminated,

