@@ -27,6 +27,7 @@ from curator_df.monitor.memory_profile import profile_memory
 from curator_df.monitor.metrics_server import serve_metrics
 from curator_df.ops.accessor import register_operators as _register_operators
 from curator_df.ops.cleaning import normalize_newlines, normalize_whitespace, remove_urls
+from curator_df.ops.comments import add_comment_ratio
 from curator_df.ops.contamination import add_contamination, drop_contaminated, remove_contamination
 from curator_df.ops.cuts import remove_boilerplate, remove_outside, remove_quotation_marks
 from curator_df.ops.drops import describe_drops
@@ -52,6 +53,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "add_class",
+    "add_comment_ratio",
     "add_contamination",
     "add_embedding",
     "add_ids",
@@ -116,6 +118,7 @@ __all__ = [
 _register_operators(
     (
         add_class,
+        add_comment_ratio,
         add_contamination,
         add_embedding,
         add_ids,

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.errors import ParameterError
+from curator_df.kernels.column_metrics import COLUMN_METRICS
 from curator_df.kernels.counts import (
     C4_FEATURES,
     COUNT_LINES,
@@ -31,7 +32,6 @@ from curator_df.kernels.line_metrics import LINE_METRICS
 from curator_df.kernels.metric import Metric
 from curator_df.kernels.nemo_metrics import NEMO_METRICS
 from curator_df.kernels.repetition_metrics import REPETITION_METRICS
-from curator_df.kernels.token_metrics import TOKEN_METRICS
 from curator_df.kernels.word_metrics import WORD_METRICS
 
 Words = Literal["whitespace", "datatrove"]
@@ -58,7 +58,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 """Every metric by name."""
 
 
-CATALOGUE: Mapping[str, Metric] = MappingProxyType({**METRICS, **{metric.name: metric for metric in TOKEN_METRICS}})
+CATALOGUE: Mapping[str, Metric] = MappingProxyType({**METRICS, **{metric.name: metric for metric in COLUMN_METRICS}})
 """The same, and those that other operators add as columns: a rule reads them there."""
 
 

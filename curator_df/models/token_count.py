@@ -79,10 +79,11 @@ def add_token_count(
     digest.
 
     Rules of profiles may be on these columns (``token_count``, ``characters_per_token``, ``bytes_per_token``): `keep_profile`
-    after this operator reads them beside the text. The plan has room for the tokenizer once in each worker, and for a batch of texts
-    in each task; each thread counts by itself, and the tokenizer starts no others. A text of more than 131,072 bytes is counted
-    in pieces, cut before white space; where a tokenizer begins every text with a mark of its own, that is a token more or less
-    for a piece. The receipt counts ``tokens``.
+    after this operator reads them beside the text. The receipt counts ``tokens``.
+
+    The plan has room for the tokenizer once in each worker, and for a batch of texts in each task; each thread counts by
+    itself, and the tokenizer starts no others. A text of more than 131,072 bytes is counted in pieces, cut before white space;
+    where a tokenizer begins every text with a mark of its own, that is a token more or less for a piece.
 
     References
     ----------

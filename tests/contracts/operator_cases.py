@@ -183,6 +183,8 @@ ALL_CASES = (
         {"classifier": letter_counts, "keep": "long", "labels": ("long", "short"), "max_chars": 1_000},
         costly={"keep": ("long", "short")},
     ),
+    Case("add_comment_ratio", {"language": "c"}, adds=("comment_ratio",)),
+    Case("add_comment_ratio", {"language": "python", "max_file_size": "20kB"}, "python", adds=("comment_ratio",)),
     Case("add_embedding", {"model": length_vectors, "dimensions": 384, "max_chars": 1_000}, adds=("embedding",)),
     Case("add_ids", {"into": "number"}, adds=("number",)),
     Case("add_ids", {"into": "number", "by": "content"}, "content", adds=("number",)),

@@ -22,6 +22,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_contamination": {**_CONTAMINATION, "into": "found"},
     "add_class": {**_CLASSES, "into": "kind"},
     "keep_class": {**_CLASSES, "keep": "short"},
+    "add_comment_ratio": {"language": "python", "max_file_size": "5kB", "into": "comments", "text": "title"},
     "add_embedding": {
         "model": vowel_counts,
         "into": "vector",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics that need a tokenizer: columns of `add_token_count`, which rules of profiles may be on."""
+"""Metrics that other operators add as columns, `add_token_count` and `add_comment_ratio`: rules of profiles may be on them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from curator_df.kernels.metric import Metric
 _FILTERS = "nemo_curator 0.9.0, filters"
 _OPERATOR = "add_token_count"
 
-TOKEN_METRICS = (
+COLUMN_METRICS = (
     Metric(
         "token_count",
         "Int64",
@@ -38,5 +38,15 @@ TOKEN_METRICS = (
         "the same of bytes, so that scripts can be compared",
         "-1 for a text without tokens",
         operator=_OPERATOR,
+    ),
+    Metric(
+        "comment_ratio",
+        "Float64",
+        "",
+        None,
+        "Share of the code points of source code that are in comments, as `add_comment_ratio` says for each language.",
+        f"{_FILTERS}/code.py, PythonCommentToCodeFilter and GeneralCommentToCodeFilter",
+        "0 for an empty text (NeMo divides by zero) and for Python that cannot be parsed; 9999 for a comment that does not end",
+        operator="add_comment_ratio",
     ),
 )
