@@ -16,11 +16,13 @@ from curator_df.io.parquet import read_parquet
 from curator_df.io.shuffle import blend, shuffle_rows
 from curator_df.io.split import split_by
 from curator_df.io.text_files import read_text_files
+from curator_df.io.warc import read_warc
 from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.io.write_many import write_many
 from curator_df.models import catalogue as classifiers
 from curator_df.models.classification import add_class, keep_class
 from curator_df.models.embedding import add_embedding
+from curator_df.models.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
 from curator_df.models.token_count import add_token_count
 from curator_df.monitor.memory_monitor import monitor_memory
 from curator_df.monitor.memory_profile import profile_memory
@@ -41,6 +43,7 @@ from curator_df.ops.metrics import add_metrics
 from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_duplicates
 from curator_df.ops.near_report import describe_near_duplicates
 from curator_df.ops.profile import add_profile, keep_profile
+from curator_df.ops.quality_tiers import add_quality_tier
 from curator_df.ops.recommend import recommend
 from curator_df.ops.redaction import redact_pii
 from curator_df.ops.sample import sample_rows
@@ -61,6 +64,7 @@ __all__ = [
     "add_metrics",
     "add_minhash",
     "add_profile",
+    "add_quality_tier",
     "add_token_count",
     "best",
     "blend",
@@ -73,10 +77,12 @@ __all__ = [
     "drop_contaminated",
     "drop_exact_duplicates",
     "drop_near_duplicates",
+    "drop_semantic_duplicates",
     "errors",
     "explain",
     "find_exact_duplicates",
     "find_near_duplicates",
+    "find_semantic_duplicates",
     "job_cluster",
     "keep_class",
     "keep_language",
@@ -93,6 +99,7 @@ __all__ = [
     "read_parquet",
     "read_receipt",
     "read_text_files",
+    "read_warc",
     "recommend",
     "redact_pii",
     "remove_boilerplate",
@@ -126,15 +133,18 @@ _register_operators(
         add_metrics,
         add_minhash,
         add_profile,
+        add_quality_tier,
         add_token_count,
         checkpoint,
         describe_drops,
         drop_contaminated,
         drop_exact_duplicates,
         drop_near_duplicates,
+        drop_semantic_duplicates,
         explain,
         find_exact_duplicates,
         find_near_duplicates,
+        find_semantic_duplicates,
         keep_class,
         keep_language,
         keep_profile,

@@ -25,6 +25,7 @@ from curator_df.core.sink import Sink
 from curator_df.core.sizes import show_size
 from curator_df.core.source import Source
 from curator_df.core.storage import JOURNAL_FOLDER
+from curator_df.core.vector_barrier import VECTOR_WRITER_FACTOR, VectorBarrier, require_room
 from curator_df.errors import BudgetError
 
 MIN_BLOCK_BYTES = 1_000_000
@@ -173,6 +174,7 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
         largest_row_bytes=max(fitting_block(free.thread_bytes, factor), block_bytes),
         exclusive_row_bytes=fitting_block(free.exclusive_bytes, factor),
     )
+    _require_vector_room(joined, free)
     projected = layout.reserved_bytes + layout.node_workers * (layout.threads * task_bytes + held_bytes)
     stages = (*_key_stages(joined, whole), whole)
     return Plan(layout, stages, joined.source.input_bytes, len(joined.source.files), projected, held_bytes)
@@ -200,16 +202,29 @@ def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
                 if step.barrier.verify is not None:
                     lines = (*before, ("fetch texts of candidates", KEY_WRITER_FACTOR, False))
                     yield dataclasses.replace(whole, title=f"texts for {step.name}, then compare them", steps=lines)
+            elif isinstance(step.barrier, VectorBarrier):
+                lines = (*before, ("keep vectors", VECTOR_WRITER_FACTOR, False))
+                yield dataclasses.replace(whole, title=f"vectors for {step.name}, then clusters", steps=lines)
             else:
                 lines = (*before, ("hash and sort keys", KEY_WRITER_FACTOR, False))
                 yield dataclasses.replace(whole, title=f"keys for {step.name}, then merge them", steps=lines)
 
 
-def _is_found(barrier: Barrier | PartBarrier | NearBarrier | RowCount) -> bool:
+def _is_found(barrier: Barrier | PartBarrier | NearBarrier | VectorBarrier | RowCount) -> bool:
     """Tell whether what a drop waits for was computed before and kept."""
     if isinstance(barrier, RowCount):
         return False
     return barrier.home is not None and barrier.home.exists(f"{JOURNAL_FOLDER}/receipt.json")
+
+
+def _require_vector_room(joined: Fork, layout: Layout) -> None:
+    """Refuse k-means that does not fit, where the number of rows is known; otherwise the run does when it has counted them."""
+    for branch in joined.branches:
+        for step in branch.program.steps:
+            if isinstance(step.barrier, VectorBarrier) and not _is_found(step.barrier):
+                rows = joined.source.about_rows()
+                if step.barrier.num_clusters is not None or rows is not None:
+                    require_room(step.name, step.barrier, step.barrier.clusters(rows or 0), layout)
 
 
 def task_needs(block_bytes: int, factor: float) -> int:

@@ -63,7 +63,7 @@ class ExchangeReceipt:
     seconds: float
     """Wall time: taking keys, comparing them and collecting what goes (of a resumed one: its last part)."""
     details: dict[str, Any] = field(default_factory=dict)
-    """Of near duplicates: bands, iterations, pairs, comparisons, groups."""
+    """Of near duplicates: bands, iterations, pairs, comparisons, groups. By vectors: clusters, and groups by ``eps``."""
 
     def __str__(self) -> str:
         spilled = f", {show_size(self.spilled_bytes)} spilled" if self.spilled_bytes else ""
@@ -77,6 +77,8 @@ class ExchangeReceipt:
                 f"; {self.details['bands']} bands, {self.details['bands_per_iteration']} at a time, "
                 f"{self.details['candidate_pairs']:,} pairs{compared}, {self.details['groups']:,} groups"
             )
+        if "largest_cluster" in self.details:
+            said += f"; {self.details['clusters']:,} clusters, the largest of {self.details['largest_cluster']:,} rows"
         return said
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -27,6 +28,8 @@ class ClassScores:
     """Of one number, ascending: from which one on it is of the second class, the third..."""
     clip: tuple[float, float] | None = None
     """Bounds of that number itself."""
+    column: int | None = None
+    """Place of the class whose score is kept; None for that of the text's class."""
 
     @classmethod
     def of(
@@ -55,6 +58,15 @@ class ClassScores:
             raise ParameterError(f"{operator}: labels= must be {width} different names; found {', '.join(labels)}")
         return cls(labels, meaning)
 
+    def of_class(self, operator: str, label: str) -> ClassScores:
+        """Return the same with the scores of one class, whichever is the class of a text."""
+        if self.meaning == "one" or label not in self.labels:
+            listed = ", ".join(map(repr, self.labels)) if self.meaning != "one" else "none, but one number"
+            raise ParameterError(
+                f"{operator}: score_of={label!r} is no class with a score of its own; there are: {listed}"
+            )
+        return dataclasses.replace(self, column=self.labels.index(label))
+
     def read(self, made: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return the place of the class in ``labels``, and the score, of each row of numbers.
 
@@ -68,8 +80,9 @@ class ClassScores:
             numbers = made[:, 0] if self.clip is None else np.clip(made[:, 0], *self.clip)
             return np.searchsorted(np.asarray(self.bounds), numbers, side="right"), numbers
         codes = made.argmax(axis=1)
-        numbers = made[np.arange(len(made)), codes]
+        largest = made[np.arange(len(made)), codes]
+        numbers = largest if self.column is None else made[:, self.column]
         if self.meaning == "probabilities":
-            # Of the largest: the others are not above it, so nothing overflows.
-            numbers = 1 / np.exp(made - numbers[:, None]).sum(axis=1)
+            # The others are not above the largest, so nothing overflows.
+            numbers = np.exp(numbers - largest) / np.exp(made - largest[:, None]).sum(axis=1)
         return codes, numbers

@@ -20,11 +20,20 @@ from curator_df.kernels.buffers import repeated_texts, text_chunks
 from curator_df.kernels.keep_rows import keep_rows
 from curator_df.models.callables import UserModel
 from curator_df.models.catalogue import Classifier
-from curator_df.models.class_scores import ClassScores
+from curator_df.models.class_scores import ClassScores, Meaning
 from curator_df.models.inference import run_model
+from curator_df.models.local_models import (
+    FastTextClassifier,
+    Pipeline,
+    fasttext_classifier,
+    is_fasttext,
+    is_pipeline,
+    pipeline,
+)
 from curator_df.models.text_model import DEFAULT_BATCH_TOKENS, BatchRows, TextModel, text_model, user_model
 
 Model = Classifier | str | os.PathLike[str] | Callable[[Sequence[str]], Any]
+Found = TextModel | UserModel | FastTextClassifier | Pipeline
 ROW_BYTES = 100
 """Of the rows for which the peak factors hold; a block of shorter ones is halved when it does not fit."""
 ADD_FACTOR = 0.8
@@ -42,6 +51,7 @@ def add_class(
     into: str = "class",
     labels: Sequence[str] | None = None,
     tiers: Mapping[str, float] | None = None,
+    score_of: str | None = None,
     max_length: int | None = None,
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
@@ -55,10 +65,11 @@ def add_class(
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    classifier : Classifier, str, path or callable
+    classifier : Classifier, str, path, pipeline or callable
         One of `curator_df.classifiers`; a folder with a model that classifies texts and its tokenizer, or the id of one of
-        the Hugging Face hub; or a function of a list of strings that returns an array of shape (texts, classes), whose
-        largest number in each row is that of the class.
+        the Hugging Face hub; a file of fastText (``.bin``, ``.ftz``); a fitted pipeline of scikit-learn that takes texts, as an
+        object or as a file of skops (``.skops``); or a function of a list of strings that returns an array of shape (texts,
+        classes), whose largest number in each row is that of the class.
     into : str, default "class"
         Name of the column of classes; the scores are in another one, with ``_score`` at its end.
     labels : sequence of str, optional
@@ -66,6 +77,9 @@ def add_class(
     tiers : mapping of str to float, optional
         For a model that makes one number of a text: the least number of each class, ``{"high": 2.5, "low": 0.0}``. A text
         with a lower number than all of them gets the lowest.
+    score_of : str, optional
+        Class whose score is kept, whichever is the class of the text: how good a text is, as a model with the classes good
+        and bad sees it. By default the score is that of the text's class.
     max_length, max_chars, model_inference_batch_size, max_batch_tokens
         As in `add_embedding`.
     revision : str, optional
@@ -111,6 +125,8 @@ def add_class(
     given = {"labels": labels, "tiers": tiers, "max_length": max_length, "max_chars": max_chars}
     batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
     model, scores = _chosen(df, "add_class", classifier, text, revision, given, batches)
+    if score_of is not None:
+        scores = scores.of_class("add_class", score_of)
     longest = max(len(name.encode()) for name in scores.labels)
     factor = math.ceil(10 * ADD_FACTOR + 10 * longest / ROW_BYTES) / 10
     parameters = {"text": text, "into": into, "model": model, "scores": scores}
@@ -202,7 +218,7 @@ def _chosen(
     revision: str | None,
     given: Mapping[str, Any],
     batches: Mapping[str, Any],
-) -> tuple[TextModel | UserModel, ClassScores]:
+) -> tuple[Found, ClassScores]:
     """Check everything at the door; return the model, and what its numbers mean."""
     require_text(df, operator, text)
     require_backend(df._meta, operator, "pandas")
@@ -216,6 +232,15 @@ def _chosen(
         }
         chosen |= {name: value for name, value in of_catalogue.items() if chosen[name] is None}
         name, revision, clip = classifier.model, revision or classifier.revision, classifier.clip
+    elif is_pipeline(classifier):
+        made = pipeline(operator, classifier, chosen["max_chars"])
+        kind: Meaning = "largest" if made.labels else "probabilities"
+        names = tuple(chosen["labels"] or made.labels)
+        return made, ClassScores.of(operator, names, max(len(made.labels), 1), chosen["tiers"], None, kind)
+    elif is_fasttext(classifier):
+        file = fasttext_classifier(operator, os.fspath(classifier), chosen["max_chars"])  # type: ignore[arg-type]
+        names = tuple(chosen["labels"] or file.labels)
+        return file, ClassScores.of(operator, names, len(file.labels), chosen["tiers"], None, "largest")
     elif callable(classifier):
         if not chosen["labels"]:
             raise ParameterError(f"{operator}: a function needs labels=, the names of its classes in order")
@@ -241,7 +266,7 @@ def _kernel(operator: str, function: Callable[..., Any], parameters: dict[str, A
     return BlockKernel(operator, function, parameters, peak_factor, peak_is_measured=True, is_users=users, **price)
 
 
-def add_class_block(block: Any, *, text: str, into: str, model: TextModel | UserModel, scores: ClassScores) -> Outcome:
+def add_class_block(block: Any, *, text: str, into: str, model: Found, scores: ClassScores) -> Outcome:
     """Kernel of `add_class`."""
     require_backend(block, "add_class", "pandas")
     codes, numbers, counters = _classified(block, text, model, scores)
@@ -252,9 +277,7 @@ def add_class_block(block: Any, *, text: str, into: str, model: TextModel | User
     return Outcome(block.assign(**columns), counters=counters)
 
 
-def keep_class_block(
-    block: Any, *, text: str, keep: tuple[str, ...], model: TextModel | UserModel, scores: ClassScores
-) -> Outcome:
+def keep_class_block(block: Any, *, text: str, keep: tuple[str, ...], model: Found, scores: ClassScores) -> Outcome:
     """Kernel of `keep_class`."""
     require_backend(block, "keep_class", "pandas")
     codes, numbers, counters = _classified(block, text, model, scores)
@@ -274,7 +297,7 @@ def keep_class_block(
 
 
 def _classified(
-    block: Any, text: str, model: TextModel | UserModel, scores: ClassScores
+    block: Any, text: str, model: Found, scores: ClassScores
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], dict[str, int]]:
     """Return the number of the class of each row (-1: none), its score, and counters."""
     codes: npt.NDArray[np.int32] = np.full(len(block), -1, dtype=np.int32)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from curator_df.core.held import held
 from curator_df.errors import ParameterError
 from curator_df.models.batches import BatchCounts, BatchSize, run_batches, windows
-from curator_df.models.callables import UserModel
 from curator_df.models.files import INSTALL
 from curator_df.models.text_model import TextModel
 
@@ -32,6 +31,13 @@ ENCODE_CHARACTERS = 100_000
 
 Keep = Callable[[npt.NDArray[np.int64], npt.NDArray[np.float32]], None]
 """Takes the places of some rows, and what was made of them: shape (rows, width)."""
+
+
+class Runs(Protocol):
+    """A model that needs no loading here."""
+
+    def run(self, texts: pa.ChunkedArray, keep: Keep) -> BatchCounts:
+        """Give all texts but null to the model, and what it makes of them to ``keep`` with their places."""
 
 
 class LoadedModel:
@@ -133,9 +139,11 @@ class LoadedModel:
         return (layer * weights).sum(1) / weights.sum(1)
 
 
-def run_model(model: TextModel | UserModel, texts: pa.ChunkedArray, keep: Keep) -> BatchCounts:
+def run_model(model: Runs | TextModel, texts: pa.ChunkedArray, keep: Keep) -> BatchCounts:
     """Run a model on texts; one that this process does not hold yet is loaded first."""
-    return (model if isinstance(model, UserModel) else held(model, lambda: LoadedModel(model))).run(texts, keep)
+    if isinstance(model, TextModel):
+        return held(model, lambda: LoadedModel(model)).run(texts, keep)
+    return model.run(texts, keep)
 
 
 @contextlib.contextmanager

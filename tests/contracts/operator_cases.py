@@ -46,8 +46,12 @@ WITHOUT_EXTRA = tuple(
     name for package, names in _EXTRAS.items() if importlib.util.find_spec(package) is None for name in names
 )
 """Operators that refuse to work here, because their extra is not installed."""
-OPERATORS = tuple(name for name in cdf.__all__ if name.startswith(SAME_ROWS + SUBSET) and name not in WITHOUT_EXTRA)
-"""Every public operator: a function from a table to a table."""
+WITHOUT_COLUMN = ("drop_semantic_duplicates",)
+"""Operators of a column that `ROWS` does not have: ``tests/models/test_semantic_duplicates.py``."""
+OPERATORS = tuple(
+    name for name in cdf.__all__ if name.startswith(SAME_ROWS + SUBSET) and name not in WITHOUT_EXTRA + WITHOUT_COLUMN
+)
+"""Every other public operator: a function from a table to a table."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +221,12 @@ ALL_CASES = (
         "repetition",
         adds=("reason",),
         costly={"profile": EVERYTHING},
+    ),
+    Case(
+        "add_quality_tier",
+        {"scores": ("score", "id"), "tiers": {"high": 8, "low": 0}, "how": "min"},
+        adds=("quality_tier", "quality_tier_score"),
+        costly={"scores": ("id",)},
     ),
     Case("add_token_count", {"tokenizer": TOKENIZER}, adds=("token_count",)),
     Case(

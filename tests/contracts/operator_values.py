@@ -20,7 +20,7 @@ _CONTAMINATION = {
 _CLASSES = {"classifier": vowel_counts, "labels": ("long", "not long"), "max_chars": 100, "text": "title"}
 ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_contamination": {**_CONTAMINATION, "into": "found"},
-    "add_class": {**_CLASSES, "into": "kind"},
+    "add_class": {**_CLASSES, "into": "kind", "score_of": "long"},
     "keep_class": {**_CLASSES, "keep": "short"},
     "add_comment_ratio": {"language": "python", "max_file_size": "5kB", "into": "comments", "text": "title"},
     "add_embedding": {
@@ -39,6 +39,13 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "text": "title",
         "reason": "why",
         "add_metrics": False,
+    },
+    "add_quality_tier": {
+        "scores": ("score",),
+        "tiers": {"high": 7, "low": 0},
+        "how": "max",
+        "scale": {"score": (0, 9)},
+        "into": "tier",
     },
     "add_token_count": {"into": "tokens", "per_token": "characters", "special_tokens": True, "text": "title"},
     "add_minhash": {

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Vectors of equal length: which centroid is nearest, which earlier vector is most similar, which rows hang together.
+
+Products are made in float64 and compared as float32, so that the order in which a tile adds numbers up, and with it the
+size of the tiles, does not decide anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+TILE = 1024
+"""Vectors on each side of a matrix of products, at most."""
+_MIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_MASK = (1 << 64) - 1
+
+
+def vector_words(width: int, itemsize: int) -> int:
+    """Return the 64-bit words that a vector takes.
+
+    Examples
+    --------
+    >>> vector_words(384, 2), vector_words(3, 4)
+    (96, 2)
+    """
+    return -(-width * itemsize // 8)
+
+
+def to_words(vectors: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Return vectors as rows of words, with zeros at the end where they do not fill the last word."""
+    words = np.zeros((len(vectors), vector_words(vectors.shape[1], vectors.itemsize)), dtype=np.uint64)
+    words.view(vectors.dtype)[:, : vectors.shape[1]] = vectors
+    return words
+
+
+def from_words(words: npt.NDArray[np.uint64], width: int, dtype: str) -> npt.NDArray[Any]:
+    """Return the vectors in rows of words.
+
+    Examples
+    --------
+    >>> from_words(to_words(np.array([[1, 2, 3]], dtype=np.float16)), 3, "float16").tolist()
+    [[1.0, 2.0, 3.0]]
+    """
+    return np.ascontiguousarray(words).view(dtype)[:, :width]
+
+
+def unit_rows(vectors: npt.NDArray[Any]) -> Floats:
+    """Return vectors of length 1 as float64; none of them may be zero."""
+    rows = vectors.astype(np.float64)
+    rows /= np.sqrt((rows * rows).sum(axis=1))[:, None]
+    return rows
+
+
+def hash_words(words: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
+    """Return a 64-bit hash of each row of words, the same everywhere.
+
+    Examples
+    --------
+    >>> one, two = hash_words(np.array([[1, 2], [2, 1]], dtype=np.uint64), 42).tolist()
+    >>> one != two
+    True
+    """
+    weights = np.array([_mixed(seed * words.shape[1] + place) | 1 for place in range(words.shape[1])], dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        # High halves must count as much as low ones, and a product carries upwards only.
+        low = (words * weights).sum(axis=1, dtype=np.uint64)
+        high = ((words >> np.uint64(32)) * weights[::-1]).sum(axis=1, dtype=np.uint64)
+        hashes = low ^ (high << np.uint64(1)) ^ (low >> np.uint64(31))
+        hashes *= np.uint64(_MIX[1])
+        hashes ^= hashes >> np.uint64(27)
+        hashes *= np.uint64(_MIX[2])
+        result: npt.NDArray[np.uint64] = hashes ^ (hashes >> np.uint64(31))
+    return result
+
+
+def _mixed(number: int) -> int:
+    mixed = (number + 1) * _MIX[0] & _MASK
+    mixed = (mixed ^ (mixed >> 30)) * _MIX[1] & _MASK
+    mixed = (mixed ^ (mixed >> 27)) * _MIX[2] & _MASK
+    return mixed ^ (mixed >> 31)
+
+
+def nearest_centroids(units: Floats, centroids: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Return the nearest centroid of each vector (of equally near ones the first), and the cosine distance to it.
+
+    Parameters
+    ----------
+    units : ndarray of float64, shape (rows, width)
+        Vectors of length 1.
+    centroids : ndarray of float64, shape (clusters, width)
+        Of any length.
+
+    Examples
+    --------
+    >>> nearest_centroids(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[0.5, 0.0], [0.0, 2.0]]))[0].tolist()
+    [0, 1]
+    """
+    best = np.full(len(units), -np.inf, dtype=np.float32)
+    chosen = np.zeros(len(units), dtype=np.int64)
+    squares = (centroids * centroids).sum(axis=1)
+    for start in range(0, len(centroids), TILE):
+        part = slice(start, start + TILE)
+        # The squared distance is |u|^2 - 2 (u c - |c|^2 / 2).
+        scores = (units @ centroids[part].T - squares[part] / 2).astype(np.float32)
+        places = scores.argmax(axis=1)
+        found = scores[np.arange(len(units)), places]
+        better = found > best
+        best[better], chosen[better] = found[better], places[better] + start
+    lengths = np.maximum(np.sqrt(squares[chosen]), 1e-300)
+    cosines = (units * centroids[chosen]).sum(axis=1) / lengths
+    return chosen, np.maximum(1 - cosines, 0).astype(np.float32)
+
+
+def tile_rows(width: int, memory_bytes: int) -> int:
+    """Return how many vectors a tile may have, so that two of them and their products fit; at least 16.
+
+    Examples
+    --------
+    >>> tile_rows(384, 8_000_000), tile_rows(384, 100_000_000), tile_rows(100_000, 1_000)
+    (492, 1024, 16)
+    """
+    rows = TILE
+    while rows > 16 and rows * (3 * 8 * width + 14 * rows) > memory_bytes:
+        rows -= 4
+    return rows
+
+
+def most_similar_earlier(
+    read: Callable[[int, int], Floats], rows: int, tile: int
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Return for each vector the largest cosine with an earlier one, and the place of that (of several the first).
+
+    Parameters
+    ----------
+    read : callable
+        ``read(start, stop)`` returns vectors of length 1, as float64.
+    rows : int
+        How many there are.
+    tile : int
+        How many are compared with as many others at a time.
+
+    Returns
+    -------
+    cosines : ndarray of float32, shape (rows,)
+        -inf for the first.
+    places : ndarray of int64, shape (rows,)
+        -1 for the first.
+    """
+    best = np.full(rows, -np.inf, dtype=np.float32)
+    places = np.full(rows, -1, dtype=np.int64)
+    for start in range(0, rows, tile):
+        stop = min(start + tile, rows)
+        later = read(start, stop)
+        for first in range(0, stop, tile):
+            earlier = later if first == start else read(first, first + tile)
+            cosines = (earlier @ later.T).astype(np.float32)
+            if first == start:
+                cosines[np.tril_indices(stop - start)] = -np.inf
+            found, at = cosines.max(axis=0), cosines.argmax(axis=0)
+            better = found > best[start:stop]
+            best[start:stop][better] = found[better]
+            places[start:stop][better] = at[better] + first
+    return best, places
+
+
+def roots_of(parents: npt.NDArray[np.int64], is_child: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return where each row ends that follows its parents, as long as it is a child.
+
+    Examples
+    --------
+    >>> roots_of(np.array([-1, 0, 1, 1]), np.array([False, True, True, False])).tolist()
+    [0, 0, 0, 3]
+    """
+    roots = np.where(is_child, parents, np.arange(len(parents)))
+    while True:
+        further = roots[roots]
+        if np.array_equal(further, roots):
+            return roots
+        roots = further

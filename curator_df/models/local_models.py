@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classifiers that are no network: a fastText model in a file, and a pipeline of scikit-learn.
+
+A process loads each once for a run. A pickled file is never loaded: unpickling runs what is in it. A pipeline comes as an
+object, which is the user's code like any function in a chain, or in a file of skops, which holds names and numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import mmap
+import os
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curator_df.core.held import held
+from curator_df.errors import InputError, OperatorError, ParameterError
+from curator_df.models.batches import BatchCounts
+from curator_df.models.files import INSTALL
+from curator_df.models.k_means import LIBRARY_BYTES, require_sklearn
+from curator_df.ops.language_blocks import LABEL, LanguageModel, find_model, loaded
+
+MAX_CHARS = 10_000
+"""Characters of a text that are looked at, unless the user names a number."""
+ROWS = 64
+"""Texts that a pipeline is given at a time."""
+PIPELINE_CALL_BYTES = 64_000_000
+"""Of a call of a pipeline: texts, their tokens, and a row of features for each; assumed."""
+FASTTEXT_MAGIC = 793712314
+_HEAD = struct.Struct("<ii12id")
+_DICTIONARY = struct.Struct("<iiiqq")
+PICKLES = (".pkl", ".pickle", ".joblib")
+
+
+@dataclass(frozen=True)
+class FastTextClassifier:
+    """A fastText model that gives texts labels."""
+
+    file: LanguageModel
+    """The file."""
+    labels: tuple[str, ...]
+    """As the file has them, without their prefix."""
+    max_chars: int
+    """Characters of a text that it is given."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What a process holds once."""
+        return self.file.held_bytes
+
+    @property
+    def call_bytes(self) -> int:
+        """What a call holds: one text at a time."""
+        return 8 * self.max_chars
+
+    def run(self, texts: pa.ChunkedArray, keep: Callable[[npt.NDArray[np.int64], Any], None]) -> BatchCounts:
+        """Give all texts but null to the model, and a score for each label to ``keep``."""
+        model, counts = loaded(self.file), BatchCounts()
+        columns = {label: place for place, label in enumerate(self.labels)}
+        for places, window in _windows(texts, self.max_chars):
+            scores = np.zeros((len(places), len(columns)), dtype=np.float32)
+            for row, text in enumerate(window):
+                labels, found = model.predict(text.replace("\n", " "), k=len(columns))
+                for label, score in zip(labels, found, strict=True):
+                    scores[row, columns[label.removeprefix(LABEL)]] = min(float(score), 1.0)
+            keep(places, scores)
+            counts.documents += len(places)
+            counts.batches += 1
+        return counts
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A fitted pipeline of scikit-learn that takes texts."""
+
+    operator: str
+    """For errors."""
+    content: bytes = field(repr=False, metadata={"identity": False})
+    """The pickled object; empty where it is in a file."""
+    path: str = field(metadata={"identity": False})
+    """Of a file of skops."""
+    digest: str
+    """BLAKE2b of the object, or of the file."""
+    method: str
+    """What is called."""
+    labels: tuple[str, ...]
+    """Of its classes; none of a pipeline that makes one number."""
+    max_chars: int
+    """Characters of a text that it is given."""
+    size_bytes: int
+    """Of the object or file."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What a process holds once: scikit-learn, the object, and that again while it is loaded."""
+        return LIBRARY_BYTES + 4 * self.size_bytes
+
+    @property
+    def call_bytes(self) -> int:
+        """What a call holds."""
+        return PIPELINE_CALL_BYTES
+
+    def run(self, texts: pa.ChunkedArray, keep: Callable[[npt.NDArray[np.int64], Any], None]) -> BatchCounts:
+        """Give all texts but null to the pipeline, and its numbers to ``keep``."""
+        made: Any = held(self.digest, lambda: cloudpickle.loads(self.content) if self.content else _load(self.path))
+        counts, width = BatchCounts(), max(len(self.labels), 1)
+        for places, window in _windows(texts, self.max_chars):
+            numbers = np.asarray(getattr(made, self.method)(window), dtype=np.float32)
+            if numbers.ndim == 1:  # a decision between two classes, or one number
+                numbers = np.stack([-numbers, numbers], axis=1) if width == 2 else numbers[:, None]
+            if numbers.shape != (len(places), width):
+                raise OperatorError(
+                    f"{self.operator}: {self.method} must return numbers of shape ({len(places)}, {width}) for "
+                    f"{len(places)} texts; it returned the shape {numbers.shape}"
+                )
+            keep(places, numbers)
+            counts.documents += len(places)
+            counts.batches += 1
+        return counts
+
+
+def is_pipeline(classifier: Any) -> bool:
+    """Tell whether something is an object of scikit-learn, or a file of one."""
+    if isinstance(classifier, str | os.PathLike):
+        return os.fspath(classifier).endswith((".skops", *PICKLES))
+    return hasattr(classifier, "predict") and hasattr(classifier, "get_params")
+
+
+def is_fasttext(classifier: Any) -> bool:
+    """Tell whether something names a file of fastText."""
+    return isinstance(classifier, str | os.PathLike) and os.fspath(classifier).endswith((".bin", ".ftz"))
+
+
+def fasttext_classifier(operator: str, path: str | os.PathLike[str], max_chars: int | None) -> FastTextClassifier:
+    """Find a model in a file and read its labels; it is not loaded.
+
+    Raises
+    ------
+    ImportError
+        If fastText is not installed.
+    InputError
+        If there is no such file, or it is no model with labels.
+    """
+    file = find_model(operator, path)
+    return FastTextClassifier(file, fasttext_labels(operator, file.path), max_chars or MAX_CHARS)
+
+
+def fasttext_labels(operator: str, path: str) -> tuple[str, ...]:
+    """Return the labels of a fastText model out of the dictionary in its file."""
+    refused = InputError(f"{operator}: {path!r} is no fastText model that gives texts labels")
+    with open(path, "rb") as file, contextlib.closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as content:
+        start = _HEAD.size
+        if len(content) < start + _DICTIONARY.size or _HEAD.unpack_from(content)[0] != FASTTEXT_MAGIC:
+            raise refused
+        entries, _, labels, _, _ = _DICTIONARY.unpack_from(content, start)
+        at, found = start + _DICTIONARY.size, []
+        for _ in range(entries):
+            end = content.find(b"\0", at)
+            if end < 0 or end + 10 > len(content):
+                raise refused
+            if content[end + 9]:  # 0 for a word, 1 for a label
+                found.append(content[at:end].decode("utf-8", "replace").removeprefix(LABEL))
+            at = end + 10
+    if len(found) != labels or not found:
+        raise refused
+    return tuple(found)
+
+
+def pipeline(operator: str, classifier: Any, max_chars: int | None) -> Pipeline:
+    """Check a fitted pipeline, and pack it for workers.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or skops does not trust what is in it.
+    ParameterError
+        If it is a pickled file, is not fitted, or a library is missing.
+    """
+    require_sklearn(operator)
+    if isinstance(classifier, str | os.PathLike):
+        path = str(Path(os.fspath(classifier)).absolute())
+        if path.endswith(PICKLES):
+            raise ParameterError(
+                f"{operator}: {path!r} is a pickled file, and loading it would run what is in it; load it yourself if you "
+                "trust it and pass the object, or save it with skops.io.dump as a file ending in .skops"
+            )
+        if not os.path.isfile(path):
+            raise InputError(f"{operator}: there is no file {path!r}")
+        made, content = _load(path), b""
+        packed = Path(path).read_bytes()
+    else:
+        made, path = classifier, ""
+        packed = content = cloudpickle.dumps(classifier)
+    method = next((name for name in ("predict_proba", "decision_function", "predict") if hasattr(made, name)), "")
+    labels = tuple(map(str, getattr(made, "classes_", ()))) if method != "predict" else ()
+    if not method or (method != "predict" and not labels):
+        raise ParameterError(f"{operator}: {type(made).__name__} has no classes; fit it first")
+    digest = hashlib.blake2b(packed, digest_size=16).hexdigest()
+    return Pipeline(operator, content, path, digest, method, labels, max_chars or MAX_CHARS, len(packed))
+
+
+def _load(path: str) -> Any:
+    if importlib.util.find_spec("skops") is None:
+        raise ParameterError(f"the pipeline {path!r} needs skops; {INSTALL}")
+    skops: Any = importlib.import_module("skops.io")
+    try:
+        return skops.load(path)
+    except TypeError as exc:  # what skops raises for types that it does not know
+        raise InputError(
+            f"{path!r} was not loaded: {exc}. Load it yourself if you trust it, and pass the object"
+        ) from exc
+
+
+def _windows(texts: pa.ChunkedArray, max_chars: int) -> Iterator[tuple[npt.NDArray[np.int64], Sequence[str]]]:
+    """Yield places of texts and the texts, cut, without null, some at a time."""
+    for start in range(0, len(texts), ROWS):
+        window = texts.slice(start, ROWS)
+        places = np.flatnonzero(window.is_valid().to_numpy()) + start
+        if len(places):
+            yield places, pc.utf8_slice_codeunits(window, 0, max_chars).drop_null().to_pylist()

