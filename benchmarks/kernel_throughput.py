@@ -19,6 +19,7 @@ import argparse
 import gzip
 import importlib.util
 import json
+import os
 import time
 from collections.abc import Callable
 from importlib.metadata import version
@@ -161,6 +162,7 @@ def main() -> None:
     block = pd.DataFrame({"text": pd.Series(texts, dtype="string[pyarrow]")})
     everything = DATATROVE_GOPHER_QUALITY + DATATROVE_GOPHER_REPETITION + DATATROVE_FINEWEB + DATATROVE_C4
     print(f"{len(texts)} texts, {size / 1e6:.1f} MB; numba {version('numba')}, pandas {version('pandas')}")
+    print(f"{os.cpu_count()} CPUs; load before the run: {os.getloadavg()[0]:.1f}")
     quality, ours = keep_rate(block, size, DATATROVE_GOPHER_QUALITY), keep_rate(block, size, everything)
     print(f"keep_profile, Gopher quality           {quality / 1e6:8.1f} MB/s")
     print(f"keep_profile, Gopher, FineWeb and C4   {ours / 1e6:8.1f} MB/s   {1e9 / ours:.1f} ns a byte, by group:")
@@ -170,6 +172,7 @@ def main() -> None:
     for profile in (
         DATATROVE_GOPHER_QUALITY,
         DATATROVE_GOPHER_QUALITY + DATATROVE_GOPHER_REPETITION + DATATROVE_FINEWEB,
+        everything,
     ):
         rate = keep_rate(block, size, profile.replace(words="datatrove"))
         print(f"keep_profile, datatrove's words, {len(profile.metrics):2} metrics {rate / 1e6:6.1f} MB/s")

@@ -16,6 +16,7 @@ from curator_df.io.parquet import read_parquet
 from curator_df.io.shuffle import blend, shuffle_rows
 from curator_df.io.split import split_by
 from curator_df.io.text_files import read_text_files
+from curator_df.io.warc import read_warc
 from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.io.write_many import write_many
 from curator_df.models import catalogue as classifiers
@@ -96,6 +97,7 @@ __all__ = [
     "read_parquet",
     "read_receipt",
     "read_text_files",
+    "read_warc",
     "recommend",
     "redact_pii",
     "remove_boilerplate",

@@ -22,7 +22,7 @@ import curator_df as cdf
 from curator_df.core.budget import choose_layout
 from curator_df.core.plan import MAX_DEFAULT_BLOCK_BYTES, fitting_block
 from curator_df.core.sizes import read_size
-from curator_df.io import jsonl, parquet, shuffle_source, text_files
+from curator_df.io import jsonl, parquet, shuffle_source, text_files, warc
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, JsonlFormat, ParquetFormat
 from curator_df.kernels.metrics import METRICS
@@ -130,6 +130,7 @@ def test_the_peaks_of_readers_and_writers_are_theirs():
     assert peaks["read_jsonl"] == {jsonl.READER_FACTOR}
     assert peaks["read_parquet"] == {parquet.READER_FACTOR}
     assert peaks["read_text_files"] == {text_files.READER_FACTOR}
+    assert peaks["read_warc"] == {warc.READER_FACTOR}
     assert peaks["shuffle_rows"] == peaks["blend"] == {shuffle_source.READER_FACTOR}
     for name, file_format in (("write_parquet", ParquetFormat("zstd")), ("write_jsonl", JsonlFormat("none"))):
         sinks = [FileSink(Folder("out"), file_format, 1, columns) for columns in ((), ("lang",))]
@@ -175,6 +176,10 @@ def test_every_module_of_core_is_in_the_tree_of_layers():
     for folder in PACKAGE.iterdir():
         if folder.is_dir() and (folder / "__init__.py").exists():
             assert f"\n  {folder.name}/" in tree
+
+
+def test_every_public_name_is_in_the_api():
+    assert set(cdf.__all__) <= set(re.findall(r"\w+", page("docs/api.md")))
 
 
 def test_decisions_are_listed():

@@ -7,7 +7,7 @@ all rows in a pass of its own (`core.stages`), and puts `DropRows` in the place 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,7 +19,11 @@ from curator_df.core.drops import DropReader
 from curator_df.core.exchange import Exchange, Keep, KeyWriter
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.range_action import OfRange, RangeAction, changed_rows
+from curator_df.core.range_groups import RangeGroups
+from curator_df.core.row_order import Rows
+from curator_df.core.row_sort import merge_slices
 from curator_df.core.sink import StageSink
+from curator_df.core.slice_file import open_slices
 from curator_df.core.storage import FileRecord, Folder
 
 LEAST_KEY_BYTES = 2_000_000
@@ -150,6 +154,15 @@ class Found:
     """Shape (ranges,): rows of each range in the first pass."""
     checksums: npt.NDArray[np.uint64] = field(repr=False)
     """Shape (ranges,): their `key_checksum`."""
+    groups: RangeGroups = field(kw_only=True)
+    """Of the ranges: how a table of groups is cut."""
+    members: tuple[FileRecord, ...] = field(kw_only=True, default=())
+    """(address, survivor, rows of the group) of all rows of groups of two or more, where they are kept for a table."""
+
+    def member_rows(self, group: int, *, memory_bytes: int) -> Iterator[Rows]:
+        """Yield the members whose addresses are in a group of ranges, in order."""
+        slices = open_slices(self.exchange.folder, self.members, group)
+        return merge_slices(slices, memory_bytes=memory_bytes)
 
     def require_same(self, step: str, number: int, rows: int, checksum: int, missed: int) -> None:
         """Raise unless a range had the same rows with the same keys as in the first pass."""

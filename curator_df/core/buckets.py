@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from curator_df.core.exchange import Exchange
-from curator_df.core.near_barrier import EDGE_WORDS, ROW_BIT, NearGroups
+from curator_df.core.near_barrier import EDGE_WORDS, ROW_BIT
+from curator_df.core.range_groups import RangeGroups
 from curator_df.core.row_order import Rows
 from curator_df.core.row_sort import PIECE_ROWS, RowSorter, merge_slices
 from curator_df.core.slice_file import open_slices
@@ -65,7 +66,7 @@ def reduce_buckets(
     number: int,
     files: Sequence[FileRecord],
     *,
-    groups: NearGroups,
+    groups: RangeGroups,
     anchors: int | None,
     memory_bytes: int,
     scratch: str | None = None,
@@ -80,7 +81,7 @@ def reduce_buckets(
         Of the reducer.
     files : sequence of FileRecord
         What every `KeyWriter` committed, with ``keep="first"``.
-    groups : NearGroups
+    groups : RangeGroups
         Of the ranges, for the slices of the edges.
     anchors : int or None
         First rows of a bucket that each later one is paired with. None: buckets are rows with the same content, each is

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from curator_df.core.exchange import DROP_WORDS, Keep, key_words
+from curator_df.core.exchange import DROP_WORDS, MEMBER_WORDS, Keep, key_words
 from curator_df.core.row_sort import merge_row_bytes
 from curator_df.core.sizes import show_size
 from curator_df.core.slice_file import ENTRY, rows_in_page
@@ -45,6 +45,8 @@ class ExchangePlan:
     """Files of the map tasks."""
     drop_bytes: int
     """Files of the drops, if all rows but one were to go."""
+    member_bytes: int
+    """Files of the members of groups, if all rows were to be, where they are kept for a table."""
     scratch_bytes: int
     """In the scratch directories of all tasks that run at a time, if keys spread evenly."""
     passes: int
@@ -53,7 +55,7 @@ class ExchangePlan:
     @property
     def disk_bytes(self) -> int:
         """Bytes in the exchange's folder."""
-        return self.key_bytes + self.drop_bytes
+        return self.key_bytes + self.drop_bytes + self.member_bytes
 
 
 def estimate_rows(source: Source, ranges: Ranges, *, of_parts: bool = False) -> int:
@@ -119,6 +121,7 @@ def project_exchange(
     folder: Folder | None = None,
     reducers: int | None = None,
     of_parts: bool = False,
+    member_slices: int = 0,
 ) -> ExchangePlan:
     """Project an exchange, and refuse it if it cannot fit.
 
@@ -140,6 +143,8 @@ def project_exchange(
         Those of an exchange to be resumed; by default `choose_reducers`.
     of_parts : bool
         Whether keys are of parts of rows: 32 bytes each.
+    member_slices : int
+        Slices of the files of members, where these are kept for a table of groups.
 
     Raises
     ------
@@ -160,14 +165,15 @@ def project_exchange(
     row_share = -(-total_rows // reducers)
     passes = merge_passes(map_files, row_share, words, memory_bytes // 2)
     drop_bytes = _file_bytes(total_rows, DROP_WORDS, reducers, -(-map_files // per_file)) * (1 if per_file == 1 else 2)
-    scratch = tasks_at_a_time * row_share * 8 * (DROP_WORDS + (words if passes > 1 else 0))
+    sorted_words = DROP_WORDS + (MEMBER_WORDS if member_slices else 0) + (words if passes > 1 else 0)
     plan = ExchangePlan(
         reducers=reducers,
         ranges_per_drop_file=per_file,
         task_bytes=work_bytes,
         key_bytes=_file_bytes(total_rows, words, map_files, reducers),
         drop_bytes=drop_bytes,
-        scratch_bytes=scratch,
+        member_bytes=_file_bytes(total_rows, MEMBER_WORDS, reducers, member_slices) if member_slices else 0,
+        scratch_bytes=tasks_at_a_time * row_share * 8 * sorted_words,
         passes=passes,
     )
     _require_space(plan, folder)
@@ -197,7 +203,7 @@ def _require_space(plan: ExchangePlan, folder: Folder | None) -> None:
     if free is not None and free < plan.disk_bytes + plan.scratch_bytes:
         raise DiskFullError(
             f"the exchange needs {show_size(plan.disk_bytes + plan.scratch_bytes)} for temporary files: "
-            f"{show_size(plan.key_bytes)} of keys, up to {show_size(plan.drop_bytes)} of rows to drop, "
+            f"{show_size(plan.key_bytes)} of keys, up to {show_size(plan.drop_bytes + plan.member_bytes)} of rows to drop, "
             f"{show_size(plan.scratch_bytes)} while sorting; {show_size(free)} are free in {folder.url if folder else ''}. "
             "Nothing was started; make room, or name another workdir="
         )

@@ -8,7 +8,7 @@ one the texts that are to be compared, and where each of them lies. What is made
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.barrier import CHECKSUM_MASK, LEAST_KEY_BYTES, DropRows, Found, Keys, key_checksum
-from curator_df.core.exchange import Exchange, Keep, KeyWriter, drop_bounds, hash_bounds, ranks
+from curator_df.core.exchange import Exchange, Keep, KeyWriter, hash_bounds, ranks
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.range_action import RangeAction
 from curator_df.core.row_sort import RowSorter
@@ -221,38 +221,3 @@ class _RangeKeys:
             "spilled_bytes": self._writer.spilled_bytes,
             "without_shingles": self._without,
         }
-
-
-@dataclass(frozen=True)
-class NearGroups:
-    """How ranges are grouped for the tasks after the first pass."""
-
-    starts: npt.NDArray[np.int64] = field(repr=False)
-    """Shape (ranges,): least address of each range."""
-    per_group: int
-    """Consecutive ranges of a group."""
-    kept: int = 0
-    """How many of the ranges, the last ones, are of kept signatures."""
-
-    @property
-    def first_kept(self) -> np.uint64:
-        """Least address of a kept signature."""
-        return np.uint64(self.starts[-self.kept]) if self.kept else np.uint64((1 << 64) - 1)
-
-    def __len__(self) -> int:
-        return (len(self.starts) + self.per_group - 1) // self.per_group
-
-    @property
-    def bounds(self) -> npt.NDArray[np.uint64]:
-        """Least address of each group, for files with a slice for each."""
-        return drop_bounds(self.starts[:: self.per_group])
-
-    def range_bounds(self, group: int) -> npt.NDArray[np.uint64]:
-        """Least address of each range of a group, for a file with a slice for each."""
-        first = group * self.per_group
-        return drop_bounds(self.starts[first : first + self.per_group])
-
-
-def split_files(manifests: Sequence[Mapping[str, Any]], folder: str) -> tuple[FileRecord, ...]:
-    """Return the files of some tasks that lie in a sub-folder, in the order of the tasks."""
-    return tuple(file for done in manifests for file in done["files"] if file.name.startswith(f"{folder}/"))

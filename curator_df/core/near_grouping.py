@@ -9,9 +9,8 @@ from typing import Any
 
 from curator_df.core.group_tasks import run_components
 from curator_df.core.journal import Journal
-from curator_df.core.near_barrier import split_files
 from curator_df.core.star_tasks import run_large_star, run_members, run_small_star, run_survivors, run_vertices
-from curator_df.core.storage import FileRecord, Folder
+from curator_df.core.storage import FileRecord, Folder, split_files
 
 Tasks = Callable[..., list[dict[str, Any]]]
 """``tasks(name, title, task, count, **fields_of_the_job)`` runs what is not done of a stage, and returns what was done."""

@@ -7,21 +7,18 @@ those of the table.
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import numpy as np
 
-from curator_df.core.blocks import BlockKernel
-from curator_df.core.branches import Branch, fork
 from curator_df.core.exchange import Exchange
 from curator_df.core.journal import Journal
-from curator_df.core.near_barrier import NearBarrier, NearGroups, NearKeySink
+from curator_df.core.near_barrier import NearBarrier, NearKeySink
 from curator_df.core.program import Program
+from curator_df.core.range_groups import RangeGroups
 from curator_df.core.slice_file import rows_of_slices
-from curator_df.core.stages import StageRunner, with_columns
+from curator_df.core.stages import StageRunner
 from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
-from curator_df.core.task import Job
 from curator_df.core.text_sink import TextSink
 
 
@@ -29,7 +26,7 @@ class NearPasses:
     """The passes of one pending drop."""
 
     def __init__(
-        self, runner: StageRunner, before: Program, name: str, barrier: NearBarrier, groups: NearGroups
+        self, runner: StageRunner, before: Program, name: str, barrier: NearBarrier, groups: RangeGroups
     ) -> None:
         self.runner, self.before, self.name, self.barrier, self.groups = runner, before, name, barrier, groups
         self._ranges = len(runner.ranges)
@@ -41,7 +38,8 @@ class NearPasses:
         gone = "keys" if home.exists(f"pairs/{JOURNAL_FOLDER}/receipt.json") else None
         sink = NearKeySink(exchange, self.barrier)
         title = f"{self.name}: signatures"
-        taken = self._run(journal, title, self.before, self.barrier.columns, sink, self.runner.ranges, gone=gone)
+        args = (journal, title, self.before, self.barrier.columns, sink, self.runner.ranges)
+        taken = self.runner.run_pass(*args, gone=gone)
         if (against := self.barrier.against) is None:
             return taken
         kept = self.barrier.for_kept
@@ -49,7 +47,7 @@ class NearPasses:
         with Journal(Folder(f"{home.url}/against", home.options)) as other:
             title = f"{self.name}: kept signatures"
             args = (other, title, against.program, kept.columns, sink, against.ranges)
-            return taken + self._run(*args, home=home, gone=gone)
+            return taken + self.runner.run_pass(*args, home=home, gone=gone)
 
     def fetch_texts(self, home: Folder, pairs: tuple[FileRecord, ...]) -> list[dict[str, Any]]:
         """Write the texts of all rows that have an edge, and the kept signatures that have one."""
@@ -58,7 +56,7 @@ class NearPasses:
         with Journal(Folder(f"{home.url}/fetch", home.options)) as journal:
             title = f"{self.name}: texts"
             args = (journal, title, self.before, self.barrier.text_columns, sink, self.runner.ranges)
-            fetched = self._run(*args, home=home, only=wanted[: self._ranges])
+            fetched = self.runner.run_pass(*args, home=home, only=wanted[: self._ranges])
         if (against := self.barrier.against) is None:
             return fetched
         kept = self.barrier.for_kept
@@ -66,26 +64,4 @@ class NearPasses:
         with Journal(Folder(f"{home.url}/fetch-against", home.options)) as journal:
             title = f"{self.name}: kept signatures of candidates"
             args = (journal, title, against.program, kept.text_columns, sink, against.ranges)
-            return fetched + self._run(*args, home=home, only=wanted[self._ranges :])
-
-    def _run(
-        self,
-        journal: Journal,
-        title: str,
-        program: Program,
-        columns: tuple[str, ...],
-        sink: NearKeySink | TextSink,
-        ranges: Any,
-        *,
-        home: Folder | None = None,
-        **which: Any,
-    ) -> list[dict[str, Any]]:
-        program = with_columns(program, columns)
-        # Kernels work on each row by itself; whether a step of the user's does is not known.
-        by_row = all(isinstance(step.action, BlockKernel) for step in program.steps)
-        wanted = sink.wanted if isinstance(sink, TextSink) and by_row else None
-        branches = fork([Branch(program, sink)])
-        job = Job(uuid.uuid4().hex, branches, self.runner.on_error, self.runner.on_oom, wanted=wanted)
-        return self.runner.run_tasks(
-            journal, title, job, ranges, stage=self.runner.stage, folder=home or journal.folder, **which
-        )
+            return fetched + self.runner.run_pass(*args, home=home, only=wanted[self._ranges :])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ from curator_df.core.exchange_plan import (
     project_exchange,
 )
 from curator_df.core.journal import Journal
-from curator_df.core.near_barrier import NearBarrier, NearGroups, split_files
+from curator_df.core.near_barrier import NearBarrier
 from curator_df.core.near_grouping import group_rows
 from curator_df.core.near_passes import NearPasses
 from curator_df.core.near_tasks import (
@@ -42,18 +42,15 @@ from curator_df.core.near_tasks import (
     run_verify,
 )
 from curator_df.core.program import Program, Step
+from curator_df.core.range_groups import RangeGroups, ranges_per_group
 from curator_df.core.receipt import ExchangeReceipt
-from curator_df.core.row_sort import merge_row_bytes
+from curator_df.core.row_order import Rows
+from curator_df.core.row_sort import merge_row_bytes, merge_slices
+from curator_df.core.slice_file import open_slices
 from curator_df.core.source import Range, Ranges
 from curator_df.core.stages import StageRunner, first_pass, mended
-from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
+from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder, split_files
 
-MOST_GROUPS = 256
-"""Of ranges: as many tasks and files of pairs in an iteration."""
-FEWEST_GROUPS = 8
-"""Where there are as many ranges."""
-GROUP_RANGES = 8
-"""Ranges of a group, where neither of the above asks for another number."""
 KEY_WORDS = 3
 """Bucket, content and address."""
 PLAN = f"{JOURNAL_FOLDER}/exchange.json"
@@ -64,14 +61,17 @@ ITERATIONS = f"{JOURNAL_FOLDER}/iterations.json"
 class NearFound(Found):
     """What these stages left, for the last pass and for the table of groups."""
 
-    groups: NearGroups = dataclasses.field(kw_only=True)
-    """Of the ranges."""
-    members: tuple[FileRecord, ...] = dataclasses.field(kw_only=True)
-    """(address, survivor, rows of the group) of all rows of groups, with a slice for each range."""
     edges: tuple[FileRecord, ...] = dataclasses.field(kw_only=True)
     """Edges by which groups hold together, with a slice for each group of ranges."""
     known: tuple[FileRecord, ...] = dataclasses.field(kw_only=True)
     """The same with a file for each group of ranges, and a slice for each range."""
+
+    def member_rows(self, group: int, *, memory_bytes: int) -> Iterator[Rows]:
+        """Yield the members whose addresses are in a group of ranges, in order: here their files have a slice for each."""
+        first = group * self.groups.per_group
+        for number in range(first, min(first + self.groups.per_group, len(self.rows))):
+            slices = open_slices(self.exchange.folder, self.members, number)
+            yield from merge_slices(slices, memory_bytes=memory_bytes)
 
 
 class NearStages:
@@ -81,8 +81,6 @@ class NearStages:
         self.runner, self.before, self.step, self.barrier = runner, before, step, barrier
         self.groups = group_ranges(runner.ranges, barrier)
         self.passes = NearPasses(runner, before, step.name, barrier, self.groups)
-        layout = runner.session.layout
-        self.memory_bytes = layout.thread_bytes - TASK_SLACK_BYTES
         self.home = Folder(".")
         self._spilled = 0
 
@@ -268,7 +266,7 @@ class NearStages:
         return tuple(FileRecord(**file) for file in said["files"])
 
     def _tasks(self, name: str, title: str, task: Callable[..., Any], count: int, **what: Any) -> list[dict[str, Any]]:
-        stage = dataclasses.replace(self.runner.stage, block_bytes=self.memory_bytes)
+        stage = dataclasses.replace(self.runner.stage, block_bytes=self.runner.work_bytes)
         job = NearJob(self.home, self.groups, self.barrier, **{"exchange": self._exchange()[0], **what})
         pieces: Sequence[Range] = [Range(number, 0, 0, 0, 0) for number in range(count)]
         with Journal(Folder(f"{self.home.url}/{name}", self.home.options)) as journal:
@@ -328,24 +326,13 @@ def project_bands(
     )
 
 
-def group_ranges(ranges: Ranges, barrier: NearBarrier) -> NearGroups:
+def group_ranges(ranges: Ranges, barrier: NearBarrier) -> RangeGroups:
     """Group the ranges of a table, and those of the kept signatures that come after them."""
     starts = range_starts(ranges)
     if (against := barrier.against) is None:
-        return NearGroups(starts, ranges_per_group(len(starts)))
+        return RangeGroups(starts, ranges_per_group(len(starts)))
     joined = np.concatenate([starts, range_starts(against.ranges) + against.first_address])
-    return NearGroups(joined, ranges_per_group(len(joined)), len(against.ranges))
-
-
-def ranges_per_group(ranges: int) -> int:
-    """Return how many consecutive ranges are a group: it follows from their number alone, so that runs can resume.
-
-    Examples
-    --------
-    >>> [ranges_per_group(ranges) for ranges in (1, 8, 32, 1_000, 50_000)]
-    [1, 1, 4, 8, 196]
-    """
-    return max(min(GROUP_RANGES, -(-ranges // FEWEST_GROUPS)), -(-ranges // MOST_GROUPS))
+    return RangeGroups(joined, ranges_per_group(len(joined)), len(against.ranges))
 
 
 def default_bands_per_iteration(rows: int, num_bands: int, work_bytes: int) -> int:

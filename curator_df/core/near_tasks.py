@@ -20,8 +20,9 @@ import numpy as np
 
 from curator_df.core.buckets import both_ways, reduce_buckets
 from curator_df.core.exchange import Exchange
-from curator_df.core.near_barrier import EDGE_WORDS, NearBarrier, NearGroups
+from curator_df.core.near_barrier import EDGE_WORDS, NearBarrier
 from curator_df.core.pair_texts import pair_batches
+from curator_df.core.range_groups import RangeGroups
 from curator_df.core.row_order import Rows
 from curator_df.core.row_sort import RowSorter, merge_slices
 from curator_df.core.slice_file import Slice, SliceWriter, open_slices
@@ -38,7 +39,7 @@ class NearJob:
 
     folder: Folder
     """Where the files are."""
-    groups: NearGroups
+    groups: RangeGroups
     """Of the ranges."""
     barrier: NearBarrier
     """What was asked for."""

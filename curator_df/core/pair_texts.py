@@ -8,7 +8,7 @@ a batch of its own.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from curator_df.core.near_barrier import NearGroups
+from curator_df.core.range_groups import RangeGroups
 from curator_df.core.slice_file import damaged, read_ranges, wrong
 from curator_df.core.storage import Folder
 from curator_df.core.text_sink import SIDE_BIT, texts_name
@@ -44,14 +44,14 @@ class PairBatch:
     """Shape (texts,)."""
 
 
-def pair_batches(folder: Folder, groups: NearGroups, rows: Iterator[Any], *, memory_bytes: int) -> Iterator[PairBatch]:
+def pair_batches(folder: Folder, groups: RangeGroups, rows: Iterator[Any], *, memory_bytes: int) -> Iterator[PairBatch]:
     """Yield pairs with their texts.
 
     Parameters
     ----------
     folder : Folder
         Where the files of texts are.
-    groups : NearGroups
+    groups : RangeGroups
         The ranges.
     rows : iterator of ndarray of uint64, shape (rows, 4)
         Sorted rows of `text_sink.location_rows`: two for each pair.
@@ -73,7 +73,7 @@ def pair_batches(folder: Folder, groups: NearGroups, rows: Iterator[Any], *, mem
         raise CorruptFileError(f"{folder.url}: a pair has one text only; delete the folder, and run again")
 
 
-def _batches(folder: Folder, groups: NearGroups, pairs: Any, memory_bytes: int) -> Iterator[PairBatch]:
+def _batches(folder: Folder, groups: RangeGroups, pairs: Any, memory_bytes: int) -> Iterator[PairBatch]:
     """Cut pairs in halves until their texts fit; a row of ``pairs`` is two rows of locations."""
     if not len(pairs):
         return
@@ -84,7 +84,7 @@ def _batches(folder: Folder, groups: NearGroups, pairs: Any, memory_bytes: int) 
     ends = pairs[:, [0, 1]].view(np.int64)
     addresses, first, which = np.unique(ends, return_index=True, return_inverse=True)
     located = pairs[:, [2, 3, 6, 7]].reshape(-1, 2)[first]
-    lengths = (located[:, 1] & _LENGTH_MASK).view(np.int64)
+    lengths = text_lengths(located[:, 1])
     if len(pairs) > 1 and int(lengths.sum()) > memory_bytes:
         middle = len(pairs) // 2
         yield from _batches(folder, groups, pairs[:middle], memory_bytes)
@@ -92,25 +92,53 @@ def _batches(folder: Folder, groups: NearGroups, pairs: Any, memory_bytes: int) 
         return
     numbers = np.searchsorted(groups.starts, addresses, side="right") - 1
     starts = (located[:, 0] & ~SIDE_BIT).view(np.int64)
-    texts = _read_texts(folder, numbers, starts, lengths, located[:, 1] >> _LENGTH_BITS)
+    texts = read_texts(folder, texts_name, numbers, starts, located[:, 1])
     yield PairBatch(ends, which.reshape(-1, 2), texts, addresses)
 
 
-def _read_texts(folder: Folder, numbers: Any, starts: Any, lengths: Any, sums: Any) -> Any:
+def read_texts(folder: Folder, name: Callable[[int], str], numbers: Any, starts: Any, sums_and_lengths: Any) -> Any:
+    """Read texts that `text_sink.write_texts` wrote, as a large_binary array.
+
+    Parameters
+    ----------
+    folder : Folder
+        Where the files are.
+    name : callable
+        Name of the file of a number.
+    numbers : ndarray of int64, shape (texts,)
+        File of each text; fewest reads where they are sorted.
+    starts : ndarray of int64, shape (texts,)
+        Offset of each text in its file.
+    sums_and_lengths : ndarray of uint64, shape (texts,)
+        CRC-32 and length of each, in 32 bits each.
+
+    Raises
+    ------
+    CorruptFileError
+        If a text is not what was written.
+    """
+    lengths = text_lengths(sums_and_lengths)
+    sums = sums_and_lengths >> _LENGTH_BITS
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     data = np.empty(int(offsets[-1]), dtype=np.uint8)
     for number, start, stop, wanted in _reads(numbers, starts, lengths):
-        [raw] = read_ranges(folder, [(texts_name(number), start, stop)])
+        [raw] = read_ranges(folder, [(name(number), start, stop)])
         view = memoryview(raw)
         for place in wanted:
             at = int(starts[place]) - start
             text = view[at : at + int(lengths[place])]
             if zlib.crc32(text) != int(sums[place]):
-                raise damaged(folder.path(texts_name(number)), wrong("text", int(starts[place])))
+                raise damaged(folder.path(name(number)), wrong("text", int(starts[place])))
             data[offsets[place] : offsets[place + 1]] = np.frombuffer(text, dtype=np.uint8)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)
+
+
+def text_lengths(sums_and_lengths: Any) -> npt.NDArray[np.int64]:
+    """Return the bytes of each text."""
+    lengths: npt.NDArray[np.int64] = (sums_and_lengths & _LENGTH_MASK).view(np.int64)
+    return lengths
 
 
 def _reads(numbers: Any, starts: Any, lengths: Any) -> Iterator[tuple[int, int, int, list[int]]]:

@@ -17,8 +17,9 @@ import numpy.typing as npt
 from curator_df.core.barrier import CHECKSUM_MASK, DROP_READER_BYTES, Found, key_checksum
 from curator_df.core.blocks import Outcome
 from curator_df.core.drops import read_drops
-from curator_df.core.exchange import KeyWriter
+from curator_df.core.exchange import DROP_WORDS, KeyWriter
 from curator_df.core.range_action import OfRange, RangeAction
+from curator_df.core.sorted_rows import RowsUpTo
 from curator_df.core.storage import Folder
 
 Integers = npt.NDArray[np.int64]
@@ -97,8 +98,8 @@ class DropParts(RangeAction):
 class _RangeParts:
     def __init__(self, drops: DropParts, number: int) -> None:
         self._barrier, self._found, self._number = drops.barrier, drops.found, number
-        self._pieces = read_drops(drops.found.exchange, number, drops.found.files, memory_bytes=DROP_READER_BYTES)
-        self._waiting = np.empty((0, 2), dtype=np.int64)
+        going = read_drops(drops.found.exchange, number, drops.found.files, memory_bytes=DROP_READER_BYTES)
+        self._drops = RowsUpTo((piece.view(np.uint64) for piece in going), DROP_WORDS)
         self._rows = self._checksum = self._missed = 0
 
     def run(self, block: Any) -> Outcome:
@@ -111,22 +112,15 @@ class _RangeParts:
 
     def _going(self, addresses: Integers) -> Going:
         """Yield what goes of a block. A row that did not come again is counted, and passed over."""
-        last = int(addresses[-1]) if len(addresses) else -1
-        while True:
-            cut = int(np.searchsorted(self._waiting[:, 0], last, side="right"))
-            piece, self._waiting = self._waiting[:cut], self._waiting[cut:]
-            if cut:
-                rows = np.searchsorted(addresses, piece[:, 0])
-                came = addresses[rows] == piece[:, 0]
-                self._missed += int((~came).sum())
-                yield rows[came], piece[came, 1]
-            if len(self._waiting):
-                return
-            following = next(self._pieces, None)
-            if following is None:
-                return
-            self._waiting = following.copy()
+        if not len(addresses):
+            return
+        for piece in self._drops.take(int(addresses[-1])):
+            parts = piece.view(np.int64)
+            rows = np.searchsorted(addresses, parts[:, 0])
+            came = addresses[rows] == parts[:, 0]
+            self._missed += int((~came).sum())
+            yield rows[came], parts[came, 1]
 
     def finish(self, step: str) -> None:
-        self._missed += len(self._waiting) + sum(len(piece) for piece in self._pieces)
+        self._missed += self._drops.rest()
         self._found.require_same(step, self._number, self._rows, self._checksum, self._missed)

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from curator_df.core.storage import FileRecord, Folder
 
@@ -52,6 +56,9 @@ class Sink(Protocol):
 
 class StageSink:
     """What the ends of passes before the last one have in common: their files are for the next stage, and go with it."""
+
+    wanted: Callable[[int], npt.NDArray[np.int64] | None] | None = None
+    """Returns the addresses, ascending, of the rows of a range that are wanted, or None for all; by default all are."""
 
     def write_empty(self, meta: Any) -> list[FileRecord]:  # noqa: ARG002 - the face of a sink
         """Write nothing: no stage looks for the columns of an input without a row."""

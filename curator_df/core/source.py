@@ -62,9 +62,9 @@ class BadRow:
     path: str
     """File that holds the row."""
     line: int
-    """Line (or row) number in the file, from 1."""
+    """Line (or row) number in the file, from 1; 0 in a file that has no lines."""
     offset: int
-    """Byte offset of the row in the decompressed file; the row number for Parquet."""
+    """Byte offset of the row in the decompressed file; the row number for Parquet. As in the row's address."""
     reason: str
     """What is wrong with it, in words."""
     raw: bytes

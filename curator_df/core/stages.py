@@ -22,23 +22,26 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.barrier import Barrier, Found, KeySink
+from curator_df.core.blocks import BlockKernel
 from curator_df.core.branches import Branch, fork
 from curator_df.core.dispatch import Dispatcher
 from curator_df.core.drops import collect_drops
 from curator_df.core.events import Exchanged, StageStarted, stage_name
-from curator_df.core.exchange import Exchange, range_starts, reduce_keys
+from curator_df.core.exchange import Exchange, range_starts
 from curator_df.core.exchange_plan import TASK_SLACK_BYTES, estimate_rows, project_exchange
+from curator_df.core.exchange_reduce import reduce_keys
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.journal import Identity, Journal
 from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.plan import StagePlan
 from curator_df.core.program import Program, Step, StepTally
 from curator_df.core.range_action import RangeAction
+from curator_df.core.range_groups import RangeGroups, ranges_per_group
 from curator_df.core.receipt import ExchangeReceipt, LeakReceipt
 from curator_df.core.row_count import CountSink, NumberRows, RowCount
 from curator_df.core.session import Session
 from curator_df.core.source import Range, Ranges
-from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
+from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder, split_files
 from curator_df.core.task import Attempt, Job, Manifest, OnError, OnOom, run_guarded
 from curator_df.errors import CorruptFileError, ParameterError, ResumeError
 
@@ -72,7 +75,8 @@ def run_merge(job_bytes: bytes, attempt: Attempt) -> Manifest:
             manifest.files = [collect_drops(job.exchange, number, job.files, memory_bytes=memory_bytes)]
             return
         reduced = reduce_keys(job.exchange, number, job.files, memory_bytes=memory_bytes)
-        manifest.files, manifest.rows_read = [reduced.file], reduced.rows
+        manifest.files = [reduced.file] if reduced.members is None else [reduced.file, reduced.members]
+        manifest.rows_read = reduced.rows
         manifest.summary = {"unique": reduced.groups, "spilled_bytes": reduced.spilled_bytes}
         manifest.steps = [StepTally(seconds=reduced.seconds)]
 
@@ -96,6 +100,7 @@ class StageRunner:
         self.exchanges: list[ExchangeReceipt] = []
         self.retries: collections.Counter[str] = collections.Counter()
         self.leaks: list[LeakReceipt] = []
+        self.work_bytes = session.layout.thread_bytes - TASK_SLACK_BYTES
         self._made: list[str] = []
         self._show: SHOW = lambda title, done, total: None  # noqa: ARG005
 
@@ -117,14 +122,13 @@ class StageRunner:
                 )
         return program
 
-    def find(self, program: Program, home: Folder, show: SHOW) -> Found:
-        """Return what the last step of a program, a pending drop, waits for; it stays in ``home``."""
+    def find(self, program: Program, home: Folder, show: SHOW) -> tuple[Program, Found]:
+        """Return what stands before the last step of a program, a pending drop, and what this waits for, kept in ``home``."""
         before = self.resolve(dataclasses.replace(program, steps=program.steps[:-1]), show)
         barrier = program.steps[-1].barrier
         if barrier is None or isinstance(barrier, RowCount):
             raise ParameterError("the last step is no pending drop; this is a defect in curator_df")
-        found: Found = dataclasses.replace(barrier, home=home).find(self, before, program.steps[-1])
-        return found
+        return before, dataclasses.replace(barrier, home=home).find(self, before, program.steps[-1])
 
     def clear(self) -> None:
         """Delete the stages' temporary files: the output is complete."""
@@ -170,6 +174,26 @@ class StageRunner:
             self.leaks += dispatcher.leaks
         return [done[number] for number in wanted]
 
+    def run_pass(
+        self,
+        journal: Journal,
+        title: str,
+        program: Program,
+        columns: tuple[str, ...],
+        sink: Any,
+        ranges: Ranges,
+        *,
+        home: Folder | None = None,
+        **which: Any,
+    ) -> list[dict[str, Any]]:
+        """Stream ranges through a program into a sink that needs these columns; see `run_tasks`."""
+        program = with_columns(program, columns)
+        # Kernels work on each row by itself; whether a step of the user's does is not known.
+        by_row = all(isinstance(step.action, BlockKernel) for step in program.steps)
+        wanted = sink.wanted if by_row else None
+        job = Job(uuid.uuid4().hex, fork([Branch(program, sink)]), self.on_error, self.on_oom, wanted=wanted)
+        return self.run_tasks(journal, title, job, ranges, stage=self.stage, folder=home or journal.folder, **which)
+
     @contextlib.contextmanager
     def open_stage(self, before: Program, step: Step, home: Folder | None = None) -> Iterator[Journal]:
         """Open the journal of what a pending step waits for, new or begun, in its folder: by default a temporary one."""
@@ -184,38 +208,39 @@ class StageRunner:
 
     def _count_rows(self, before: Program, step: Step, barrier: RowCount) -> NumberRows:
         with self.open_stage(before, step) as journal:
-            home = journal.folder
-            job = Job(uuid.uuid4().hex, fork([Branch(before, CountSink(home))]), self.on_error, self.on_oom)
-            title = f"{step.name}: count rows"
-            counted = self.run_tasks(journal, title, job, self.ranges, stage=self.stage, folder=home)
+            sink = CountSink(journal.folder)
+            counted = self.run_pass(journal, f"{step.name}: count rows", before, (), sink, self.ranges)
         return NumberRows(barrier, np.array([manifest["rows_written"] for manifest in counted], dtype=np.int64))
 
     def find_drops(self, before: Program, step: Step, barrier: Barrier | PartBarrier) -> Found:
         """Exchange the keys of all rows (or parts); return which of them go."""
         with self.open_stage(before, step, barrier.home) as journal:
             home = journal.folder
-            drops = None if journal.receipt is None else self._drop_files(home, before, barrier)
-            if drops is None:
+            exchange, _ = self._exchange(home, before, barrier)
+            files = None if journal.receipt is None else self._found_files(home, exchange)
+            if files is None:
                 said = ExchangeReceipt(**self._exchange_keys(journal, before, step, barrier))
                 journal.finish(dataclasses.asdict(said))
                 self.session.tell(Exchanged(said))
-                drops = self._drop_files(home, before, barrier) or ()
+                files = self._found_files(home, exchange)
+            if files is None:
+                raise CorruptFileError(f"{home.url}: files of a stage went away while it ran; run again")
             self.exchanges.append(ExchangeReceipt(**(journal.receipt or {})))
             home.delete_tree("keys")
-            keys = list(journal.done())
-        return Found(self._exchange(home, before, barrier)[0], drops, *first_pass(keys, len(self.ranges)))
+            first = first_pass(journal.done(), len(self.ranges))
+        groups = RangeGroups(exchange.range_starts, ranges_per_group(len(self.ranges)))
+        return Found(exchange, files["drops"], *first, groups=groups, members=files["members"])
 
-    def _drop_files(
-        self, home: Folder, before: Program, barrier: Barrier | PartBarrier
-    ) -> tuple[FileRecord, ...] | None:
-        """Return the files that the last pass reads; None if one is gone."""
-        exchange, _ = self._exchange(home, before, barrier)
+    def _found_files(self, home: Folder, exchange: Exchange) -> dict[str, tuple[FileRecord, ...]] | None:
+        """Return the files that the last pass, or a table, reads; None if one is gone."""
+        found: dict[str, tuple[FileRecord, ...]] = {}
         last = "collect" if exchange.ranges_per_drop_file > 1 else "merge"
-        with Journal(Folder(f"{home.url}/{last}", home.options)) as journal:
-            records = {done["number"]: done for done in map(_with_records, journal.done())}
-        if not all(_is_there(home, record) for record in records.values()):
-            return None
-        return tuple(file for number in sorted(records) for file in records[number]["files"])
+        for kind, name in (("drops", last), ("members", "merge")):
+            with Journal(Folder(f"{home.url}/{name}", home.options)) as journal:
+                records = {done["number"]: done for done in map(_with_records, journal.done())}
+            found[kind] = split_files([records[number] for number in sorted(records)], kind)
+        whole = all(home.size(file.name) == file.size_bytes for files in found.values() for file in files)
+        return found if whole else None
 
     def _exchange_keys(
         self, journal: Journal, before: Program, step: Step, barrier: Barrier | PartBarrier
@@ -224,10 +249,10 @@ class StageRunner:
         started, home = time.monotonic(), journal.folder
         exchange, projected_bytes = self._exchange(home, before, barrier)
         keys, merged = self._map_and_merge(journal, exchange, before, step, barrier)
-        drops = [record for manifest in merged for record in manifest["files"]]
+        found = [record for manifest in merged for record in manifest["files"]]
         if exchange.ranges_per_drop_file > 1:
-            collected = self._merge(home, "collect", exchange, drops, exchange.drop_files)
-            drops += [record for manifest in collected for record in manifest["files"]]
+            collected = self._merge(home, "collect", exchange, split_files(merged, "drops"), exchange.drop_files)
+            found += split_files(collected, "drops")
         sizes = [manifest["rows_read"] for manifest in merged]
         return {
             "step": step.name,
@@ -237,7 +262,7 @@ class StageRunner:
             "skew": max(sizes) * len(sizes) / max(sum(sizes), 1),
             "projected_bytes": projected_bytes,
             "key_bytes": sum(record.size_bytes for manifest in keys for record in manifest["files"]),
-            "drop_bytes": sum(record.size_bytes for record in drops),
+            "drop_bytes": sum(record.size_bytes for record in found),
             "spilled_bytes": sum(manifest["summary"]["spilled_bytes"] for manifest in [*keys, *merged]),
             "seconds": time.monotonic() - started,
         }
@@ -245,12 +270,9 @@ class StageRunner:
     def _map_and_merge(
         self, journal: Journal, exchange: Exchange, before: Program, step: Step, barrier: Barrier | PartBarrier
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        program = with_columns(before, barrier.columns)
-        job = Job(uuid.uuid4().hex, fork([Branch(program, KeySink(exchange, barrier))]), self.on_error, self.on_oom)
-        title = f"{step.name}: keys"
-
         def take() -> list[dict[str, Any]]:
-            return self.run_tasks(journal, title, job, self.ranges, stage=self.stage, folder=journal.folder)
+            sink = KeySink(exchange, barrier)
+            return self.run_pass(journal, f"{step.name}: keys", before, barrier.columns, sink, self.ranges)
 
         def merge(keys: list[dict[str, Any]]) -> list[dict[str, Any]]:
             files = [record for manifest in keys for record in manifest["files"]]
@@ -261,8 +283,7 @@ class StageRunner:
     def _merge(
         self, home: Folder, name: str, exchange: Exchange, files: Sequence[FileRecord], count: int
     ) -> list[dict[str, Any]]:
-        memory_bytes = self.session.layout.thread_bytes - TASK_SLACK_BYTES
-        stage = dataclasses.replace(self.stage, block_bytes=memory_bytes)
+        stage = dataclasses.replace(self.stage, block_bytes=self.work_bytes)
         pieces = [Range(number, 0, 0, 0, 0) for number in range(count)]
         with Journal(Folder(f"{home.url}/{name}", home.options)) as journal:
             job = MergeJob(exchange, tuple(files), name == "collect")
@@ -270,7 +291,9 @@ class StageRunner:
 
     def _exchange(self, home: Folder, before: Program, barrier: Barrier | PartBarrier) -> tuple[Exchange, int]:
         """Return the exchange and its projected disk; a resumed one keeps its hash ranges, whatever its memory."""
-        name = f"{JOURNAL_FOLDER}/exchange.json"
+        name, starts = f"{JOURNAL_FOLDER}/exchange.json", range_starts(self.ranges)
+        groups = RangeGroups(starts, ranges_per_group(len(starts)))
+        keeps_members = barrier.home is not None and not barrier.of_parts
         if home.exists(name):
             chosen = json.loads(home.read(name))
         else:
@@ -283,6 +306,7 @@ class StageRunner:
                 tasks_at_a_time=layout.workers * layout.threads,
                 folder=home,
                 of_parts=barrier.of_parts,
+                member_slices=len(groups) if keeps_members else 0,
             )
             chosen = {
                 "reducers": plan.reducers,
@@ -290,9 +314,15 @@ class StageRunner:
                 "projected_bytes": plan.disk_bytes + plan.scratch_bytes,
             }
             home.write(name, json.dumps(chosen).encode())
-        starts = range_starts(self.ranges)
-        cut = (chosen["reducers"], starts, chosen["ranges_per_drop_file"])
-        exchange = Exchange(home, barrier.keep, *cut, of_parts=barrier.of_parts)
+        exchange = Exchange(
+            home,
+            barrier.keep,
+            chosen["reducers"],
+            starts,
+            chosen["ranges_per_drop_file"],
+            of_parts=barrier.of_parts,
+            member_bounds=groups.bounds if keeps_members else None,
+        )
         return exchange, int(chosen["projected_bytes"])
 
     def _temporary_home(self, step: Step, identity: Identity) -> Folder:

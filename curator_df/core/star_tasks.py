@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.exchange import DROP_WORDS, drop_bounds
-from curator_df.core.group_tasks import MEMBER_WORDS
+from curator_df.core.exchange import DROP_WORDS, MEMBER_WORDS, drop_bounds
 from curator_df.core.near_tasks import NearJob, distinct_rows, edge_slices, load_near_job
 from curator_df.core.row_order import Rows
 from curator_df.core.row_sort import RowSorter, merge_slices

@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -262,3 +262,8 @@ def _sync_folder(folder: Path) -> None:
 def _protocols(filesystem: Any) -> tuple[str, ...]:
     protocol = filesystem.protocol
     return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+
+
+def split_files(manifests: Sequence[Mapping[str, Any]], folder: str) -> tuple[FileRecord, ...]:
+    """Return the files of some tasks that lie in a sub-folder, in the order of the tasks."""
+    return tuple(file for done in manifests for file in done["files"] if file.name.startswith(f"{folder}/"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,13 @@ import numpy.typing as npt
 
 from curator_df.core.barrier import LEAST_KEY_BYTES
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.near_barrier import EDGE_WORDS, NearBarrier, NearGroups
+from curator_df.core.near_barrier import EDGE_WORDS, NearBarrier
 from curator_df.core.range_action import changed_rows
+from curator_df.core.range_groups import RangeGroups
 from curator_df.core.row_sort import RowSorter, merge_slices
 from curator_df.core.sink import StageSink
 from curator_df.core.slice_file import open_slices
+from curator_df.core.sorted_rows import RowsUpTo
 from curator_df.core.storage import FileRecord, Folder, NewFile
 
 LOCATION_WORDS = 4
@@ -37,7 +39,7 @@ class TextSink(StageSink):
     """Where they go."""
     barrier: NearBarrier
     """Whose pairs these are."""
-    groups: NearGroups
+    groups: RangeGroups
     """Of the ranges."""
     pairs: tuple[FileRecord, ...]
     """A file for each group, with a slice for each of its ranges: edges in both directions."""
@@ -59,12 +61,20 @@ class TextSink(StageSink):
 
     def wanted(self, number: int) -> npt.NDArray[np.int64] | None:
         """Return the addresses of the rows of a range that have an edge, ascending; None where they are too many to hold."""
-        group, place = divmod(self.first_range + number, self.groups.per_group)
-        slices = open_slices(self.folder, self.pairs[group : group + 1], place)
-        if sum(piece.rows for piece in slices) > MOST_WANTED:
-            return None
-        rows = [np.unique(piece[:, 0].view(np.int64)) for piece in merge_slices(slices, memory_bytes=LEAST_KEY_BYTES)]
-        return np.unique(np.concatenate(rows)) - self.first_address if rows else np.empty(0, dtype=np.int64)
+        found = wanted_rows(self.folder, self.pairs, self.groups, self.first_range + number)
+        return None if found is None else found - self.first_address
+
+
+def wanted_rows(
+    folder: Folder, files: Sequence[FileRecord], groups: RangeGroups, number: int
+) -> npt.NDArray[np.int64] | None:
+    """Return the first words of the rows of a range, each once, ascending; None where they are too many to hold."""
+    group, place = divmod(number, groups.per_group)
+    slices = open_slices(folder, files[group : group + 1], place)
+    if sum(piece.rows for piece in slices) > MOST_WANTED:
+        return None
+    rows = [np.unique(piece[:, 0].view(np.int64)) for piece in merge_slices(slices, memory_bytes=LEAST_KEY_BYTES)]
+    return np.unique(np.concatenate(rows)) if rows else np.empty(0, dtype=np.int64)
 
 
 def texts_name(number: int) -> str:
@@ -77,8 +87,7 @@ class _RangeTexts:
         self._barrier, self._number, self._first_address = sink.barrier, number, sink.first_address
         group, place = divmod(number, sink.groups.per_group)
         slices = open_slices(sink.folder, sink.pairs[group : group + 1], place)
-        self._pieces: Iterator[Any] = merge_slices(slices, memory_bytes=memory_bytes)
-        self._waiting: Any = np.empty((0, EDGE_WORDS), dtype=np.uint64)
+        self._edges = RowsUpTo(merge_slices(slices, memory_bytes=memory_bytes), EDGE_WORDS)
         self._file = NewFile(sink.folder, texts_name(number))
         name = f"locations/part-{number:06d}.slices"
         self._sorter = RowSorter(
@@ -92,22 +101,8 @@ class _RangeTexts:
         self._rows += len(block)
         if not len(block):
             return
-        for piece in self._up_to(int(addresses[-1])):
+        for piece in self._edges.take(int(addresses[-1])):
             self._take(block, addresses, piece)
-
-    def _up_to(self, last: int) -> Iterator[Any]:
-        """Yield the edges of rows up to an address."""
-        while True:
-            stop = int(np.searchsorted(self._waiting[:, 0], np.uint64(last), side="right"))
-            piece, self._waiting = self._waiting[:stop], self._waiting[stop:]
-            if stop:
-                yield piece
-            if len(self._waiting):
-                return
-            following = next(self._pieces, None)
-            if following is None:
-                return
-            self._waiting = following.copy()
 
     def _take(self, block: Any, addresses: npt.NDArray[np.int64], edges: Any) -> None:
         rows, which = np.unique(edges[:, 0].view(np.int64), return_inverse=True)
@@ -124,23 +119,11 @@ class _RangeTexts:
         self._sorter.append(location_rows(edges, located[which]))
 
     def _write(self, texts: Any) -> Any:
-        """Append texts to the file; return offset, and CRC-32 with length, of each."""
-        _, offsets, data = texts.buffers()
-        ends = np.frombuffer(offsets, dtype=np.int64, count=texts.offset + len(texts) + 1)[texts.offset :]
-        view = memoryview(data if data is not None else b"")[int(ends[0]) : int(ends[-1])]
-        located = np.empty((len(texts), 2), dtype=np.uint64)
-        located[:, 0] = (ends[:-1] - ends[0] + self._file.tell()).view(np.uint64)
-        relative = (ends - ends[0]).tolist()
-        sums = [zlib.crc32(view[start:stop]) for start, stop in itertools.pairwise(relative)]
-        lengths = np.diff(ends).view(np.uint64)
-        located[:, 1] = (np.array(sums, dtype=np.uint64) << _LENGTH_BITS) | lengths
-        self._file.write(view)
         self._texts += len(texts)
-        return located
+        return write_texts(self._file, texts)
 
     def commit(self) -> list[FileRecord]:
-        missed = self._missed + len(self._waiting) + sum(len(piece) for piece in self._pieces)
-        if missed:
+        if self._missed + self._edges.rest():
             raise changed_rows("drop_near_duplicates", self._number, self._rows, self._rows, ", but other addresses")
         return [self._file.commit(self._texts), self._sorter.commit()]
 
@@ -151,6 +134,21 @@ class _RangeTexts:
     @property
     def summary(self) -> dict[str, int]:
         return {"spilled_bytes": self._sorter.spilled_bytes}
+
+
+def write_texts(file: NewFile, texts: Any) -> Any:
+    """Append texts (large_string or large_binary) to a file; return offset, and CRC-32 with length, of each."""
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int64, count=texts.offset + len(texts) + 1)[texts.offset :]
+    view = memoryview(data if data is not None else b"")[int(ends[0]) : int(ends[-1])]
+    located = np.empty((len(texts), 2), dtype=np.uint64)
+    located[:, 0] = (ends[:-1] - ends[0] + file.tell()).view(np.uint64)
+    relative = (ends - ends[0]).tolist()
+    sums = [zlib.crc32(view[start:stop]) for start, stop in itertools.pairwise(relative)]
+    lengths = np.diff(ends).view(np.uint64)
+    located[:, 1] = (np.array(sums, dtype=np.uint64) << _LENGTH_BITS) | lengths
+    file.write(view)
+    return located
 
 
 def location_rows(edges: Any, located: Any) -> Any:

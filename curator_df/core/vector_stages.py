@@ -12,26 +12,25 @@ import collections
 import dataclasses
 import json
 import time
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from curator_df.core.barrier import Found
-from curator_df.core.branches import Branch, fork
 from curator_df.core.events import Exchanged
 from curator_df.core.exchange import Exchange, range_starts
 from curator_df.core.exchange_plan import TASK_SLACK_BYTES, choose_reducers, estimate_rows
 from curator_df.core.journal import Journal
-from curator_df.core.near_barrier import NearGroups, split_files
-from curator_df.core.near_stages import ranges_per_group
 from curator_df.core.program import Program, Step
+from curator_df.core.range_groups import RangeGroups, ranges_per_group
 from curator_df.core.receipt import ExchangeReceipt
+from curator_df.core.row_order import Rows
+from curator_df.core.row_sort import merge_slices
 from curator_df.core.sizes import show_size
+from curator_df.core.slice_file import open_slices
 from curator_df.core.source import Range
-from curator_df.core.stages import StageRunner, first_pass, mended, with_columns
-from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
-from curator_df.core.task import Job
+from curator_df.core.stages import StageRunner, first_pass, mended
+from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder, split_files
 from curator_df.core.vector_barrier import VectorBarrier, VectorSink, require_room, sample_rows
 from curator_df.core.vector_compare import run_collect, run_compare
 from curator_df.core.vector_tasks import CLUSTER_HEAD, VectorJob, cluster_bounds, run_assign, run_fit, run_sample
@@ -48,12 +47,13 @@ FEWEST_PARTS = 16
 class VectorFound(Found):
     """What these stages left, for the last pass and for the table of groups."""
 
-    groups: NearGroups = dataclasses.field(kw_only=True)
-    """Of the ranges."""
-    members: tuple[FileRecord, ...] = dataclasses.field(kw_only=True)
-    """A file for each group of ranges, of what `vector_compare.run_collect` writes."""
     barrier: VectorBarrier = dataclasses.field(kw_only=True)
     """What was asked for."""
+
+    def member_rows(self, group: int, *, memory_bytes: int) -> Iterator[Rows]:
+        """Yield what `vector_compare.run_collect` wrote of a group of ranges: here members have a file for each."""
+        slices = open_slices(self.exchange.folder, self.members[group : group + 1], 0)
+        return merge_slices(slices, memory_bytes=memory_bytes)
 
 
 class VectorStages:
@@ -62,7 +62,7 @@ class VectorStages:
     def __init__(self, runner: StageRunner, before: Program, step: Step, barrier: VectorBarrier) -> None:
         self.runner, self.before, self.step, self.barrier = runner, before, step, barrier
         starts = range_starts(runner.ranges)
-        self.groups = NearGroups(starts, ranges_per_group(len(starts)))
+        self.groups = RangeGroups(starts, ranges_per_group(len(starts)))
         layout = runner.session.layout
         self.layout = dataclasses.replace(layout, work_bytes=layout.work_bytes - barrier.held_bytes)
         self.memory_bytes = self.layout.thread_bytes - TASK_SLACK_BYTES
@@ -166,12 +166,8 @@ class VectorStages:
         return [{"files": [FileRecord(**file) for file in said["files"]]}]
 
     def _take_vectors(self, journal: Journal) -> list[dict[str, Any]]:
-        runner = self.runner
-        program = with_columns(self.before, self.barrier.columns)
-        sink = VectorSink(self.home, self.barrier)
-        job = Job(uuid.uuid4().hex, fork([Branch(program, sink)]), runner.on_error, runner.on_oom)
-        title = f"{self.step.name}: vectors"
-        return runner.run_tasks(journal, title, job, runner.ranges, stage=runner.stage, folder=self.home)
+        sink, title = VectorSink(self.home, self.barrier), f"{self.step.name}: vectors"
+        return self.runner.run_pass(journal, title, self.before, self.barrier.columns, sink, self.runner.ranges)
 
     def _assign(self, taken: list[dict[str, Any]]) -> list[dict[str, Any]]:
         files = split_files(taken, "vectors")

@@ -21,7 +21,7 @@ import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.near_barrier import NearGroups
+from curator_df.core.range_groups import RangeGroups
 from curator_df.core.row_order import Rows
 from curator_df.core.row_sort import RowSorter, merge_slices
 from curator_df.core.slice_file import Bounds, damaged, open_slices, wrong
@@ -46,7 +46,7 @@ class VectorJob:
 
     folder: Folder
     """Where the files are."""
-    groups: NearGroups
+    groups: RangeGroups
     """Of the ranges."""
     barrier: VectorBarrier
     """What was asked for."""

@@ -24,9 +24,10 @@ class WarnOfBadRows:
         """Warn if there was any."""
         if self._first is not None:
             row = self._first
+            where = f"line {row.line:,} (byte {row.offset:,})" if row.line else f"byte {row.offset:,}"
             warnings.warn(
-                f"{self._count:,} bad rows were left out, the first in {row.path!r}, line {row.line:,} (byte "
-                f"{row.offset:,}): {row.reason}. A run with write_* or checkpoint keeps them in its quarantine folder",
+                f"{self._count:,} bad rows were left out, the first in {row.path!r}, {where}: {row.reason}. A run with write_* "
+                "or checkpoint keeps them in its quarantine folder",
                 UserWarning,
                 stacklevel=2,
             )

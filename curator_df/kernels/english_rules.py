@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.kernels.buffers import read_only
-from curator_df.kernels.code_points import ASSIGNED_STOP, CodePointTable, paged
+from curator_df.kernels.code_points import ASSIGNED_STOP, PAGE_COUNT, paged
 
 SPACE = 1
 """``str.isspace``."""
@@ -49,9 +47,19 @@ TAIL = 4096
 """Last character of something that is cut off after a digit, such as a unit."""
 NOTABLE = 8192
 """Some rule but the exceptions may apply to a word with it."""
+INNER = 16384
+"""A token inside of a word may begin with it."""
+PAGES_OF, FIRST_PAGE = 256, 256 + PAGE_COUNT
+"""Where the parts of `class_table` begin."""
 
 LONGEST = 31
 """Bytes of the longest exception, so that the ends of its tokens are bits of 32."""
+SLOTS = 8192
+"""Places for phrases by their hash."""
+FIRST_SLOT, FIRST_PHRASE = 4096, 4096 + SLOTS
+"""Where the parts of `phrases` begin."""
+PHRASE_WORDS, KIND_WORD, CUTS_WORD, PATTERN_WORD = 11, 8, 9, 10
+"""Words of a phrase there, and which of them say its length and kind, its cuts and its pattern."""
 IS_EXCEPTION = 1
 IS_TAIL = 2
 IS_RESTORED = 4
@@ -67,33 +75,9 @@ _FIRST_BIT_OF = {
     "quote": QUOTE,
     "before_dot": BEFORE_DOT,
 }
-# Beyond what is cut off anywhere: digits, which units follow, and what cuts between letters or digits.
-_NOTABLE = "0123456789.-\u2013\u2014~+*^,:<>=/%$"
-
-
-@dataclass(frozen=True)
-class Phrases:
-    """Short strings of bytes with what is said of each, to be found by a hash."""
-
-    lengths: npt.NDArray[np.uint32]
-    """Shape (4096,), by six bits of the first byte and six of the last: a bit for each length of such a phrase."""
-    slots: npt.NDArray[np.int32]
-    """Number of a phrase, or -1, by its hash; a power of two of them."""
-    starts: npt.NDArray[np.int32]
-    """Shape (phrases + 1): where each starts in ``text``."""
-    text: npt.NDArray[np.uint8]
-    """UTF-8 bytes of all."""
-    kinds: npt.NDArray[np.uint8]
-    """`IS_EXCEPTION`, `IS_TAIL`, `IS_RESTORED`."""
-    cuts: npt.NDArray[np.uint32]
-    """Of an exception: a bit for each byte after which one of its tokens ends."""
-    patterns: npt.NDArray[np.uint32]
-    """The same for the tokens that the other rules make of it."""
-
-    @property
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """What compiled kernels take."""
-        return self.lengths, self.slots, self.starts, self.text, self.kinds, self.cuts, self.patterns
+# What cuts between letters or digits; and beyond that and what is cut off anywhere, digits, which units follow.
+_INNER = ".-\u2013\u2014~+*^,:<>=/"
+_NOTABLE = f"0123456789%${_INNER}"
 
 
 @lru_cache(maxsize=1)
@@ -104,8 +88,11 @@ def rules() -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def token_classes() -> CodePointTable:
-    """Return the table of the bits above (uint16) of every code point, made on first use."""
+def class_table() -> npt.NDArray[np.uint16]:
+    """Return the bits above of every code point, for a compiled `class_at`: those of bytes, and pages of 256 code points.
+
+    Bytes that are not ASCII are `NOTABLE` alone.
+    """
     values = np.zeros(ASSIGNED_STOP, dtype=np.uint16)
     for name, bit in _FIRST_BIT_OF.items():
         for entry in rules()["classes"][name].split():
@@ -113,6 +100,8 @@ def token_classes() -> CodePointTable:
             values[int(first, 16) : int(last or first, 16) + 1] |= bit
     values[(values & (PREFIX | SUFFIX | INFIX)) != 0] |= NOTABLE
     values[[ord(character) for character in _NOTABLE]] |= NOTABLE
+    values[(values & INFIX) != 0] |= INNER
+    values[[ord(character) for character in _INNER]] |= INNER
     values[[ord(tail[-1]) for tail in rules()["after_digits"]]] |= TAIL
     characters = [chr(code) for code in range(ASSIGNED_STOP)]
     values[[character.isspace() for character in characters]] |= SPACE
@@ -120,20 +109,20 @@ def token_classes() -> CodePointTable:
     values[[character.isdecimal() for character in characters]] |= DECIMAL
     values[[code for code in range(128) if chr(code).isalnum()]] |= HOST
     values[0xA1:0x10000] |= HOST
-    return paged(values)
+    table = paged(values)
+    of_bytes = np.where(np.arange(256) < 128, values[:256], NOTABLE).astype(np.uint16)
+    return np.concatenate([of_bytes, table.page_of, table.pages.ravel()])
 
 
 @lru_cache(maxsize=1)
-def token_byte_classes() -> npt.NDArray[np.uint16]:
-    """Return the classes of the 128 ASCII characters; `NOTABLE` alone for other bytes."""
-    classes = np.full(256, NOTABLE, dtype=np.uint16)
-    classes[:128] = [token_classes()[code] for code in range(128)]
-    return classes
+def phrases() -> npt.NDArray[np.uint32]:
+    """Return the exceptions, and what is cut off after digits, to be found by a hash.
 
-
-@lru_cache(maxsize=1)
-def phrases() -> Phrases:
-    """Return the exceptions, and what is cut off after digits."""
+    First, by six bits of the first byte and six of the last, a bit for each length of such a phrase. Then, by hash, the number
+    of a phrase and one, or 0. Then, of each phrase, `PHRASE_WORDS`: its bytes in eight words, zeros behind them; its length, and
+    from bit 8 on `IS_EXCEPTION`, `IS_TAIL` and `IS_RESTORED`; of an exception, a bit for each byte after which one of its tokens
+    ends, and the same for the tokens that the other rules make of it.
+    """
     from curator_df.kernels.token_pass import split_span
 
     exceptions = {tokens.replace(" ", ""): tokens.split(" ") for tokens in rules()["exceptions"]}
@@ -141,12 +130,9 @@ def phrases() -> Phrases:
     data = "".join(exceptions).encode()
     ends = np.cumsum([len(phrase.encode()) for phrase in exceptions])
     # What the other rules make of an exception: the same kernel with no exceptions.
-    table = token_classes()
-    classes = (token_byte_classes(), table.page_of, table.pages)
     offsets = np.concatenate([[0], ends]).astype(np.int64)
     out, stops = np.empty(2 * len(data), dtype=np.uint8), np.empty(len(offsets), dtype=np.int64)
-    bytes_of_all = np.frombuffer(data, dtype=np.uint8)
-    split_span(bytes_of_all, offsets, *classes, *_phrases({}, tails, []).arrays, out, stops)
+    split_span(np.frombuffer(data, dtype=np.uint8), offsets, class_table(), _phrases({}, tails, []), out, stops)
     made = [out[start:stop].tobytes().split() for start, stop in pairwise(stops)]
     return _phrases(exceptions, tails, [_ends(tokens) for tokens in made])
 
@@ -156,29 +142,27 @@ def _ends(tokens: Sequence[bytes]) -> int:
     return sum(1 << int(end) - 1 for end in np.cumsum([len(token) for token in tokens]))
 
 
-def _phrases(exceptions: dict[str, list[str]], tails: Sequence[str], patterns: Sequence[int]) -> Phrases:
+def _phrases(exceptions: dict[str, list[str]], tails: Sequence[str], patterns: Sequence[int]) -> npt.NDArray[np.uint32]:
     names = [phrase.encode() for phrase in dict.fromkeys([*exceptions, *tails])]
-    count = len(names)
-    lengths, slots = np.zeros(4096, dtype=np.uint32), np.full(1 << (4 * count).bit_length(), -1, dtype=np.int32)
-    kinds = np.zeros(count, dtype=np.uint8)
-    cuts, held_patterns = np.zeros(count, dtype=np.uint32), np.zeros(count, dtype=np.uint32)
+    table = np.zeros(FIRST_PHRASE + PHRASE_WORDS * len(names), dtype=np.uint32)
     for number, name in enumerate(names):
-        lengths[(name[0] & 63) << 6 | name[-1] & 63] |= np.uint32(1 << len(name))
-        slot = phrase_hash(name) & len(slots) - 1
-        while slots[slot] >= 0:
-            slot = (slot + 1) % len(slots)
-        slots[slot] = number
-        kinds[number] |= IS_TAIL if name.decode() in tails else 0
+        table[(name[0] & 63) << 6 | name[-1] & 63] |= np.uint32(1 << len(name))
+        slot = phrase_hash(name) & SLOTS - 1
+        while table[FIRST_SLOT + slot]:
+            slot = (slot + 1) % SLOTS
+        table[FIRST_SLOT + slot] = number + 1
+        row = table[FIRST_PHRASE + PHRASE_WORDS * number :][:PHRASE_WORDS]
+        row[:KIND_WORD] = np.frombuffer(name.ljust(4 * KIND_WORD, b"\0"), dtype="<u4")
+        kind = IS_TAIL if name.decode() in tails else 0
         if number < len(exceptions):
-            cuts[number] = _ends([token.encode() for token in exceptions[name.decode()]])
-            held_patterns[number] = patterns[number]
-            kinds[number] |= IS_EXCEPTION
+            cuts, pattern = _ends([token.encode() for token in exceptions[name.decode()]]), patterns[number]
+            row[CUTS_WORD], row[PATTERN_WORD] = cuts, pattern
+            kind |= IS_EXCEPTION
             # No more tokens than they were cut into; for the three others see `token_split`.
-            is_shorter = int(cuts[number]).bit_count() <= patterns[number].bit_count() > 1
-            kinds[number] |= IS_RESTORED if is_shorter and cuts[number] != patterns[number] else 0
-    starts = np.concatenate([[0], np.cumsum([len(name) for name in names])]).astype(np.int32)
-    text = np.frombuffer(b"".join(names), dtype=np.uint8)
-    return Phrases(lengths, slots, starts, read_only(text), kinds, cuts, held_patterns)
+            is_shorter = cuts.bit_count() <= pattern.bit_count() > 1
+            kind |= IS_RESTORED if is_shorter and cuts != pattern else 0
+        row[KIND_WORD] = len(name) | kind << 8
+    return table
 
 
 def phrase_hash(phrase: bytes) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from curator_df.kernels.buffers import TextSpan, read_only
-from curator_df.kernels.english_rules import phrases, token_byte_classes, token_classes
+from curator_df.kernels.english_rules import class_table, phrases
 
 BATCH_BYTES = 1 << 18
 """Texts whose tokens are held at a time, unless one is longer: small enough to stay in the cache for what counts them."""
@@ -43,8 +43,7 @@ def token_spans(span: TextSpan) -> Iterator[TextSpan]:
     """
     from curator_df.kernels.token_pass import split_span
 
-    table, exceptions = token_classes(), phrases()
-    classes = (token_byte_classes(), table.page_of, table.pages)
+    classes, exceptions = class_table(), phrases()
     sizes = np.diff(span.offsets)
     room = np.empty(2 * max(BATCH_BYTES, int(sizes.max(initial=0))), dtype=np.uint8)
     first = 0
@@ -53,7 +52,7 @@ def token_spans(span: TextSpan) -> Iterator[TextSpan]:
         rows = max(1, int(np.searchsorted(ends, len(room) // 2, side="right")))
         offsets = span.offsets[first : first + rows + 1]
         stops = np.empty(rows + 1, dtype=np.int64)
-        split_span(span.data, offsets, *classes, *exceptions.arrays, room, stops)
+        split_span(span.data, offsets, classes, exceptions, room, stops)
         valid = None if span.valid is None else span.valid[first : first + rows]
         yield TextSpan(span.first_row + first, read_only(room), stops, valid)
         first += rows

@@ -17,12 +17,19 @@ from numba import njit, types
 from curator_df.kernels.english_rules import (
     ALPHA,
     BEFORE_DOT,
+    FIRST_PAGE,
+    FIRST_PHRASE,
+    FIRST_SLOT,
     INFIX,
     IS_TAIL,
+    KIND_WORD,
     LONGEST,
     LOWER,
+    PAGES_OF,
+    PHRASE_WORDS,
     PREFIX,
     QUOTE,
+    SLOTS,
     SUFFIX,
     TAIL,
     UPPER,
@@ -37,14 +44,18 @@ _DOT, _PLUS, _DOLLAR, _MINUS, _COMMA, _TILDE = 0x2E, 0x2B, 0x24, 0x2D, 0x2C, 0x7
 
 
 @njit(nogil=True)
+def _wide_class_at(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
+    code, width = code_point(data, at, stop)
+    return types.int64(classes[FIRST_PAGE + (types.int64(classes[PAGES_OF + (code >> 8)]) << 8) + (code & 255)]), width
+
+
+@njit(nogil=True, inline="always")
 def class_at(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
     """Return the classes of the character that starts here, and its length in bytes."""
-    byte_classes, page_of, pages = classes
     byte = data[at]
     if byte < 0x80:
-        return types.int64(byte_classes[byte]), 1
-    code, width = code_point(data, at, stop)
-    return types.int64(pages[page_of[code >> 8], code & 255]), width
+        return types.int64(classes[byte]), 1
+    return _wide_class_at(data, at, stop, classes)
 
 
 @njit(nogil=True)
@@ -67,30 +78,57 @@ def _is(data: Any, at: int, stop: int, first: int, second: int, third: int) -> b
     return at + 3 <= stop and data[at] == first and data[at + 1] == second and data[at + 2] == third
 
 
-@njit(nogil=True)
-def find_phrase(data: Any, start: int, stop: int, phrases: Any) -> int:
-    """Return the number of the phrase that these bytes are, or -1."""
-    lengths, slots, starts, text = phrases[0], phrases[1], phrases[2], phrases[3]
+@njit(nogil=True, inline="always")
+def may_be_phrase(data: Any, start: int, stop: int, phrases: Any) -> bool:
+    """Say whether a phrase has this length, first byte and last byte."""
     length = stop - start
     if length > LONGEST or length <= 0:
-        return -1
+        return False
     first, last = types.int64(data[start]) & 63, types.int64(data[stop - 1]) & 63
-    if not (lengths[first << 6 | last] >> types.uint32(length)) & types.uint32(1):
-        return -1
+    return (phrases[first << 6 | last] >> types.uint32(length)) & types.uint32(1) != 0
+
+
+@njit(nogil=True)
+def look_up(data: Any, start: int, stop: int, phrases: Any) -> int:
+    """Return where the phrase of these bytes is described, or -1, if `may_be_phrase`."""
+    length = stop - start
     found = _BASIS
     for at in range(start, stop):
         found = (found ^ _U(data[at])) * _PRIME
-    slot = types.int64((found ^ found >> _32) & _U(len(slots) - 1))
-    while slots[slot] >= 0:
-        number = slots[slot]
-        if starts[number + 1] - starts[number] == length:
+    slot = types.int64((found ^ found >> _32) & _U(SLOTS - 1))
+    while phrases[FIRST_SLOT + slot]:
+        row = FIRST_PHRASE + PHRASE_WORDS * (types.int64(phrases[FIRST_SLOT + slot]) - 1)
+        if phrases[row + KIND_WORD] & types.uint32(255) == length:
             same = 0
-            while same < length and text[starts[number] + same] == data[start + same]:
+            while same < length and phrase_byte(phrases, row, same) == data[start + same]:
                 same += 1
             if same == length:
-                return types.int64(number)
-        slot = (slot + 1) & (len(slots) - 1)
+                return row
+        slot = (slot + 1) & (SLOTS - 1)
     return -1
+
+
+@njit(nogil=True, inline="always")
+def phrase_byte(phrases: Any, row: int, number: int) -> int:
+    """Return a byte of a phrase."""
+    return types.uint8(phrases[row + (number >> 2)] >> types.uint32(8 * (number & 3)))
+
+
+@njit(nogil=True, inline="always")
+def is_of_kind(phrases: Any, row: int, kind: int) -> bool:
+    """Say whether the phrase that is described here is of a kind."""
+    return phrases[row + KIND_WORD] >> types.uint32(8) & types.uint32(kind) != 0
+
+
+@njit(nogil=True, inline="always")
+def find_phrase(data: Any, start: int, stop: int, phrases: Any, kind: int) -> int:
+    """Return where the phrase of these bytes is described, if it is of a kind, or -1."""
+    row = -1
+    if may_be_phrase(data, start, stop, phrases):
+        row = look_up(data, start, stop, phrases)
+        if row >= 0 and not is_of_kind(phrases, row, kind):
+            row = -1
+    return row
 
 
 @njit(nogil=True)
@@ -181,8 +219,7 @@ def _tail_length(data: Any, start: int, stop: int, phrases: Any) -> int:
         if at <= start or _is_digit(data, at, start, stop):
             return 0
         if _is_digit(data, at - 1, start, stop):
-            number = find_phrase(data, at, stop, phrases)
-            return stop - at if number >= 0 and phrases[4][number] & IS_TAIL else 0
+            return stop - at if find_phrase(data, at, stop, phrases, IS_TAIL) >= 0 else 0
     return 0
 
 

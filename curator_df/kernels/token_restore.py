@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from curator_df.kernels.english_rules import IS_RESTORED, LONGEST
-from curator_df.kernels.token_affixes import find_phrase
+from curator_df.kernels.english_rules import CUTS_WORD, IS_EXCEPTION, IS_RESTORED, KIND_WORD, LONGEST, PATTERN_WORD
+from curator_df.kernels.token_affixes import find_phrase, is_of_kind, phrase_byte
 from curator_df.kernels.token_split import MOST_TOKENS, NOTHING, ONE_SPACE, OTHER_SPACE
 
-_PENDING = 32
+_PENDING = 128
+"""More than the sequences that begin with any of `MOST_TOKENS` tokens: at most ten with each."""
+_NEAR = 32
+"""More than the tokens whose longest sequences are compared at a time: those before and after `MOST_TOKENS`."""
 
 
 @njit(nogil=True, inline="always")
@@ -31,7 +34,8 @@ def _is_end(byte: int) -> bool:
 def _matches(tokens: Any, at: int, stop: int, phrases: Any, letters: Any, found: Any) -> int:
     """Find the exceptions that begin with the token here; return how many.
 
-    Each is a row of ``found``: its number, its tokens, the place after its last one, and whether all stand side by side.
+    Each is a row of ``found``: where it is described, its tokens, the place after its last one, and whether all stand side by
+    side. The last one has most tokens.
     """
     total, length, count, pattern, joined = 0, 0, 0, types.uint32(0), 1
     while at < stop and count < MOST_TOKENS:
@@ -45,9 +49,9 @@ def _matches(tokens: Any, at: int, stop: int, phrases: Any, letters: Any, found:
         count += 1
         pattern |= types.uint32(1) << types.uint32(length - 1)
         if count > 1:
-            number = find_phrase(letters, 0, length, phrases)
-            if number >= 0 and phrases[6][number] == pattern:
-                found[total, 0], found[total, 1], found[total, 2], found[total, 3] = number, count, at + 1, joined
+            row = find_phrase(letters, 0, length, phrases, IS_EXCEPTION)
+            if row >= 0 and phrases[row + PATTERN_WORD] == pattern:
+                found[total, 0], found[total, 1], found[total, 2], found[total, 3] = row, count, at + 1, joined
                 total += 1
         if tokens[at] == OTHER_SPACE:
             break
@@ -57,49 +61,28 @@ def _matches(tokens: Any, at: int, stop: int, phrases: Any, letters: Any, found:
 
 
 @njit(nogil=True)
-def _token_before(tokens: Any, at: int, start: int) -> int:
-    """Return where the token before the one here starts, or -1."""
-    if at <= start:
-        return -1
-    at -= 1
-    while at > start and not _is_end(tokens[at - 1]):
-        at -= 1
-    return at
+def _has_better(longest: Any, index: int, count: int) -> bool:
+    """Say whether a longer sequence, or an earlier one as long, covers the first or last of ``count`` tokens from this one on.
+
+    ``longest`` has the tokens of the longest sequence that begins with each token.
+    """
+    for shift in range(min(MOST_TOKENS, index + 1)):
+        length = longest[(index - shift) % _NEAR]
+        if length > shift and (length > count or (length == count and shift)):
+            return True
+    later = index + 1
+    while later < index + count and longest[later % _NEAR] <= count:
+        later += 1
+    return later < index + count
 
 
 @njit(nogil=True)
-def _has_better(
-    tokens: Any, start: int, stop: int, at: int, count: int, phrases: Any, letters: Any, found: Any
-) -> bool:
-    """Say whether a longer sequence, or an earlier one as long, covers the first or last of ``count`` tokens from here."""
-    place = at
-    for shift in range(MOST_TOKENS):
-        if shift:
-            place = _token_before(tokens, place, start)
-            if place < 0:
-                break
-        for match in range(_matches(tokens, place, stop, phrases, letters, found)):
-            length = found[match, 1]
-            if length > shift and (length > count or (length == count and shift)):
-                return True
-    place = at
-    for _ in range(1, count):
-        while not _is_end(tokens[place]):
-            place += 1
-        place += 1
-        for match in range(_matches(tokens, place, stop, phrases, letters, found)):
-            if found[match, 1] > count:
-                return True
-    return False
-
-
-@njit(nogil=True)
-def _put_back(tokens: Any, at: int, end: int, number: int, phrases: Any) -> None:
+def _put_back(tokens: Any, at: int, end: int, row: int, phrases: Any) -> None:
     """Write the tokens of an exception over those between two places, and white space where they need less."""
-    starts, text, cuts = phrases[2], phrases[3], phrases[5][number]
+    cuts, length = phrases[row + CUTS_WORD], types.int64(phrases[row + KIND_WORD]) & 255
     last = tokens[end - 1]
-    for byte in range(starts[number + 1] - starts[number]):
-        tokens[at] = text[starts[number] + byte]
+    for byte in range(length):
+        tokens[at] = phrase_byte(phrases, row, byte)
         at += 1
         if (cuts >> types.uint32(byte)) & types.uint32(1) and at < end:
             tokens[at] = NOTHING
@@ -112,31 +95,28 @@ def _put_back(tokens: Any, at: int, end: int, number: int, phrases: Any) -> None
 def restore_exceptions(tokens: Any, start: int, stop: int, phrases: Any) -> None:
     """Put back the exceptions in the tokens of a text.
 
-    What is put back is written when no token that is compared later can be near it.
+    Whether one is put back is decided, and it is written, when all tokens that it is compared with have been looked at.
     """
-    letters = np.empty(LONGEST, dtype=np.uint8)
-    found, others = np.empty((MOST_TOKENS, 4), dtype=np.int64), np.empty((MOST_TOKENS, 4), dtype=np.int64)
-    pending = np.empty((_PENDING, 4), dtype=np.int64)
+    letters, found = np.empty(LONGEST, dtype=np.uint8), np.empty((MOST_TOKENS, 4), dtype=np.int64)
+    longest, pending = np.zeros(_NEAR, dtype=np.int64), np.empty((_PENDING, 5), dtype=np.int64)
     first = last = index = 0
     at = start
-    while at < stop:
-        for match in range(_matches(tokens, at, stop, phrases, letters, found)):
-            number, count, end, joined = found[match]
-            if not joined or not phrases[4][number] & IS_RESTORED:
-                continue
-            if not _has_better(tokens, start, stop, at, count, phrases, letters, others):
-                row = last % _PENDING
-                pending[row, 0], pending[row, 1], pending[row, 2], pending[row, 3] = at, end, number, index + count
-                last += 1
-        while not _is_end(tokens[at]):
+    while at < stop or first < last:
+        longest[index % _NEAR] = 0
+        if at < stop:
+            total = _matches(tokens, at, stop, phrases, letters, found)
+            longest[index % _NEAR] = found[total - 1, 1] if total else 0
+            for match in range(total):
+                if found[match, 3] and is_of_kind(phrases, found[match, 0], IS_RESTORED):
+                    pending[last % _PENDING, :3] = found[match, :3]
+                    pending[last % _PENDING, 3], pending[last % _PENDING, 4] = at, index
+                    last += 1
+            while not _is_end(tokens[at]):
+                at += 1
             at += 1
-        at += 1
         index += 1
-        while first < last and pending[first % _PENDING, 3] + MOST_TOKENS <= index:
-            row = first % _PENDING
-            _put_back(tokens, pending[row, 0], pending[row, 1], pending[row, 2], phrases)
+        while first < last and pending[first % _PENDING, 4] + MOST_TOKENS <= index:
+            row, count, end, place, number = pending[first % _PENDING]
+            if not _has_better(longest, number, count):
+                _put_back(tokens, place, end, row, phrases)
             first += 1
-    while first < last:
-        row = first % _PENDING
-        _put_back(tokens, pending[row, 0], pending[row, 1], pending[row, 2], phrases)
-        first += 1

@@ -12,16 +12,36 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit, types
 
-from curator_df.kernels.english_rules import IS_EXCEPTION, IS_RESTORED, LONGEST, NOTABLE, SPACE
-from curator_df.kernels.token_affixes import class_at, find_phrase, infix_length, prefix_length, suffix_length
+from curator_df.kernels.english_rules import (
+    ALPHA,
+    BEFORE_DOT,
+    CUTS_WORD,
+    INNER,
+    IS_EXCEPTION,
+    IS_RESTORED,
+    LONGEST,
+    NOTABLE,
+    SPACE,
+    SUFFIX,
+)
+from curator_df.kernels.token_affixes import (
+    class_at,
+    find_phrase,
+    infix_length,
+    prefix_length,
+    suffix_length,
+)
 from curator_df.kernels.token_urls import is_url
 
 NOTHING, ONE_SPACE, OTHER_SPACE = 0x09, 0x20, 0x0A
 MOST_TOKENS = 11
 """Tokens that the rules make of one exception."""
-_RING = 16
+_LAST_BEGINS = (1 << LONGEST + 1) - 1
+_ONE: Any = np.uint64(1)
+_DOT, _DOLLAR = 0x2E, 0x24
 
 
 @njit(nogil=True, inline="always")
@@ -59,11 +79,10 @@ def _put_exception(data: Any, start: int, stop: int, cuts: Any, out: Any, to: in
     return to
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _exception(data: Any, start: int, stop: int, phrases: Any) -> int:
-    """Return the number of the exception that these bytes are, or -1."""
-    number = find_phrase(data, start, stop, phrases)
-    return number if number >= 0 and phrases[4][number] & IS_EXCEPTION else -1
+    """Return where the exception that these bytes are is described, or -1."""
+    return find_phrase(data, start, stop, phrases, IS_EXCEPTION)
 
 
 @njit(nogil=True)
@@ -98,9 +117,9 @@ def _cut_affixes(
 @njit(nogil=True)
 def _cut_inside(data: Any, start: int, stop: int, classes: Any, phrases: Any, out: Any, to: int) -> int:
     """Copy what is left of a word: an exception, a URL, or parts with the tokens between them."""
-    number = _exception(data, start, stop, phrases)
-    if number >= 0:
-        return _put_exception(data, start, stop, phrases[5][number], out, to)
+    row = _exception(data, start, stop, phrases)
+    if row >= 0:
+        return _put_exception(data, start, stop, phrases[row + CUTS_WORD], out, to)
     dot = start
     while dot < stop and data[dot] != 0x2E:
         dot += 1
@@ -109,7 +128,7 @@ def _cut_inside(data: Any, start: int, stop: int, classes: Any, phrases: Any, ou
     at, held = start, start
     while at < stop:
         flags, width = class_at(data, at, stop, classes)
-        length = infix_length(data, at, start, stop, classes) if flags & NOTABLE else 0
+        length = infix_length(data, at, start, stop, classes) if flags & INNER else 0
         # One at the very start stays with what follows.
         if length and at > start:
             if at > held:
@@ -121,27 +140,35 @@ def _cut_inside(data: Any, start: int, stop: int, classes: Any, phrases: Any, ou
 
 
 @njit(nogil=True)
-def _can_be_restored(data: Any, start: int, out: Any, first: int, to: int, phrases: Any, ring: Any) -> bool:
+def _can_be_restored(data: Any, start: int, out: Any, first: int, to: int, phrases: Any) -> bool:
     """Say whether tokens of a word, side by side, are an exception that would be put back."""
-    count, begin, end = 0, start, start
+    # A bit for each token that began so many bytes before the next one.
+    begins, end = 1, start
     for place in range(first, to):
         if out[place] != NOTHING:
+            begins = begins << 1 & _LAST_BEGINS
             end += 1
             continue
-        ring[count % _RING] = begin
-        for earlier in range(max(0, count - MOST_TOKENS + 1), count):
-            held = ring[earlier % _RING]
-            if end - held <= LONGEST:
-                number = find_phrase(data, held, end, phrases)
-                if number >= 0 and phrases[4][number] & IS_RESTORED:
-                    return True
-        count += 1
-        begin = end
+        earlier = begins
+        while earlier:
+            length = _lowest_bit(earlier)
+            if find_phrase(data, end - length, end, phrases, IS_RESTORED) >= 0:
+                return True
+            earlier &= earlier - 1
+        begins |= 1
     return False
 
 
+@njit(nogil=True, inline="always")
+def _lowest_bit(bits: int) -> int:
+    number = 0
+    while not bits >> number & 1:
+        number += 1
+    return number
+
+
 @njit(nogil=True)
-def _split_word(data: Any, start: int, stop: int, classes: Any, phrases: Any, out: Any, first: int, ring: Any) -> Any:
+def _split_word(data: Any, start: int, stop: int, classes: Any, phrases: Any, out: Any, first: int) -> Any:
     """Copy the tokens of a word; return the place after them, and whether an exception may have to be put back."""
     limit = first + 2 * (stop - start)
     left, right, to, back = _cut_affixes(data, start, stop, classes, phrases, out, first, limit)
@@ -154,19 +181,16 @@ def _split_word(data: Any, start: int, stop: int, classes: Any, phrases: Any, ou
         out[to] = out[place]
         to += 1
     # Two tokens that are an exception were found as the word.
-    return to, cut > 0 and to - first > stop - start + 2 and _can_be_restored(
-        data, start, out, first, to, phrases, ring
-    )
+    return to, cut > 0 and to - first > stop - start + 2 and _can_be_restored(data, start, out, first, to, phrases)
 
 
 @njit(nogil=True)
 def _word_stop(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
     """Return where the word here ends, and the classes of its characters."""
-    byte_classes = classes[0]
     all_flags = 0
     while at < stop:
         byte, width = data[at], 1
-        flags = types.int64(byte_classes[byte])
+        flags = types.int64(classes[byte])
         if byte >= 0x80:
             flags, width = class_at(data, at, stop, classes)
         if flags & SPACE:
@@ -187,23 +211,71 @@ def _space_stop(data: Any, at: int, stop: int, classes: Any) -> int:
     return min(at, stop)
 
 
+@njit(nogil=True, inline="always")
+def _plain_word(data: Any, start: int, stop: int, classes: Any, phrases: Any, out: Any, to: int) -> tuple[int, int]:
+    """Copy a word of ASCII letters alone, or with one mark after them that is cut off. Most words are of this kind.
+
+    Return where the word ends and the place after its tokens; -1 for any other word, of which nothing that counts is written.
+    """
+    at, end, put = np.uint64(start), np.uint64(stop), np.uint64(to)
+    while at < end and classes[data[at]] & ALPHA:
+        out[put] = data[at]
+        at += _ONE
+        put += _ONE
+    letters = types.int64(at)
+    if letters == start:
+        return -1, to
+    word, to = letters, types.int64(put)
+    if letters < stop and not classes[data[letters]] & SPACE:
+        mark = data[letters]
+        is_cut = classes[mark] & SUFFIX if mark != _DOT else classes[data[letters - 1]] & BEFORE_DOT
+        # With letters before it, a dollar can be a prefix.
+        if not is_cut or mark == _DOLLAR:
+            return -1, to
+        word += 1
+        if word < stop and not classes[data[word]] & SPACE:
+            return -1, to
+        if _exception(data, start, word, phrases) >= 0:
+            return -1, to
+        out[to] = NOTHING
+        out[to + 1] = mark
+        to += 2
+    if _exception(data, start, letters, phrases) >= 0:
+        return -1, to
+    out[to] = NOTHING
+    return word, to + 1
+
+
 @njit(nogil=True)
-def split_text(data: Any, at: int, stop: int, classes: Any, phrases: Any, out: Any, to: int, ring: Any) -> Any:
+def _any_word(data: Any, at: int, stop: int, classes: Any, phrases: Any, out: Any, to: int) -> Any:
+    """Copy the tokens of a word; return where it ends, the place after them, and whether an exception may have to be put back."""
+    end, flags = _word_stop(data, at, stop, classes)
+    if flags & NOTABLE:
+        to, may_restore = _split_word(data, at, end, classes, phrases, out, to)
+        return end, to, may_restore
+    row = _exception(data, at, end, phrases)
+    if row < 0:
+        return end, _put(data, at, end, out, to), False
+    return end, _put_exception(data, at, end, phrases[row + CUTS_WORD], out, to), False
+
+
+@njit(nogil=True)
+def split_text(data: Any, at: int, stop: int, classes: Any, phrases: Any, out: Any, to: int) -> Any:
     """Copy the tokens of a text; return the place after them, and whether exceptions may have to be put back."""
     first, may_restore = to, False
     at = _space_stop(data, at, stop, classes)
     while at < stop:
-        end, flags = _word_stop(data, at, stop, classes)
-        number = -1 if flags & NOTABLE else _exception(data, at, end, phrases)
-        if flags & NOTABLE:
-            to, may_here = _split_word(data, at, end, classes, phrases, out, to, ring)
+        end, after = _plain_word(data, at, stop, classes, phrases, out, to)
+        if end < 0:
+            end, after, may_here = _any_word(data, at, stop, classes, phrases, out, to)
             may_restore |= may_here
-        elif number < 0:
-            to = _put(data, at, end, out, to)
-        else:
-            to = _put_exception(data, at, end, phrases[5][number], out, to)
-        at = _space_stop(data, end, stop, classes)
-        out[to - 1] = ONE_SPACE if at - end == 1 and data[end] == 0x20 else OTHER_SPACE
+        to = after
+        at = end + 1
+        is_one = at < stop and data[end] == 0x20 and data[at] < 0x80 and not classes[data[at]] & SPACE
+        if not is_one:
+            at = _space_stop(data, end, stop, classes)
+            is_one = at - end == 1 and data[end] == 0x20
+        out[to - 1] = ONE_SPACE if is_one else OTHER_SPACE
     # What a text ends with and the next one begins with do not stand side by side.
     if to > first:
         out[to - 1] = OTHER_SPACE

@@ -213,7 +213,7 @@ def find_semantic_duplicates(
     several = [eps] if isinstance(eps, int | float) else list(eps)
     question = SemanticQuestion(embedding, _ascending(FIND, several), num_clusters, keep, seed, dimensions)
     pending = _pending(df, FIND, question)
-    return find_groups(pending, FIND, question.to_json(), workdir, storage_options, table=SEMANTIC_TABLE)
+    return find_groups(pending, FIND, question.to_json(), workdir, storage_options, SEMANTIC_TABLE)
 
 
 def _ascending(operator: str, eps: Sequence[float]) -> tuple[float, ...]:

@@ -25,7 +25,8 @@ from curator_df.kernels.content_hash import Normalize, row_hashes
 from curator_df.kernels.keep_rows import keep_rows
 from curator_df.kernels.text_parts import PartKind
 from curator_df.ops.duplicate_parts import part_keys, remove_parts
-from curator_df.ops.groups import find_groups, found_drops, require_same_table
+from curator_df.ops.group_table import GroupTable, exact_matches
+from curator_df.ops.groups import find_groups, found_drops, named_by, require_same_table
 
 Survivor = Literal["first", "last", "longest"]
 REASON = "exact_duplicate"
@@ -160,10 +161,11 @@ def find_exact_duplicates(
     text: str | Sequence[str] = "text",
     normalize: Normalize | None = None,
     keep: Survivor | Best = "first",
+    id: str | None = None,  # noqa: A002 - what users call it
     workdir: str | os.PathLike[str] | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
-    """Find the rows that `drop_exact_duplicates` would drop, and which row each of them repeats.
+    """Find the groups of equal rows of which `drop_exact_duplicates` would keep one.
 
     Parameters
     ----------
@@ -171,6 +173,8 @@ def find_exact_duplicates(
         A chain that begins with `read_jsonl` or `read_parquet`.
     text, normalize, keep
         As in `drop_exact_duplicates`.
+    id : str, optional
+        Column of text or integers that names the rows, to be put into the table: one more pass over what comes before.
     workdir : str or path, optional
         Folder (or URL) that all workers see. The result lies in a folder of its own in it, which the same call finds
         again (also in another process, with another ``memory=``), whole or interrupted. By default the cluster's
@@ -181,9 +185,11 @@ def find_exact_duplicates(
     Returns
     -------
     dask.dataframe.DataFrame
-        Lazy, on disk, a row for each row that would go: ``address`` (what identifies a row of the input), ``file`` and
-        ``offset`` (bytes into the decompressed file, or its row number for Parquet), and ``matched_address``,
-        ``matched_file`` and ``matched_offset`` of the row that stays. `read_receipt` tells how many rows were compared.
+        Lazy, on disk, a row for each row that is in a group, as of `find_near_duplicates`: with ``id=`` first ``id`` and
+        ``matched_id``; ``address`` (what identifies a row of the input), ``file`` and ``offset`` (bytes into the
+        decompressed file, or its row number for Parquet); ``group`` (the address of the row that stays), ``group_size``
+        (rows), ``kept``; ``matched_address``, ``matched_file`` and ``matched_offset`` of the row that stays, and ``jaccard``,
+        which is 1 (all null for the row that stays: it matched none). `read_receipt` tells how many rows were compared.
 
     Raises
     ------
@@ -196,12 +202,13 @@ def find_exact_duplicates(
 
     Notes
     -----
-    Rows: one for each duplicate. Peak extra memory: 1.5 x block. Computes: yes. Give the result to
+    Rows: one for each member of a group of two or more. Peak extra memory: 1.5 x block. Computes: yes. Give the result to
     ``drop_exact_duplicates(df, groups=...)``, and only the rows are written then.
     """
     pending = _pending(df, "find_exact_duplicates", text, normalize, keep)
     parameters = _as_json(text, normalize, keep)
-    return find_groups(pending, "find_exact_duplicates", parameters, workdir, storage_options)
+    table = named_by(GroupTable(exact_matches), df, "find_exact_duplicates", id)
+    return find_groups(pending, "find_exact_duplicates", parameters, workdir, storage_options, table)
 
 
 def _pending(

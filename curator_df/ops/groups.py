@@ -8,24 +8,19 @@ so that a ``drop_`` operator that is given the table computes nothing twice.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-import cloudpickle
-import numpy as np
-import numpy.typing as npt
-import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.core.barrier import DROP_READER_BYTES, Found
-from curator_df.core.drops import read_drops
+from curator_df.core.barrier import Found
+from curator_df.core.columns import is_text, require_columns
 from curator_df.core.events import RunStarted, told_run
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.held import released_after
+from curator_df.core.id_pass import take_ids
 from curator_df.core.journal import Identity, Journal, difference
 from curator_df.core.live_panel import live_panel
 from curator_df.core.plan import plan_stream
@@ -34,62 +29,17 @@ from curator_df.core.progress import progress_bar
 from curator_df.core.receipt import Receipt, StepReceipt
 from curator_df.core.run import range_bytes
 from curator_df.core.session import Session, current_session, prepare_kernels
-from curator_df.core.source import OFFSET_BITS, Range
 from curator_df.core.stages import STAGES_FOLDER, StageRunner, stage_identity
 from curator_df.core.storage import JOURNAL_FOLDER, Folder
-from curator_df.core.task import Attempt, Manifest, run_guarded
-from curator_df.errors import InputError, ParameterError
+from curator_df.errors import InputError, ParameterError, SchemaError
 from curator_df.io.checkpoint import folder_of
 from curator_df.io.output import FileSink
 from curator_df.io.parquet import read_parquet
 from curator_df.io.write import TARGET_FILE_BYTES, ParquetFormat
+from curator_df.ops.group_table import GroupTable, TableJob, run_table, table_pieces
 
 DROPS_FOLDER = f"{JOURNAL_FOLDER}/drops"
 PARAMETERS = f"{JOURNAL_FOLDER}/parameters.json"
-MOST_FILES = 256
-"""Of a table; each holds the duplicates of so many ranges."""
-ROWS_AT_A_TIME = 50_000
-COLUMNS: dict[str, Any] = {
-    "address": "Int64",
-    "file": "string[pyarrow]",
-    "offset": "Int64",
-    "matched_address": "Int64",
-    "matched_file": "string[pyarrow]",
-    "matched_offset": "Int64",
-}
-
-
-@dataclass(frozen=True)
-class GroupTable:
-    """What a table of groups looks like, and how it is made."""
-
-    columns: Mapping[str, Any]
-    """Dtype of each column."""
-    pieces: Callable[[Any, int], list[Range]]
-    """``pieces(found, ranges)``: one for each file of the table; ``first_file`` and ``last_file`` are numbers of ranges."""
-    blocks: Callable[[TableJob, Range, Any], Iterator[pd.DataFrame]]
-    """``blocks(job, piece, paths)`` yields the rows of a file."""
-    more_files: tuple[str, ...] = ()
-    """Files of another table, to whose rows addresses point that come after those of the input."""
-
-    @property
-    def meta(self) -> pd.DataFrame:
-        """No rows."""
-        return pd.DataFrame({name: pd.array([], dtype=dtype) for name, dtype in self.columns.items()})
-
-
-@dataclass(frozen=True)
-class TableJob:
-    """Everything about the table that is the same for all its files."""
-
-    found: Found
-    """What was found."""
-    sink: FileSink
-    """Where the table goes."""
-    paths: tuple[str, ...]
-    """The input's files, and others (`GroupTable.more_files`)."""
-    table: GroupTable
-    """What it looks like."""
 
 
 def find_groups(
@@ -98,10 +48,9 @@ def find_groups(
     parameters: Mapping[str, Any],
     workdir: Any,
     options: Any,
-    *,
-    table: GroupTable | None = None,
+    table: GroupTable,
 ) -> Any:
-    """Run what a pending drop waits for, keep it, and return the table of rows that would go.
+    """Run what a pending drop waits for, keep it, and return the table of groups.
 
     Parameters
     ----------
@@ -115,13 +64,12 @@ def find_groups(
         Where the folder is made; the cluster's by default.
     options : dict or None
         Storage options for fsspec.
-    table : GroupTable, optional
-        What it looks like; by default a row for each duplicate.
+    table : GroupTable
+        How it is made.
     """
-    table = table or DUPLICATES
     session = current_session()
     program = lower(pending)
-    identity = _identity(program)
+    identity = _identity(program, table)
     home = _home(session, operator, identity, workdir, options)
     sink = FileSink(home, ParquetFormat("zstd"), TARGET_FILE_BYTES)
     with Journal(home) as journal:
@@ -146,12 +94,9 @@ def find_groups(
                 told_run(session, started),
                 progress_bar("comparing", 1) as show,
             ):
-                found = stages.find(program, Folder(f"{home.url}/{DROPS_FOLDER}", home.options), _line(show))
-                job = TableJob(found, sink, (*program.source.files, *table.more_files), table)
-                pieces = table.pieces(found, len(ranges))
-                written = stages.run_tasks(
-                    journal, "table", job, pieces, stage=plan.stages[0], folder=home, task=run_table
-                )
+                kept = Folder(f"{home.url}/{DROPS_FOLDER}", home.options)
+                before, found = stages.find(program, kept, _line(show))
+                written = _write_table(stages, before, found, table, journal, sink)
             if not any(done["files"] for done in written):
                 sink.write_empty(table.meta)
             _finish(journal, sink, program, stages, plan.projected_bytes, session, written)
@@ -186,58 +131,40 @@ def require_same_table(pending: Any, operator: str, drops: Folder) -> None:
         raise ParameterError(f"{operator}: groups= were found for another table: {found}. Find them again for this one")
 
 
-def run_table(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Write one file of the table."""
-
-    def write(manifest: Manifest) -> None:
-        job: TableJob = cloudpickle.loads(job_bytes)
-        paths = pd.array(list(job.paths), dtype=COLUMNS["file"])
-        writer = job.sink.open(attempt.piece.number, job.table.meta, attempt.block_bytes)
-        try:
-            for block in job.table.blocks(job, attempt.piece, paths):
-                writer.append(block)
-                manifest.rows_written += len(block)
-            manifest.files = writer.commit()
-        finally:
-            writer.discard()
-
-    return run_guarded(attempt, write)
+def _write_table(
+    stages: StageRunner, before: Program, found: Found, table: GroupTable, journal: Journal, sink: FileSink
+) -> list[dict[str, Any]]:
+    more = () if table.against is None else tuple(table.against.program.source.files)
+    job = TableJob(found, sink, (*before.source.files, *more), table, stages.temporary)
+    if table.id_column is not None:
+        home = stages.temporary
+        ids = take_ids(stages, before, table.id_column, found, table.matches, home, table.against)
+        job = dataclasses.replace(job, ids=ids)
+    pieces = table_pieces(found)
+    return stages.run_tasks(journal, "table", job, pieces, stage=stages.stage, folder=sink.folder, task=run_table)
 
 
-def address_columns(prefix: str, addresses: npt.NDArray[np.int64], paths: Any) -> dict[str, Any]:
-    """Return the three columns that say which row an address is."""
-    return {
-        f"{prefix}address": pd.array(addresses, dtype="Int64"),
-        f"{prefix}file": paths.take(addresses >> OFFSET_BITS),
-        f"{prefix}offset": pd.array(addresses & ((1 << OFFSET_BITS) - 1), dtype="Int64"),
-    }
+def named_by(table: GroupTable, df: Any, operator: str, column: str | None, against: Any = None) -> GroupTable:
+    """Return the same table with the ids of rows and of what they matched, of a column of text or integers."""
+    if column is None:
+        return table
+    kept = table.against
+    if kept is not None:
+        require_columns(against, f"{operator}: against=", column)
+        kept = dataclasses.replace(kept, program=lower(against[[column]]))
+    for one in (df,) if kept is None else (df, against):
+        require_columns(one, operator, column)
+        dtype = one.dtypes[column]
+        if not is_text(dtype) and getattr(dtype, "kind", "O") not in "iu":
+            raise SchemaError(f"{operator}: id={column!r} needs text or integers, the column holds {dtype}")
+    dtype = "string[pyarrow]" if is_text(df.dtypes[column]) else "Int64"
+    return dataclasses.replace(table, id_column=column, id_dtype=dtype, against=kept)
 
 
-def _pieces(found: Found, ranges: int) -> list[Range]:  # noqa: ARG001 - the face of a table
-    """Group the ranges for the files of the table."""
-    bounds = np.linspace(0, ranges, min(ranges, MOST_FILES) + 1).astype(np.int64).tolist()
-    pairs = itertools.pairwise(bounds)
-    return [Range(number, start, 0, stop - 1, 0) for number, (start, stop) in enumerate(pairs)]
-
-
-def _blocks(job: TableJob, piece: Range, paths: Any) -> Iterator[pd.DataFrame]:
-    """Yield the rows that go, and those that they repeat."""
-    for number in range(piece.first_file, piece.last_file + 1):
-        drops = read_drops(job.found.exchange, number, job.found.files, memory_bytes=DROP_READER_BYTES)
-        for rows in drops:
-            for start in range(0, len(rows), ROWS_AT_A_TIME):
-                addresses, matched = rows[start : start + ROWS_AT_A_TIME].T
-                yield pd.DataFrame(
-                    {**address_columns("", addresses, paths), **address_columns("matched_", matched, paths)}
-                )
-
-
-DUPLICATES = GroupTable(COLUMNS, _pieces, _blocks)
-
-
-def _identity(program: Program) -> Identity:
+def _identity(program: Program, table: GroupTable) -> Identity:
     steps = tuple((step.name, step.fingerprint) for step in program.steps)
-    return Identity(program.source.fingerprint, program.fingerprint, "groups", steps)
+    columns = fingerprint([table.id_column, [f"{name} {dtype}" for name, dtype in table.columns.items()]])
+    return Identity(program.source.fingerprint, program.fingerprint, f"groups {columns}", steps)
 
 
 def _home(session: Session, operator: str, identity: Identity, workdir: Any, options: Any) -> Folder:

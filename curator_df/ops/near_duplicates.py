@@ -20,8 +20,9 @@ from curator_df.kernels.keep_rows import keep_rows
 from curator_df.kernels.minhash_scheme import Ngrams, Scheme
 from curator_df.kernels.stored_signatures import require_stored
 from curator_df.ops.duplicates import Best, Survivor, ranked_by, refuse_block, survivor_policy
-from curator_df.ops.groups import find_groups, found_drops, require_same_table
-from curator_df.ops.near_groups import NEAR_TABLE
+from curator_df.ops.group_table import GroupTable
+from curator_df.ops.groups import find_groups, found_drops, named_by, require_same_table
+from curator_df.ops.near_groups import near_matches
 from curator_df.ops.near_scheme import DEFAULTS, NearQuestion, chosen_scheme, kept_signatures
 from curator_df.ops.near_texts import text_bands, text_checks, text_contents, text_similarities, texts_of
 
@@ -152,6 +153,7 @@ def find_near_duplicates(
     df: Any,
     *,
     text: str | None = "text",
+    id: str | None = None,  # noqa: A002 - what users call it
     ngrams: Ngrams = "characters",
     ngram_size: int = 24,
     num_bands: int = 20,
@@ -177,6 +179,9 @@ def find_near_duplicates(
         As in `drop_near_duplicates`.
     verify, bands_per_iteration, keep, signatures, against
         As in `drop_near_duplicates`.
+    id : str, optional
+        Column of text or integers that names the rows, to be put into the table: one more pass over what comes before. With
+        ``against`` that table must have it too.
     workdir : str or path, optional
         Folder (or URL) that all workers see. The result lies in a folder of its own in it, which the same call finds
         again (also in another process, with another ``memory=``), whole or interrupted. By default the cluster's
@@ -187,10 +192,11 @@ def find_near_duplicates(
     Returns
     -------
     dask.dataframe.DataFrame
-        Lazy, on disk, a row for each row that is in a group: ``address`` (what identifies a row of the input), ``file`` and
-        ``offset`` (bytes into the decompressed file, or its row number for Parquet); ``group`` (the address of the row that
-        stays), ``group_size`` (rows), ``kept``; ``matched_address``, ``matched_file`` and ``matched_offset`` of the row that
-        it is most similar to of those it was compared with, and ``jaccard``, their similarity (null with ``verify=None``).
+        Lazy, on disk, a row for each row that is in a group: with ``id=`` first ``id`` and ``matched_id``; ``address`` (what
+        identifies a row of the input), ``file`` and ``offset`` (bytes into the decompressed file, or its row number for
+        Parquet); ``group`` (the address of the row that stays), ``group_size`` (rows), ``kept``; ``matched_address``,
+        ``matched_file`` and ``matched_offset`` of the row that it is most similar to of those it was compared with, and
+        ``jaccard``, their similarity (null with ``verify=None``).
 
     Raises
     ------
@@ -221,9 +227,8 @@ def find_near_duplicates(
     kept = kept_signatures(df, operator, signatures, against, chosen)
     question = NearQuestion(text, chosen, verify, keep, signatures, kept)
     pending = _pending(df, operator, question, bands_per_iteration)
-    files = () if kept is None else tuple(kept.program.source.files)
-    table = dataclasses.replace(NEAR_TABLE, more_files=files)
-    return find_groups(pending, operator, question.to_json(), workdir, storage_options, table=table)
+    table = named_by(GroupTable(near_matches, against=kept), df, operator, id, against)
+    return find_groups(pending, operator, question.to_json(), workdir, storage_options, table)
 
 
 def _pending(

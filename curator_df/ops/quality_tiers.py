@@ -160,7 +160,8 @@ def _together(scaled: npt.NDArray[np.float64], weights: npt.NDArray[np.float64],
         counted = np.where(np.isnan(scaled), 0.0, weights[:, None])
         total = counted.sum(axis=0)
         sums = (np.nan_to_num(scaled) * counted).sum(axis=0)
-        return np.divide(sums, total, out=np.full(len(total), np.nan), where=total > 0)
+        means: npt.NDArray[np.float64] = np.divide(sums, total, out=np.full(len(total), np.nan), where=total > 0)
+        return means
     found: npt.NDArray[np.float64] = (np.fmax if how == "max" else np.fmin).reduce(scaled, axis=0)
     return found
 

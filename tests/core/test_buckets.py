@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from curator_df.core.buckets import OpenBucket, edges_of, reduce_buckets, same_contents
 from curator_df.core.exchange import Exchange, KeyWriter
-from curator_df.core.near_barrier import ROW_BIT, NearGroups, band_words
+from curator_df.core.near_barrier import ROW_BIT, band_words
+from curator_df.core.range_groups import RangeGroups
 from curator_df.core.row_sort import merge_slices
 from curator_df.core.slice_file import open_slices
 from curator_df.core.storage import Folder
@@ -102,7 +103,7 @@ def test_bands_go_through_an_exchange(tmp_path, each, cuts, memory_bytes):
     exchange = Exchange(Folder(str(tmp_path)), "first", 3 * each, starts)
     files = bucket_files(exchange, hashes, contents, addresses, cuts)
     reduced = [
-        reduce_buckets(exchange, number, files, groups=NearGroups(starts, 1), anchors=2, memory_bytes=memory_bytes)
+        reduce_buckets(exchange, number, files, groups=RangeGroups(starts, 1), anchors=2, memory_bytes=memory_bytes)
         for number in range(exchange.reducers)
     ]
     found = []
@@ -127,4 +128,4 @@ def test_bands_go_through_an_exchange(tmp_path, each, cuts, memory_bytes):
 def test_a_bucket_without_an_anchor_is_refused(tmp_path):
     exchange = Exchange(Folder(str(tmp_path)), "first", 1, np.zeros(1, dtype=np.int64))
     with pytest.raises(ParameterError, match="anchors=0 is less than 1"):
-        reduce_buckets(exchange, 0, [], groups=NearGroups(exchange.range_starts, 1), anchors=0, memory_bytes=100_000)
+        reduce_buckets(exchange, 0, [], groups=RangeGroups(exchange.range_starts, 1), anchors=0, memory_bytes=100_000)

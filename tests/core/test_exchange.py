@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An exchange finds the survivors and matches that a dictionary finds, whatever files, reducers and memory."""
 
+import collections
 import subprocess
 import sys
 import textwrap
@@ -11,9 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curator_df.core import slice_file
+from curator_df.core import exchange_reduce, slice_file
 from curator_df.core.drops import DropReader, collect_drops, read_drops
-from curator_df.core.exchange import Exchange, KeyWriter, hash_bounds, range_starts, ranks, reduce_keys, skew
+from curator_df.core.exchange import Exchange, KeyWriter, drop_bounds, hash_bounds, range_starts, ranks
+from curator_df.core.exchange_reduce import reduce_keys, skew
+from curator_df.core.row_sort import merge_slices
+from curator_df.core.slice_file import open_slices
 from curator_df.core.source import Ranges
 from curator_df.core.storage import Folder
 from curator_df.errors import CorruptFileError, ParameterError, RowCountError
@@ -127,6 +131,33 @@ def test_same_survivors_as_a_dictionary(data, keep, reducers, per_file, memory_b
     assert sum(one.rows for one in reduced) == sum(map(len, ranges))
 
 
+@settings(max_examples=100)
+@given(
+    inputs(),
+    st.sampled_from(["first", "last", "largest", "smallest"]),
+    st.sampled_from([1, 3]),
+    st.sampled_from([1, 2, 5]),
+    st.sampled_from([1, 2, 7, 8192]),
+    st.sampled_from([1, 2000, 10**6]),
+)
+def test_members_are_all_rows_of_groups_with_their_sizes(data, keep, reducers, per_slice, piece_rows, memory_bytes):
+    ranges, starts = data
+    bounds = drop_bounds(starts[::per_slice])
+    exchange = Exchange(Folder("memory://members"), keep, reducers, starts, member_bounds=bounds)
+    with mock.patch.object(exchange_reduce, "PIECE_ROWS", piece_rows):
+        drops, reduced = run_exchange(exchange, ranges, memory_bytes)
+    assert drops == expected_drops(ranges, keep)
+    keys = {address: key for rows in ranges for key, address, _ in rows}
+    sizes = collections.Counter(keys.values())
+    gone = {address: survivor for rows in expected_drops(ranges, keep) for address, survivor in rows}
+    expected = [(a, gone.get(a, a), sizes[key]) for a, key in sorted(keys.items()) if sizes[key] > 1]
+    found = []
+    for number in range(len(bounds)):
+        slices = open_slices(exchange.folder, [one.members for one in reduced], number)
+        found += [tuple(row) for piece in merge_slices(slices, memory_bytes=10**6) for row in piece.tolist()]
+    assert found == expected
+
+
 def test_reducers_are_equal_parts_of_the_hashes():
     for reducers in (1, 2, 3, 7, 1000):
         bounds = hash_bounds(reducers)
@@ -200,7 +231,8 @@ SKEWED = """
     import sys, tempfile
     import numpy as np
     from curator_df.core.drops import DropReader
-    from curator_df.core.exchange import Exchange, KeyWriter, reduce_keys
+    from curator_df.core.exchange import Exchange, KeyWriter
+    from curator_df.core.exchange_reduce import reduce_keys
     from curator_df.core.limits import give_back_large_buffers, limit_data
     from curator_df.core.storage import Folder
 

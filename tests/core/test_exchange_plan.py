@@ -4,8 +4,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from curator_df.core.exchange import Exchange, KeyWriter, reduce_keys
+from curator_df.core.exchange import Exchange, KeyWriter
 from curator_df.core.exchange_plan import MOST_REDUCERS, choose_reducers, merge_passes, project_exchange
+from curator_df.core.exchange_reduce import reduce_keys
 from curator_df.core.storage import Folder
 from curator_df.errors import BudgetError, DiskFullError
 

@@ -11,8 +11,9 @@ from curator_df.core import group_tasks
 from curator_df.core.buckets import both_ways
 from curator_df.core.exchange import ranks
 from curator_df.core.group_tasks import COMPONENTS_FIXED_BYTES, VERTEX_BYTES, run_components
-from curator_df.core.near_barrier import EDGE_WORDS, RANK_WORDS, NearGroups
+from curator_df.core.near_barrier import EDGE_WORDS, RANK_WORDS
 from curator_df.core.near_tasks import NearJob
+from curator_df.core.range_groups import RangeGroups
 from curator_df.core.row_sort import RowSorter
 from curator_df.core.source import Range
 from curator_df.core.storage import Folder
@@ -34,7 +35,7 @@ class AnyBarrier:
 @pytest.fixture
 def job_of(tmp_path):
     """Pairs of neighbours, in files as a comparison leaves them."""
-    folder, groups = Folder(str(tmp_path)), NearGroups(np.array([0, 300_000], dtype=np.int64), 1)
+    folder, groups = Folder(str(tmp_path)), RangeGroups(np.array([0, 300_000], dtype=np.int64), 1)
     sorter = RowSorter(folder, "verified/part.slices", words=EDGE_WORDS, bounds=groups.bounds, memory_bytes=10**8)
     pairs = np.arange(ROWS, dtype=np.uint64).reshape(-1, 2)
     sorter.append(both_ways(pairs, np.ones(len(pairs)).view(np.uint64)))

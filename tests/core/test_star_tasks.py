@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from curator_df.core import near_grouping, star_tasks, task
 from curator_df.core.buckets import both_ways
 from curator_df.core.exchange import ranks
-from curator_df.core.near_barrier import EDGE_WORDS, RANK_WORDS, NearGroups
+from curator_df.core.near_barrier import EDGE_WORDS, RANK_WORDS
 from curator_df.core.near_grouping import group_rows
 from curator_df.core.near_tasks import NearJob
+from curator_df.core.range_groups import RangeGroups
 from curator_df.core.row_sort import RowSorter, merge_slices
 from curator_df.core.slice_file import open_slices
 from curator_df.core.source import Range
@@ -45,7 +46,7 @@ def write(folder, name, words, bounds, rows):
 def grouped(folder, edges, keep, *, kept=0, on_disk, vertices=100, memory_bytes=10**6):
     """Return members, drops and summary of a graph with ``vertices`` rows in ranges of equal length."""
     starts = np.arange(RANGES, dtype=np.int64) * (vertices // RANGES)
-    groups = NearGroups(starts, 2, kept)
+    groups = RangeGroups(starts, 2, kept)
     rows = both_ways(np.array(edges, dtype=np.uint64).reshape(-1, 2), np.ones(len(edges)).view(np.uint64))
     files = [write(folder, f"verified/{part}.slices", EDGE_WORDS, groups.bounds, rows[part::2]) for part in range(2)]
     values = np.random.default_rng(3).integers(0, 4, vertices)
@@ -140,7 +141,7 @@ def test_a_round_that_is_finished_is_not_run_again(tmp_path, monkeypatch):
 
 def test_a_star_costs_what_is_stated(tmp_path):
     stars, folder = 200_000, Folder(str(tmp_path))
-    groups, ids = NearGroups(np.zeros(1, dtype=np.int64), 1), np.arange(2 * stars, dtype=np.uint64)
+    groups, ids = RangeGroups(np.zeros(1, dtype=np.int64), 1), np.arange(2 * stars, dtype=np.uint64)
     rows = np.stack([ids // 2 * 2, ids, np.zeros_like(ids)], axis=1)
     job = NearJob(folder, groups, AnyBarrier("first"), (write(folder, "v.slices", 3, groups.bounds, rows),), into="s")
     tracemalloc.start()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers and whole runs killed with real signals in every stage of a drop; what comes out is what an undisturbed run writes."""
 
+import collections
 import json
 import os
 import random
@@ -173,6 +174,44 @@ if __name__ == "__main__":
 """
 
 
+FIND_SCRIPT = """
+import sys, time
+import curator_df as cdf
+from curator_df.core import exchange_plan, id_pass, run, stages
+from curator_df.ops import groups
+
+run.SMALL_RANGE_BYTES = 20_000
+exchange_plan.choose_reducers = lambda *_: 24
+
+def slowly(task):
+    def run_slowly(*arguments):
+        time.sleep(0.15)
+        return task(*arguments)
+    return run_slowly
+
+for module, name in ((stages, "run_merge"), (id_pass, "run_questions"), (groups, "run_table")):
+    setattr(module, name, slowly(getattr(module, name)))
+
+def slow(block):
+    time.sleep(0.05)
+    return block.id >= 0
+
+if __name__ == "__main__":
+    source, target, memory, _ = sys.argv[1:5]
+    docs = cdf.read_jsonl(source).curate.keep_where(slow)
+    with cdf.start_cluster(memory=memory, cpus=2):
+        found = cdf.find_exact_duplicates(docs, keep="last", id="id", workdir=target).compute()
+    print(found[["id", "matched_id", "group_size", "kept"]].to_json(orient="values"))
+"""
+FIND_JOURNALS = {
+    "merge": "find_*/_curator/drops/merge/_curator/done.jsonl",
+    "ask": "find_*/_curator/stages/ids/ask/_curator/done.jsonl",
+    "collect": "find_*/_curator/stages/ids/wanted/_curator/done.jsonl",
+    "look up": "find_*/_curator/stages/ids/look-up/_curator/done.jsonl",
+    "table": "find_*/_curator/done.jsonl",
+}
+
+
 @pytest.fixture
 def near_script(script):
     script.write_text(NEAR_SCRIPT)
@@ -315,3 +354,19 @@ def test_a_run_killed_in_any_stage_is_resumed_with_other_memory(start, tmp_path,
     assert ids_in(tmp_path / "out") == expected()
     assert (receipt["rows_read"], receipt["rows_written"]) == (ROWS, len(expected()))
     assert not (tmp_path / "out/_curator/stages").exists()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("stage", FIND_JOURNALS)
+def test_a_table_of_groups_whose_run_is_killed_in_any_stage(script, start, tmp_path, stage):
+    script.write_text(FIND_SCRIPT)
+    process = start()
+    wait_for(stage, tmp_path / "out", process, FIND_JOURNALS)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    last = {n * n % KINDS: n for n in range(ROWS)}
+    sizes = collections.Counter(n * n % KINDS for n in range(ROWS))
+    rows = [(n, last[n * n % KINDS], sizes[n * n % KINDS]) for n in range(ROWS) if sizes[n * n % KINDS] > 1]
+    assert finish(start(memory="460MB")) == [
+        [n, None if n == stays else stays, size, n == stays] for n, stays, size in rows
+    ]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `reader_factor` states, measured in a fresh process on texts that are hard in different ways."""
 
+import gzip
 import json
 import os
 import pickle
@@ -16,6 +17,7 @@ import pytest
 from curator_df.core.storage import Folder
 from curator_df.io.shuffle_sink import ShuffleSink, Taken, stored_schema
 from curator_df.io.shuffle_source import ShuffledSource, Stored
+from tests.io.warc_files import html, record, response
 
 BLOCK_BYTES = 16_000_000
 SLACK_BYTES = 10_000_000
@@ -27,6 +29,7 @@ from curator_df.core.limits import give_back_large_buffers, reset_peak, status_b
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
 from curator_df.io.text_files import read_text_files
+from curator_df.io.warc import read_warc
 give_back_large_buffers()  # as a worker does
 path, block_bytes = sys.argv[1], int(sys.argv[2])
 read = read_parquet if path.endswith("parquet") else read_jsonl
@@ -35,6 +38,8 @@ if path.endswith("shuffled"):
     source = pickle.load(open(path, "rb"))
 elif path.endswith("texts"):
     source = read_text_files(path).expr.operand("func").source
+elif path.endswith((".warc", ".warc.gz")):
+    source = read_warc(path).expr.frame.operand("func").source
 else:
     source = read(path, add_source=True, dtype={"text": "string"}).expr.operand("func").source
 piece = source.cut(10**12)[0]
@@ -112,6 +117,25 @@ def test_text_files(tmp_path, texts_of_a_file):
         (folder / f"{number:06}.txt").write_text(text)
     peak, factor = measured(folder, BLOCK_BYTES)
     assert peak <= factor * max(BLOCK_BYTES, len(text.encode())) + SLACK_BYTES
+
+
+WORDS = b"<p>The words of a page.</p>"
+LONG = 1_500_000
+PAGES = {
+    "pages": (html(WORDS * 2_000), 3 * BLOCK_BYTES // (2_000 * len(WORDS)), BLOCK_BYTES),
+    "requests": (record("request", b"GET / HTTP/1.1\r\n\r\n", WARC_Target_URI="http://a.b/"), 50_000, BLOCK_BYTES),
+    "a long page": (html(WORDS * LONG), 1, len(WORDS) * LONG),
+    "a long page packed": (response(gzip.compress(WORDS * LONG), "Content-Encoding: gzip"), 1, len(WORDS) * LONG),
+}
+"""A record, how often it comes, and the bytes of a block."""
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_pages_of_crawls(tmp_path, kind):
+    one, count, block_bytes = PAGES[kind]
+    (tmp_path / "a.warc.gz").write_bytes(gzip.compress(one, 1) * count)
+    peak, factor = measured(tmp_path / "a.warc.gz", BLOCK_BYTES if count > 1 else 1_000_000)
+    assert peak <= factor * block_bytes + SLACK_BYTES
 
 
 @pytest.mark.parametrize("words", [5, 5_000])

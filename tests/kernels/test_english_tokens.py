@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -87,3 +89,30 @@ def test_one_piece_over_and_over_is_cut_to_the_end(piece):
     """A time that grows with the square of a word, as spaCy's does, would end no test."""
     text = piece * (1_000_000 // len(piece))
     assert "".join(tokens([text])[0]) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        # Put back where no longer sequence, and no earlier one as long, has its first or last token.
+        ("(:)):)", ["(", ":))", ":)"]),
+        ("x:):)", ["x", ":)", ":", ")"]),
+        ("(a.m.) 4a.m.!", ["(", "a.m.", ")", "4", "a.m.", "!"]),
+        # A word of letters and one mark, with and without an exception in it.
+        ("cant, cant words. A$ US$ dont.", ["ca", "nt", ",", "ca", "nt", "words", ".", "A$", "US$", "do", "nt", "."]),
+    ],
+)
+def test_exceptions_among_other_tokens(text, words):
+    assert tokens([text]) == [words]
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("piece", [":)", "(it's)", "a. m. ", "8)", "x", ".", "word, "])
+def test_a_pathological_text_is_cut_in_a_time_that_grows_with_it(piece):
+    """Quadratic time would be days: a minute says linear on any machine."""
+    text = piece * (20_000_000 // len(piece))
+    start = time.process_time()
+    [span] = text_spans(pd.Series([text], dtype="string[pyarrow]"))
+    [rows] = token_spans(span)
+    assert len(rows) == 1
+    assert time.process_time() - start < 60

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Duplicates as a table on disk, and a drop from it, through real runs on a small cluster that all tests here share."""
 
+import collections
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core import run
+from curator_df.ops.group_table import COLUMNS
 
 ROWS = [{"id": n, "text": f"text {n * n % 17}", "score": (n * 7) % 10} for n in range(60)]
 FIRST = [n for n in range(60) if n * n % 17 not in {m * m % 17 for m in range(n)}]
@@ -44,11 +46,20 @@ def ids_in(folder):
 
 
 def test_each_duplicate_is_listed_with_the_row_it_repeats(docs, tmp_path):
-    groups = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work").compute()
+    members = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work").compute()
     rows = docs.compute()
+    sizes = collections.Counter(row["text"] for row in ROWS)
+    assert sorted(rows.loc[members.address].id) == [n for n in range(60) if sizes[ROWS[n]["text"]] > 1]
+    assert members.group_size.tolist() == [sizes[text] for text in rows.loc[members.address].text]
+    assert rows.loc[members.group].text.tolist() == rows.loc[members.address].text.tolist()
+    assert members.kept.tolist() == (members.group == members.address).tolist()
+    kept, groups = members[members.kept], members[~members.kept]
+    assert kept.group.is_unique
+    assert kept[["matched_address", "matched_file", "matched_offset", "jaccard"]].isna().all(axis=None)
+    assert (groups.jaccard == 1.0).all()
     assert sorted(rows.loc[groups.address].id) == [n for n in range(60) if n not in FIRST]
     assert rows.loc[groups.address].text.tolist() == rows.loc[groups.matched_address].text.tolist()
-    assert set(rows.loc[groups.matched_address].id) == set(FIRST)
+    assert set(rows.loc[groups.matched_address].id) == {n for n in FIRST if sizes[ROWS[n]["text"]] > 1}
     for row in groups.itertuples():
         with open(row.file, "rb") as file:
             file.seek(row.offset)
@@ -57,7 +68,7 @@ def test_each_duplicate_is_listed_with_the_row_it_repeats(docs, tmp_path):
             file.seek(row.matched_offset)
             assert json.loads(file.readline())["text"] == again
     receipt = cdf.read_receipt(cdf.find_exact_duplicates(docs, workdir=tmp_path / "work"))
-    assert (receipt.rows_read, receipt.rows_written) == (60, 60 - len(FIRST))
+    assert (receipt.rows_read, receipt.rows_written) == (60, len(members))
     assert (receipt.exchanges[0].keys, receipt.exchanges[0].unique) == (60, len(FIRST))
 
 
@@ -69,7 +80,8 @@ def test_a_drop_from_groups_reads_the_text_once(docs, tmp_path):
         receipt = cdf.write_parquet(clean, tmp_path / f"out{number}")
         assert ids_in(tmp_path / f"out{number}") == FIRST
         assert receipt.exchanges == cdf.read_receipt(groups).exchanges
-    assert len(cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")) == 60 - len(FIRST)  # it is still there
+    again = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")  # it is still there
+    assert (~again.compute().kept).sum() == 60 - len(FIRST)
 
 
 def test_the_policy_comes_with_the_groups(docs, tmp_path):
@@ -109,7 +121,7 @@ import sys, curator_df as cdf
 if __name__ == "__main__":
     with cdf.start_cluster(memory="700MB", cpus=2, workdir=sys.argv[2]):
         groups = cdf.find_exact_duplicates(cdf.read_jsonl(sys.argv[1]))
-        print(cdf.read_receipt(groups).allowed_bytes, len(groups))
+        print(cdf.read_receipt(groups).allowed_bytes, (~groups.compute().kept).sum())
 """
 
 
@@ -125,3 +137,32 @@ def test_a_second_process_finds_what_the_first_left(folder, tmp_path):
 def test_without_a_folder_it_lies_with_the_cluster(folder):
     groups = cdf.find_exact_duplicates(cdf.read_jsonl(folder))
     assert os.path.isdir(cdf.read_receipt(groups).output)
+
+
+NAMES = {n: None if n == 7 else f"document {n}" for n in range(60)}
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+@pytest.mark.parametrize("column", ["id", "name"])
+def test_rows_and_what_they_matched_are_named(docs, tmp_path, column, keep):
+    named = docs.map_partitions(lambda block: block.assign(name=block["id"].map(NAMES).astype("string")))
+    groups = cdf.find_exact_duplicates(named, id=column, keep=keep, workdir=tmp_path / "work")
+    assert groups.columns.tolist()[:3] == ["id", "matched_id", "address"]
+    found, rows = groups.compute(), named.compute()
+    assert found["id"].dtype == ("Int64" if column == "id" else "string")
+    assert found["id"].tolist() == rows.loc[found.address][column].tolist()
+    going = found[~found.kept]
+    assert going["matched_id"].tolist() == rows.loc[going.matched_address][column].tolist()
+    assert found[found.kept]["matched_id"].isna().all()
+    assert cdf.find_exact_duplicates(named, keep=keep, workdir=tmp_path / "work").compute().equals(found[[*COLUMNS, "jaccard"]])
+    cdf.write_parquet(cdf.drop_exact_duplicates(named, groups=groups), tmp_path / "out")
+    cdf.write_parquet(cdf.drop_exact_duplicates(named, keep=keep), tmp_path / "same")
+    assert ids_in(tmp_path / "out") == ids_in(tmp_path / "same")
+
+
+def test_an_id_that_cannot_name_rows_is_refused(docs, tmp_path):
+    with pytest.raises(errors.ColumnError, match="find_exact_duplicates needs the column 'key'"):
+        cdf.find_exact_duplicates(docs, id="key", workdir=tmp_path)
+    halves = docs.assign(half=docs.score / 2)
+    with pytest.raises(errors.SchemaError, match="id='half' needs text or integers, the column holds"):
+        cdf.find_exact_duplicates(halves, id="half", workdir=tmp_path)

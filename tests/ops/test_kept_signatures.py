@@ -146,7 +146,7 @@ def test_the_match_in_the_other_table_is_named(tmp_path):
     against = keep_signatures(cdf.read_jsonl(write_rows(tmp_path / "old", old)), tmp_path / "kept")
     docs = cdf.read_jsonl(write_rows(tmp_path / "new", new))
     call = {"scheme": WORDS, "verify": 0.6, "against": against, "workdir": tmp_path / "work"}
-    groups = cdf.find_near_duplicates(docs, **call)
+    groups = cdf.find_near_duplicates(docs, id="id", **call)
     found, rows = groups.compute(), docs.compute()
     in_old = found[found.matched_file.str.startswith(str(tmp_path / "kept"))]
     assert len(in_old) > 20
@@ -156,6 +156,7 @@ def test_the_match_in_the_other_table_is_named(tmp_path):
         table = pq.read_table(line.matched_file)
         one = hashes[table["id"][line.matched_offset].as_py()]
         two = hashes[len(old) + rows.loc[line.address].id]
+        assert line.matched_id == table["id"][line.matched_offset].as_py()
         if line.jaccard != 1.0:
             assert line.jaccard == pytest.approx((one == two).mean())
         assert line.jaccard >= 0.6

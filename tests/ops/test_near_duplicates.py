@@ -149,7 +149,7 @@ def test_each_member_of_a_group_is_listed_with_its_match(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000)
     texts = variants(400, seed=6)
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
-    groups = cdf.find_near_duplicates(docs, scheme=WORDS, verify=0.6, workdir=tmp_path / "work")
+    groups = cdf.find_near_duplicates(docs, id="id", scheme=WORDS, verify=0.6, workdir=tmp_path / "work")
     found, rows = groups.compute(), docs.compute()
     names = plain_groups(texts, WORDS, 0.6)
     sizes = dict(zip(*np.unique(names, return_counts=True), strict=True))
@@ -161,6 +161,7 @@ def test_each_member_of_a_group_is_listed_with_its_match(tmp_path, monkeypatch):
     matched = rows.loc[found.matched_address].id.to_numpy()
     assert (names[matched] == names[ids]).all()
     assert (matched != ids).all()
+    assert found[["id", "matched_id"]].to_numpy().tolist() == np.stack([ids, matched], axis=1).tolist()
     series = pd.Series(texts, dtype="string[pyarrow]")
     similarities = jaccard_similarities(series, series, np.stack([ids, matched], axis=1), WORDS)
     assert found.jaccard.to_numpy() == pytest.approx(similarities)
@@ -169,7 +170,7 @@ def test_each_member_of_a_group_is_listed_with_its_match(tmp_path, monkeypatch):
     assert [stage.title for stage in cdf.explain(clean).stages] == ["write"]
     cdf.write_parquet(clean, tmp_path / "out")
     assert ids_in(tmp_path / "out") == first_of_each(names)
-    again = cdf.find_near_duplicates(docs, scheme=WORDS, verify=0.6, workdir=tmp_path / "work")
+    again = cdf.find_near_duplicates(docs, id="id", scheme=WORDS, verify=0.6, workdir=tmp_path / "work")
     assert cdf.read_receipt(again).output == cdf.read_receipt(groups).output
 
 

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Members of a gzip file: read one after the other, and found from any byte of the file.
+
+A gzip file is members that follow each other, each with a checksum of its own. Where every record is a member, as in
+crawls, reading can begin at any of them. Three bytes that look like the beginning of a member prove nothing: a page may be
+a gzip file itself, which a packer copies as it is. So a beginning counts when the members from there on are whole and hold
+records, for longer than what a packer copies at once.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from curator_df.io.streams import OUTPUT_BYTES
+
+MAGIC = b"\x1f\x8b\x08"
+BEGINNING = b"WARC/"
+"""What a record begins with."""
+READ_BYTES = 1 << 14
+"""Compressed bytes asked of the file at once. zlib hands back a copy of those after a member, which are many of small ones."""
+COPIED_BYTES = 1 << 16
+"""A stored block of deflate has 65,535 bytes at most: members in a row that take more lie in none."""
+
+
+class Damage(Exception):  # noqa: N818 - never seen by users
+    """A member cannot be decompressed."""
+
+    def __init__(self, member: int, reason: str) -> None:
+        super().__init__(reason)
+        self.member = member
+
+
+class MemberPieces:
+    """Decompressed pieces of a file from one member on; none holds bytes of two members.
+
+    Parameters
+    ----------
+    file : file object
+        Opened for reading bytes; it can seek.
+    start : int
+        Byte at which a member begins.
+    file_bytes : int
+        Size of the file as it lies on disk.
+    """
+
+    def __init__(self, file: Any, start: int, file_bytes: int) -> None:
+        self.file, self.file_bytes = file, file_bytes
+        self.restart(start)
+
+    def restart(self, start: int) -> None:
+        """Go on with the member that begins at a byte."""
+        self.file.seek(start)
+        self._data, self._read_to = b"", start
+        self._inflate: Any = None
+        self.member = start
+        """Byte at which the member of the last piece begins."""
+        self.begins = False
+        """Whether the last piece is the first of its member."""
+
+    def read(self) -> bytes:
+        """Return the next piece, of up to 1 MiB; nothing at the end of the file.
+
+        Raises
+        ------
+        Damage
+            A member is not whole, or is none.
+        """
+        self.begins = False
+        piece: bytes = b""
+        while True:
+            if self._inflate is None and not self._open_member():
+                return b""
+            try:
+                piece += self._inflate.decompress(self._data, OUTPUT_BYTES)
+            except zlib.error as exc:
+                raise Damage(self.member, str(exc)) from exc
+            is_over = self._inflate.eof
+            self._data = self._inflate.unused_data if is_over else self._inflate.unconsumed_tail
+            if is_over:
+                self._inflate = None
+            if piece and (is_over or not self.begins or len(piece) >= len(BEGINNING)):
+                return piece
+            if not is_over and not self._data and not self._fill():
+                raise Damage(self.member, "the file ends in the middle of the compressed data")
+
+    def _open_member(self) -> bool:
+        """Begin the next member; False at the end of the file, which zero bytes may pad."""
+        while not self._data.strip(b"\0"):
+            if not self._fill():
+                return False
+        self._data = self._data.lstrip(b"\0")
+        self.member, self.begins = self._read_to - len(self._data), True
+        self._inflate = zlib.decompressobj(wbits=31)
+        return True
+
+    def _fill(self) -> bool:
+        self._data = self.file.read(READ_BYTES)
+        self._read_to += len(self._data)
+        return bool(self._data)
+
+
+def find_member(file: Any, start: int, stop: int, *, proof_bytes: int = COPIED_BYTES) -> int | None:
+    """Find the first byte in ``[start, stop)`` at which a member with a record begins, and is proved to.
+
+    Parameters
+    ----------
+    file : file object
+        A gzip file; its position changes.
+    start, stop : int
+        Bytes of the file as it lies on disk.
+    proof_bytes : int
+        Members that follow each other from there on are whole, and begin with a record, for so many bytes, or up to the end
+        of the file. 1 is the first of them.
+
+    Returns
+    -------
+    int or None
+        The byte. It depends on ``start`` and on the file alone.
+    """
+    window: bytes = b""
+    begins = start
+    while begins < stop:
+        file.seek(begins + len(window))
+        data = file.read(READ_BYTES)
+        window += data
+        place = window.find(MAGIC)
+        while 0 <= place < stop - begins:
+            if _is_member(file, begins + place, proof_bytes):
+                return begins + place
+            place = window.find(MAGIC, place + 1)
+        if not data:
+            break
+        passed = max(0, len(window) - len(MAGIC) + 1)
+        window, begins = window[passed:], begins + passed
+    return None
+
+
+def _is_member(file: Any, at: int, proof_bytes: int) -> bool:
+    pieces = MemberPieces(file, at, 0)
+    try:
+        while piece := pieces.read():
+            if pieces.begins:
+                if pieces.member - at >= proof_bytes:
+                    return True
+                if not piece.startswith(BEGINNING):
+                    return False
+    except Damage:
+        return False
+    return True

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records of web crawls as blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from curator_df.io.frames import to_block
+from curator_df.io.warc_pages import Page
+
+COLUMNS = pa.schema(
+    [
+        ("url", pa.large_string()),
+        ("date", pa.large_string()),
+        ("status", pa.int64()),
+        ("content_type", pa.large_string()),
+        ("language", pa.large_string()),
+        ("text", pa.large_string()),
+    ]
+)
+SKIPPED = pa.field("skipped", pa.large_string())
+"""Column of the source, not of the table: why a record is no page."""
+ROW_BYTES = 500
+"""What a row counts besides its text: it is objects of Python until its block is made."""
+
+
+class HeldPages:
+    """Records that wait until they fill a block."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._addresses: list[int] = []
+        self._pages: list[Page] = []
+        self.size_bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._pages)
+
+    def add(self, address: int, page: Page) -> None:
+        """Take a record."""
+        self._addresses.append(address)
+        self._pages.append(page)
+        self.size_bytes += page.text_bytes + ROW_BYTES
+
+    def block(self) -> pd.DataFrame:
+        """Return what was taken, and hold nothing."""
+        pages, addresses = self._pages, np.array(self._addresses, np.int64)
+        self._addresses, self._pages, self.size_bytes = [], [], 0
+        columns = [
+            _texts(pages)
+            if field.name == "text"
+            else pa.array([getattr(page, field.name) for page in pages], field.type)
+            for field in self._schema
+        ]
+        return to_block(pa.Table.from_arrays(columns, schema=self._schema), addresses)
+
+
+def _texts(pages: list[Page]) -> pa.Array:
+    """Put the texts of pages together, and take them from the pages; a record that is no page has none."""
+    offsets = np.concatenate(([0], np.cumsum([page.text_bytes for page in pages]))).astype(np.int64)
+    data = b"".join(piece for page in pages for piece in page.pieces)
+    for page in pages:
+        page.pieces = []
+    is_page = pa.array([page.skipped is None for page in pages])
+    return pa.Array.from_buffers(
+        pa.large_string(), len(pages), [is_page.buffers()[1], pa.py_buffer(offsets), pa.py_buffer(data)]
+    )

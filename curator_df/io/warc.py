@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of web crawls as a lazy table, a row for each page: `read_warc`, and the source behind it.
+
+Where records begin is decided in `warc_records` and `gzip_members`; what one says, in `warc_pages`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.source import OFFSET_BITS, BadRow, Range, Ranges
+from curator_df.errors import BadRowError, CorruptFileError, CuratorError, OversizeRowError, ParameterError
+from curator_df.io import cut
+from curator_df.io.bad_rows import WarnOfBadRows
+from curator_df.io.frames import check_address_space, chosen_columns, empty_block
+from curator_df.io.gzip_members import MemberPieces, find_member
+from curator_df.io.jsonl import OnBadRows
+from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_files
+from curator_df.io.page_blocks import COLUMNS, SKIPPED, HeldPages
+from curator_df.io.partitions import block_bytes_of, from_source
+from curator_df.io.streams import is_compressed, open_bytes, open_file
+from curator_df.io.warc_pages import LongPage, Page, has_no_page, page_of, page_of_head
+from curator_df.io.warc_records import BadRecord, Head, StreamPieces, WarcRecords
+
+SUFFIXES = tuple(plain + packed for plain in (".warc", ".wet") for packed in ("", *COMPRESSED_SUFFIXES))
+"""What files found in a directory must end in."""
+GZIP_SUFFIXES = (".gz", ".gzip")
+HTML_TYPES = ("text/html", "application/xhtml+xml")
+"""Content types of pages, unless the user names others."""
+READER_FACTOR = 3.5
+"""Peak bytes while a block is made, per byte of the block. Measured (tests/io/test_reader_memory.py): 3.0 of one page of 40 MB
+(the record, what FastWARC holds of it, and the text), 2.0 where it is packed; 2.1 of pages of 54 kB."""
+STEP_PEAK_FACTOR = 1.2
+"""As of any step that keeps some rows."""
+
+
+@dataclass(frozen=True)
+class WarcSource:
+    """A row for each record of WARC files, as the runner reads them. Made by `read_warc`."""
+
+    listing: Listing
+    """The files."""
+    columns: tuple[str, ...]
+    """Which of `COLUMNS`, and `SKIPPED`, are made."""
+    content_types: tuple[str, ...] | None
+    """Types of pages; None for all."""
+    quarantines: bool
+    """Whether records that cannot be read are set aside instead of raising."""
+    reader_factor: float = READER_FACTOR
+    """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
+
+    @property
+    def files(self) -> Sequence[str]:
+        """Paths or URLs, in input order."""
+        return self.listing.paths
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of a block."""
+        every = pa.schema([*COLUMNS, SKIPPED])
+        return pa.schema([every.field(name) for name in self.columns])
+
+    @property
+    def meta(self) -> pd.DataFrame:
+        """Empty block with the columns and dtypes of every block."""
+        return empty_block(self.schema)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the listing and of what is read from it."""
+        return fingerprint("warc", self.listing.fingerprint, self.columns, self.content_types, self.quarantines)
+
+    @property
+    def input_bytes(self) -> int:
+        """Size of all files as they lie on disk."""
+        return self.listing.total_bytes
+
+    @property
+    def text_bytes(self) -> int:
+        """About the bytes of all files when decompressed, without reading them."""
+        return int(self._about_bytes().sum())
+
+    def about_rows(self) -> int | None:
+        """Return None: records are counted by reading them."""
+        return None
+
+    def cut(self, piece_bytes: int) -> Ranges:
+        """Cut the input into ranges of about ``piece_bytes`` decompressed bytes, by file sizes alone.
+
+        A gzip file is cut anywhere; a range has the members that begin in it, or after it where none is found. Others are
+        not cut.
+        """
+        cut.check_piece(piece_bytes)
+        about = self._about_bytes()
+        pieces = np.where([_is_gzip(path) for path in self.files], -(-about // piece_bytes), 1)
+        costs = np.maximum(about, cut.SMALLEST_FILE_BYTES)
+        return cut.cut_units(self.listing.sizes, np.maximum(pieces, 1), costs, piece_bytes)
+
+    def cut_files(self, files_per_range: int) -> Ranges:
+        """Cut the input into ranges of so many whole files."""
+        return cut.cut_files(self.listing.sizes, files_per_range)
+
+    def select(self, columns: Sequence[str]) -> WarcSource:
+        """Return the same source with only these columns."""
+        return replace(self, columns=tuple(columns))
+
+    def blocks(
+        self,
+        piece: Range,
+        *,
+        block_bytes: int,
+        largest_row_bytes: int | None = None,
+        on_bad_row: Callable[[BadRow], None] | None = None,
+        on_long_row: Callable[[OversizeRowError], None] | None = None,
+        wanted: npt.NDArray[np.int64] | None = None,
+    ) -> Iterator[pd.DataFrame]:
+        """Stream a range as blocks of about ``block_bytes``; see `Source.blocks`.
+
+        Notes
+        -----
+        Rows: all (or all that are wanted) but bad ones. Peak extra memory: ``reader_factor`` x block. Computes: no.
+        """
+        warning = WarnOfBadRows() if self.quarantines and on_bad_row is None else None
+        reading = _Reading(
+            wanted, largest_row_bytes, (on_bad_row or warning) if self.quarantines else None, on_long_row
+        )
+        held = HeldPages(self.schema)
+        for file in range(piece.first_file, piece.last_file + 1):
+            with self._records(piece, file) as records:
+                for head in self._heads(records, file, reading):
+                    if held and held.size_bytes + head.record_bytes > block_bytes:
+                        yield held.block()
+                    page = self._page(head, records, file, reading)
+                    if page is None:
+                        continue
+                    if held and held.size_bytes + page.text_bytes > block_bytes:
+                        yield held.block()
+                    held.add((file << OFFSET_BITS) + head.offset, page)
+        if held:
+            yield held.block()
+        if warning is not None:
+            warning.warn()
+
+    def _about_bytes(self) -> npt.NDArray[np.int64]:
+        packed = np.fromiter((is_compressed(path) for path in self.files), np.bool_, len(self.listing))
+        return np.where(packed, self.listing.sizes * cut.COMPRESSION_RATIO, self.listing.sizes)
+
+    @contextmanager
+    def _records(self, piece: Range, file: int) -> Iterator[WarcRecords]:
+        """Open the part of a file that is in a range."""
+        path, size, options = self.files[file], int(self.listing.sizes[file]), self.listing.storage_options
+        if not _is_gzip(path):
+            with open_bytes(path, options) as stream:
+                yield WarcRecords(StreamPieces(stream))
+            return
+        start = piece.start if file == piece.first_file else 0
+        stop = piece.stop if file == piece.last_file else size
+        with open_file(path, options) as opened, open_file(path, options) as searched:
+            first = find_member(searched, start, stop) if start else 0
+            pieces = MemberPieces(opened, size if first is None else first, size)
+            yield WarcRecords(pieces, None if stop == size else _End(searched, path, stop))
+
+    def _heads(self, records: WarcRecords, file: int, reading: _Reading) -> Iterator[Head]:
+        """Yield the header of each record; who takes it goes on to the next record."""
+        while True:
+            try:
+                head = records.next_head()
+            except BadRecord as bad:
+                self._set_aside(bad, file, reading)
+                records.recover()
+                continue
+            if head is None:
+                return
+            yield head
+
+    def _page(self, head: Head, records: WarcRecords, file: int, reading: _Reading) -> Page | None:
+        """Return the row of a record; None if it is not wanted, or was set aside."""
+        limit, row_bytes = reading.largest_row_bytes, head.record_bytes
+        reason = has_no_page(head)
+        is_long = limit is not None and row_bytes > limit and reason is None
+        try:
+            if not reading.wants((file << OFFSET_BITS) + head.offset):
+                records.skip(head)
+                return None
+            if reason is not None or is_long:
+                records.skip(head)
+            if reason is not None:
+                return page_of_head(head, reason)
+            if not is_long:
+                return page_of(head, records, self.content_types, limit)
+        except LongPage as exc:
+            row_bytes = exc.text_bytes
+        except BadRecord as bad:
+            self._set_aside(bad, file, reading)
+            records.recover()
+            return None
+        reading.refuse(self.files[file], head.offset, row_bytes)
+        return None
+
+    def _set_aside(self, bad: BadRecord, file: int, reading: _Reading) -> None:
+        path = self.files[file]
+        if reading.on_bad_row is not None:
+            reading.on_bad_row(BadRow(path, 0, bad.offset, bad.reason, bad.raw))
+            return
+        kind: type[CuratorError] = CorruptFileError if bad.is_damage else BadRowError
+        raise kind(
+            f"{path!r}, record at byte {bad.offset:,}: {bad.reason}. Fetch the file again, or set such records aside with "
+            "on_bad_rows='quarantine'"
+        ) from bad
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What is asked of `WarcSource.blocks`."""
+
+    wanted: npt.NDArray[np.int64] | None
+    largest_row_bytes: int | None
+    on_bad_row: Callable[[BadRow], None] | None
+    on_long_row: Callable[[OversizeRowError], None] | None
+
+    def wants(self, address: int) -> bool:
+        if self.wanted is None:
+            return True
+        place = int(np.searchsorted(self.wanted, address))
+        return place < len(self.wanted) and int(self.wanted[place]) == address
+
+    def refuse(self, path: str, offset: int, row_bytes: int) -> None:
+        error = OversizeRowError(
+            f"{path!r}, record at byte {offset:,}: the page has {row_bytes:,} bytes or more, and {self.largest_row_bytes:,} fit "
+            "into the memory allowed. Allow more memory, or take the record out of the file"
+        )
+        error.path, error.line, error.offset, error.row_bytes = path, 0, offset, row_bytes
+        if self.on_long_row is None:
+            raise error
+        self.on_long_row(error)
+
+
+class _End:
+    """Whether reading ends at a member: the first one from the end of a range on that the reader of the next range finds."""
+
+    def __init__(self, file: Any, path: str, stop: int) -> None:
+        self._file, self._path, self._from = file, path, stop
+
+    def __call__(self, member: int) -> bool:
+        """Tell of a member; they come in order."""
+        if member < self._from:
+            return False
+        found = find_member(self._file, self._from, member + 1)
+        if found is not None and found < member:
+            raise CorruptFileError(
+                f"{self._path!r}: at byte {found:,} gzip members with records begin inside of another member, so the file cannot "
+                "be cut into ranges. Unpack it, and read what is unpacked"
+            )
+        self._from = member + 1
+        return found is not None
+
+
+def _is_gzip(path: str) -> bool:
+    return path.lower().endswith(GZIP_SUFFIXES)
+
+
+def keep_pages_block(block: Any) -> Outcome:
+    """Kernel of `read_warc`: the records that are pages."""
+    skipped = block["skipped"]
+    kept = block.loc[skipped.isna().to_numpy(), [name for name in block.columns if name != "skipped"]]
+    reasons = skipped.dropna()
+    return Outcome(
+        kept,
+        dropped={str(reason): int(count) for reason, count in reasons.value_counts().items()},
+        rejects=lambda: (block.loc[reasons.index], {"reason": reasons.tolist()}),
+    )
+
+
+def read_warc(
+    paths: Paths,
+    *,
+    columns: Sequence[str] | str | None = None,
+    content_types: Sequence[str] | str | None = HTML_TYPES,
+    blocksize: int | str | None = None,
+    files_per_partition: int | None = None,
+    on_bad_rows: OnBadRows = "error",
+    storage_options: Mapping[str, Any] | None = None,
+) -> Any:
+    r"""Read WARC and WET files of web crawls as a lazy table, a row for each page.
+
+    Parameters
+    ----------
+    paths : str, path or list of them
+        Files, directories, globs or fsspec URLs; ``.gz``, ``.zst``, ``.bz2`` and ``.xz`` are decompressed.
+    columns : list of str, optional
+        Which of ``url``, ``date``, ``status``, ``content_type``, ``language`` and ``text`` to make. Default: all.
+    content_types : sequence of str, optional
+        Types of responses that are pages; so is a response that names none. None: all types, with their bytes as text.
+    blocksize : int or str, optional
+        About the decompressed bytes of a Dask partition, such as ``"256MB"``. A gzip file in which each record is a member, as
+        in crawls, is split; other files are not.
+    files_per_partition : int, optional
+        Files in each Dask partition, instead of a size.
+    on_bad_rows : {"error", "quarantine"}
+        What to do with a record that is cut, damaged, or has a body that cannot be decoded: stop with an error that names
+        file and byte, or leave it out and report it. Reading goes on at the next record that is whole.
+    storage_options : mapping, optional
+        Options for the fsspec file system of URLs.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        ``url``, ``date`` (as in the record: ``2026-01-31T12:00:00Z``), ``content_type`` (of the HTTP message, without its
+        charset), ``language`` (of WET files what was identified, such as ``eng,deu``; else the HTTP ``Content-Language``) and
+        ``text``, all ``string[pyarrow]``, and ``status`` (Int64, of HTTP). ``text`` is the HTML of a response and the text of a
+        WET record. The index ``address`` (int64) is the number of the file times 2^40 plus the byte at which the record
+        begins: in a gzip file that of its member as it lies on disk (plus the number of the record in it, from 0), else that
+        in the decompressed file.
+
+    Raises
+    ------
+    InputError
+        Nothing matches an entry of ``paths``.
+    CorruptFileError
+        While reading: compressed data is damaged or truncated.
+    BadRowError
+        While reading: a record is cut, or its HTTP message cannot be read.
+    OversizeRowError
+        While reading: a page is larger than fits into the memory allowed.
+    ColumnError
+        ``columns`` names one that there is not.
+    ParameterError
+        An argument is outside what is allowed.
+    ImportError
+        If FastWARC is not installed: ``pip install 'curator-df[warc]'``.
+
+    Notes
+    -----
+    Rows: one for each page. Peak extra memory: 3.5 x block. Computes: no; it lists the files. The receipt of a run counts all
+    records, and those that are no pages as dropped by the step ``read_warc``, by type (``request``, ``metadata``,
+    ``warcinfo``, ``revisit``...) or for their ``content_type``.
+
+    Responses are decoded by the rules of HTML: the encoding is that of a byte order mark, else the charset of the HTTP header,
+    else the one that the page names in its first 1,024 bytes, else UTF-8 if the page is UTF-8, else windows-1252. What an
+    encoding does not have becomes U+FFFD. Transfer and content encodings (chunked; gzip, deflate, br, zstd) are undone.
+
+    References
+    ----------
+    .. [1] ISO 28500:2017, the WARC file format
+    .. [2] J. Bevendorff et al. 2018, Elastic ChatNoir (FastWARC), https://resiliparse.chatnoir.eu
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.warc.wet"
+    >>> header = "WARC/1.0\r\nWARC-Type: conversion\r\nWARC-Target-URI: http://a.b/\r\nContent-Length: 6\r\n\r\n"
+    >>> _ = path.write_text(header + "A page\r\n\r\n", newline="")
+    >>> read_warc(path, columns=["url", "text"]).compute()
+                     url    text
+    address
+    0        http://a.b/  A page
+    """
+    if on_bad_rows not in get_args(OnBadRows):
+        raise ParameterError(f"read_warc: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
+    if importlib.util.find_spec("fastwarc") is None:
+        raise ImportError("read_warc needs FastWARC: pip install 'curator-df[warc]'")
+    block_bytes = block_bytes_of("read_warc", blocksize, files_per_partition)
+    listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
+    check_address_space(listing, "read_warc")
+    chosen = chosen_columns(COLUMNS, columns, "read_warc")
+    types = [content_types] if isinstance(content_types, str) else content_types
+    source = WarcSource(
+        listing,
+        (*chosen, SKIPPED.name),
+        None if types is None else tuple(sorted({name.lower() for name in types})),
+        on_bad_rows == "quarantine",
+    )
+    ranges = source.cut(block_bytes) if files_per_partition is None else source.cut_files(files_per_partition)
+    records = from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None)
+    kernel = BlockKernel("read_warc", keep_pages_block, {}, STEP_PEAK_FACTOR)
+    return map_blocks(records, kernel, meta=source.meta[chosen])

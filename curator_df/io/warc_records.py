@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records of a WARC file, one after the other: where each begins, its header, and its bytes if they are wanted.
+
+A record is a header of lines, an empty line, as many bytes as ``Content-Length`` says, and two line ends. After one that is
+not, reading goes on at the next line, or member, that begins with ``WARC/1.``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from curator_df.io.gzip_members import Damage, MemberPieces, find_member
+from curator_df.io.streams import OUTPUT_BYTES, ByteStream
+
+VERSION = b"WARC/1."
+MOST_HEADER_BYTES = 1 << 16
+SHOWN_BYTES = 1000
+_LINE_ENDS = re.compile(rb"[\r\n]*")
+_HEADER_END = re.compile(rb"\r?\n\r?\n")
+_FOLDED = re.compile(r"\r?\n[ \t]+")
+
+
+@dataclass(frozen=True)
+class Head:
+    """The header of a record."""
+
+    offset: int
+    """Offset of the record in its file: `WarcRecords`."""
+    header_bytes: int
+    """With the empty line."""
+    content_bytes: int
+    """Of what follows."""
+    fields: dict[str, str]
+    """Values by name in small letters; of a name that comes twice the first."""
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of the record, header included."""
+        return self.header_bytes + self.content_bytes
+
+
+class BadRecord(Exception):  # noqa: N818 - never seen by users
+    """A record cannot be read."""
+
+    def __init__(self, offset: int, reason: str, raw: bytes = b"", *, is_damage: bool = False) -> None:
+        super().__init__(reason)
+        self.offset, self.reason, self.raw = offset, reason, raw
+        self.is_damage = is_damage
+        """Whether the compressed data is damaged."""
+
+
+class StreamPieces:
+    """A file that is read as one stream, with the face of `MemberPieces`."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._buffer = memoryview(bytearray(OUTPUT_BYTES))
+        self.begins = False
+
+    def read(self) -> bytes:
+        """Return the next piece; nothing at the end."""
+        return bytes(self._buffer[: self._stream.readinto(self._buffer)])
+
+
+class WarcRecords:
+    """The records of a file from a byte on.
+
+    Offsets are those of the bytes in the decompressed file; in a gzip file, the byte at which the member begins in which
+    the record does, plus the number of the record among those that begin there. A file of a crawl has a member for each
+    record, so that is where to fetch it.
+
+    Parameters
+    ----------
+    pieces : MemberPieces or StreamPieces
+        Bytes of the file; a record begins with them.
+    ends_at : callable, optional
+        Member -> whether reading ends where it begins, because another reader begins there.
+    """
+
+    def __init__(self, pieces: Any, ends_at: Callable[[int], bool] | None = None) -> None:
+        self._pieces, self._ends_at = pieces, ends_at
+        self._buffer = bytearray()
+        self._position = 0
+        """In the decompressed bytes, of the first byte held."""
+        self._marks: list[tuple[int, int]] = []
+        """Position at which each member held begins, and the member."""
+        self._ordinal, self._last_member = 0, -1
+        self._waiting = b""
+        """First piece of a member with a record, while the record before it is not taken yet."""
+        self._damage: Damage | None = None
+
+    def next_head(self) -> Head | None:
+        """Return the header of the next record; None when there is no more.
+
+        Raises
+        ------
+        BadRecord
+            There are bytes and no record. `recover` goes on after them.
+        """
+        if not self._to_record():
+            return None
+        offset = self._offset()
+        while True:
+            if not VERSION.startswith(bytes(self._buffer[: len(VERSION)])):
+                raise self._bad(offset, "no record begins here")
+            end = _HEADER_END.search(self._buffer, 0, MOST_HEADER_BYTES)
+            if end is not None:
+                break
+            if len(self._buffer) >= MOST_HEADER_BYTES:
+                raise self._bad(offset, f"its header has more than {MOST_HEADER_BYTES:,} bytes")
+            if not self._more():
+                raise self._cut(offset)
+        fields = _fields(bytes(self._buffer[: end.start()]))
+        length = fields.get("content-length", "")
+        if not re.fullmatch(r"[0-9]{1,15}", length):
+            raise self._bad(offset, f"its Content-Length is {length!r}")
+        return Head(offset, end.end(), int(length), fields)
+
+    def take(self, head: Head) -> bytes:
+        """Return the bytes of a record, header included, and go on to the next."""
+        size = head.record_bytes
+        while len(self._buffer) < size:
+            if not self._more():
+                raise self._cut(head.offset)
+        self._settle(head, size)
+        record = bytes(memoryview(self._buffer)[:size])
+        self._pass(size)
+        return record
+
+    def skip(self, head: Head) -> None:
+        """Go on to the next record without holding this one."""
+        left = head.record_bytes
+        while left > len(self._buffer):
+            left -= len(self._buffer)
+            self._pass(len(self._buffer))
+            if not self._more():
+                raise self._cut(head.offset)
+        self._settle(head, left)
+        self._pass(left)
+
+    def recover(self) -> None:
+        """After a `BadRecord`: go to where the next record may begin, or to the end."""
+        while not self._waiting and self._damage is None:
+            found = self._buffer.find(b"\n" + VERSION, 1)
+            if found >= 0:
+                self._pass(found + 1)
+                return
+            self._pass(max(0, len(self._buffer) - len(VERSION)))
+            if not self._more():
+                break
+        self._pass(len(self._buffer))
+        if self._damage is not None:
+            self._pass_damage(self._damage.member)
+
+    def _pass_damage(self, member: int) -> None:
+        pieces: MemberPieces = self._pieces
+        found = find_member(pieces.file, member + 1, pieces.file_bytes, proof_bytes=1)
+        pieces.restart(pieces.file_bytes if found is None else found)
+        self._damage = None
+
+    def _to_record(self) -> bool:
+        """Pass over line ends between records, and read what comes; False at the end."""
+        while True:
+            self._pass(_LINE_ENDS.match(self._buffer).end())  # type: ignore[union-attr] # it matches nothing too
+            if self._buffer:
+                return not self._is_anothers()
+            if self._waiting:
+                self._append(self._waiting)
+                self._waiting = b""
+            elif self._damage is not None:
+                raise self._cut(self._numbered(self._damage.member))
+            elif not self._more() and not self._waiting and self._damage is None:
+                return False
+
+    def _is_anothers(self) -> bool:
+        if self._ends_at is None:
+            return False
+        position, member = self._mark()
+        return position == self._position and self._ends_at(member)
+
+    def _offset(self) -> int:
+        """Return the offset of the record that begins with the first byte held."""
+        if not isinstance(self._pieces, MemberPieces):
+            return self._position
+        return self._numbered(self._mark()[1])
+
+    def _numbered(self, member: int) -> int:
+        self._ordinal = self._ordinal + 1 if member == self._last_member else 0
+        self._last_member = member
+        return member + self._ordinal
+
+    def _mark(self) -> tuple[int, int]:
+        return next(mark for mark in reversed(self._marks) if mark[0] <= self._position)
+
+    def _more(self) -> bool:
+        """Read on; False at the end of the file, of what is not damaged, or where the next member begins with a record."""
+        if self._waiting or self._damage is not None:
+            return False
+        try:
+            piece = self._pieces.read()
+        except Damage as damage:
+            self._damage = damage
+            return False
+        if self._pieces.begins and piece.startswith(VERSION) and self._buffer:
+            self._waiting = piece
+            return False
+        self._append(piece)
+        return bool(piece)
+
+    def _append(self, piece: bytes) -> None:
+        if isinstance(self._pieces, MemberPieces) and self._pieces.begins:
+            self._marks.append((self._position + len(self._buffer), self._pieces.member))
+        self._buffer += piece
+
+    def _pass(self, count: int) -> None:
+        del self._buffer[:count]
+        self._position += count
+        while len(self._marks) > 1 and self._marks[1][0] <= self._position:
+            del self._marks[0]
+
+    def _settle(self, head: Head, size: int) -> None:
+        """Read past the end of a record, so that the checksum of its member is looked at before the record counts."""
+        while len(self._buffer) <= size + 4 and self._more():
+            pass
+        if self._damage is not None and self._damage.member == self._mark()[1]:
+            raise self._cut(head.offset)
+        if len(self._buffer) > size and self._buffer[size] not in b"\r\n":
+            raise self._bad(
+                head.offset, f"it does not end after the {head.content_bytes:,} bytes of its Content-Length"
+            )
+
+    def _cut(self, offset: int) -> BadRecord:
+        if self._damage is not None:
+            return self._bad(offset, f"the compressed data is damaged: {self._damage}", is_damage=True)
+        return self._bad(offset, "the record is cut: it is shorter than its Content-Length says")
+
+    def _bad(self, offset: int, reason: str, *, is_damage: bool = False) -> BadRecord:
+        return BadRecord(offset, reason, bytes(self._buffer[:SHOWN_BYTES]), is_damage=is_damage)
+
+
+def _fields(header: bytes) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for line in _FOLDED.sub(" ", header.decode("utf-8", "replace")).split("\n")[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            fields.setdefault(name.strip().lower(), value.strip())
+    return fields
