@@ -183,14 +183,13 @@ def test_a_run_that_failed_is_resumed_and_no_request_is_sent_twice(server, tmp_p
         assert 25 < len(answered) < 40
         receipt = cdf.write_parquet(docs, tmp_path / "out", on_existing="resume")
         found = cdf.read_parquet(str(tmp_path / "out")).compute()
-        server.faults = {"text 3?": ["400"] * 99}
         more = cdf.read_jsonl(str(tmp_path / "in.jsonl")).pipe(cdf.add_completion, **{**how, "prompt": "{text}?"})
         server.faults = {"text 3.?": ["400"] * 99}
         set_aside = cdf.write_parquet(more, tmp_path / "aside", on_error="quarantine")
     assert found["completion"].tolist() == [f"TEXT {number}." for number in range(40)]
     asked = Counter(prompt for prompt in server.prompts() if not prompt.endswith("?"))
     assert asked == {**{f"text {number}.": 1 for number in range(40)}, "text 30.": 2, "text 7.": 2}
-    counters = receipt.steps[0].counters
+    [counters] = [step.counters for step in receipt.steps if step.name == "add_completion"]
     assert (counters["cached"], counters["requests"]) == (len(answered), 40 - len(answered))
     assert set_aside.rows_quarantined == 1
     assert set_aside.rows_written == 39
