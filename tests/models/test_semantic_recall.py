@@ -27,7 +27,7 @@ def test_the_near_duplicates_of_the_sample_are_found(shared_data, tmp_path):
         groups = cdf.find_semantic_duplicates(table, eps=EPS, num_clusters=8, workdir=tmp_path / "work").compute()
         ids = table.compute()["id"]
     truth = pd.read_parquet(shared_data / "truth_word5.parquet")
-    truth = truth[truth["id_a"].isin(ids) & truth["id_b"].isin(ids) & (truth["jaccard"] >= 0.9)]
+    truth = truth[truth["id_a"].isin(ids) & truth["id_b"].isin(ids) & (truth["jaccard"] >= 0.8)]
     units = np.stack(vectors["embedding"].to_list()).astype(np.float64)
     units /= np.linalg.norm(units, axis=1, keepdims=True)
     places = pd.Series(range(len(vectors)), index=vectors["id"])
@@ -46,4 +46,5 @@ def test_the_near_duplicates_of_the_sample_are_found(shared_data, tmp_path):
         }
     print(pd.DataFrame(found).T)  # noqa: T201 - the figures are what the proof is run for
     assert all(said["of_these_one_goes"] > 0.95 for said in found.values())
-    assert found[0.1]["one_goes"] > found[0.01]["one_goes"] > 0.5
+    assert found[0.1]["one_goes"] > 0.9
+    assert found[0.01]["one_goes"] > 0.8
