@@ -21,6 +21,7 @@ from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.io.write_many import write_many
 from curator_df.models import catalogue as classifiers
 from curator_df.models.classification import add_class, keep_class
+from curator_df.models.completion import add_completion
 from curator_df.models.embedding import add_embedding
 from curator_df.models.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
 from curator_df.models.token_count import add_token_count
@@ -58,6 +59,7 @@ __version__ = "0.1.0"
 __all__ = [
     "add_class",
     "add_comment_ratio",
+    "add_completion",
     "add_contamination",
     "add_embedding",
     "add_ids",
@@ -128,6 +130,7 @@ _register_operators(
     (
         add_class,
         add_comment_ratio,
+        add_completion,
         add_contamination,
         add_embedding,
         add_ids,
