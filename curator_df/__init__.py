@@ -21,13 +21,16 @@ from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.io.write_many import write_many
 from curator_df.models import catalogue as classifiers
 from curator_df.models.classification import add_class, keep_class
+from curator_df.models.completion import add_completion
 from curator_df.models.embedding import add_embedding
 from curator_df.models.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
+from curator_df.models.token_count import add_token_count
 from curator_df.monitor.memory_monitor import monitor_memory
 from curator_df.monitor.memory_profile import profile_memory
 from curator_df.monitor.metrics_server import serve_metrics
 from curator_df.ops.accessor import register_operators as _register_operators
 from curator_df.ops.cleaning import normalize_newlines, normalize_whitespace, remove_urls
+from curator_df.ops.comments import add_comment_ratio
 from curator_df.ops.contamination import add_contamination, drop_contaminated, remove_contamination
 from curator_df.ops.cuts import remove_boilerplate, remove_outside, remove_quotation_marks
 from curator_df.ops.drops import describe_drops
@@ -55,6 +58,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "add_class",
+    "add_comment_ratio",
+    "add_completion",
     "add_contamination",
     "add_embedding",
     "add_ids",
@@ -63,6 +68,7 @@ __all__ = [
     "add_minhash",
     "add_profile",
     "add_quality_tier",
+    "add_token_count",
     "best",
     "blend",
     "checkpoint",
@@ -123,6 +129,8 @@ __all__ = [
 _register_operators(
     (
         add_class,
+        add_comment_ratio,
+        add_completion,
         add_contamination,
         add_embedding,
         add_ids,
@@ -131,6 +139,7 @@ _register_operators(
         add_minhash,
         add_profile,
         add_quality_tier,
+        add_token_count,
         checkpoint,
         describe_drops,
         drop_contaminated,
