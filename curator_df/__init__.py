@@ -21,6 +21,7 @@ from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.io.write_many import write_many
 from curator_df.models import catalogue as classifiers
 from curator_df.models.classification import add_class, keep_class
+from curator_df.models.completion import add_completion
 from curator_df.models.embedding import add_embedding
 from curator_df.models.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
 from curator_df.models.token_count import add_token_count
@@ -48,6 +49,7 @@ from curator_df.ops.recommend import recommend
 from curator_df.ops.redaction import redact_pii
 from curator_df.ops.sample import sample_rows
 from curator_df.ops.signatures import add_minhash
+from curator_df.ops.thresholds import explore_thresholds
 from curator_df.ops.unicode import normalize_unicode
 from curator_df.ops.where import keep_where
 from curator_df.profiles import minhash
@@ -57,6 +59,7 @@ __version__ = "0.1.0"
 __all__ = [
     "add_class",
     "add_comment_ratio",
+    "add_completion",
     "add_contamination",
     "add_embedding",
     "add_ids",
@@ -80,6 +83,7 @@ __all__ = [
     "drop_semantic_duplicates",
     "errors",
     "explain",
+    "explore_thresholds",
     "find_exact_duplicates",
     "find_near_duplicates",
     "find_semantic_duplicates",
@@ -126,6 +130,7 @@ _register_operators(
     (
         add_class,
         add_comment_ratio,
+        add_completion,
         add_contamination,
         add_embedding,
         add_ids,
@@ -142,6 +147,7 @@ _register_operators(
         drop_near_duplicates,
         drop_semantic_duplicates,
         explain,
+        explore_thresholds,
         find_exact_duplicates,
         find_near_duplicates,
         find_semantic_duplicates,

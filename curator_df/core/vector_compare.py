@@ -29,7 +29,7 @@ from curator_df.core.storage import Folder, disk_errors
 from curator_df.core.task import Attempt, Manifest, run_guarded
 from curator_df.core.vector_barrier import VectorBarrier
 from curator_df.core.vector_math import Floats, from_words, most_similar_earlier, roots_of, tile_rows, unit_rows
-from curator_df.core.vector_tasks import CLUSTER_HEAD, load_vector_job
+from curator_df.core.vector_tasks import CLUSTER_HEAD, load_vector_job, stored_addresses
 from curator_df.errors import BudgetError
 
 MEMBER_HEAD = 3
@@ -160,7 +160,7 @@ class ClusterRows:
         is_new[1:] = (vectors[1:] != vectors[:-1]).any(axis=1)
         is_new[0] = self._last is None or bool((vectors[0] != self._last).any())
         self._last = vectors[-1].copy()
-        self._addresses.append(rows[:, 2].copy())
+        self._addresses.append(stored_addresses(self._barrier, rows[:, 2].copy()))
         self._places.append(self.different - 1 + np.cumsum(is_new))
         self._held.append(vectors[is_new])
         self._held_rows += len(self._held[-1])

@@ -32,6 +32,8 @@ from curator_df.core.vector_math import from_words, hash_words, nearest_centroid
 
 CLUSTER_HEAD = 3
 """Words before a vector in the rows of clusters: cluster and the upper half of the rank, the rank, address."""
+DISTANCE_STEP = 1e-6
+"""Distances to a centroid that differ by less count as equal: k-means has its centroids as float32."""
 CENTROIDS = "centroids/centroids.npy"
 PIECE_BYTES = 4_000_000
 """Vectors that are worked on at a time, as float64."""
@@ -152,7 +154,7 @@ def run_assign(job_bytes: bytes, attempt: Attempt) -> Manifest:
                 clusters, distances = nearest_centroids(units, centroids)
                 ranks = _ranks(barrier, rows, distances)
                 placed = clusters.view(np.uint64) << _HALF | ranks >> _HALF
-                sorter.append(np.column_stack([placed, ranks, rows[:, 0], vectors]))
+                sorter.append(np.column_stack([placed, ranks, stored_addresses(barrier, rows[:, 0]), vectors]))
             manifest.files = [sorter.commit()]
         finally:
             sorter.discard()
@@ -189,8 +191,13 @@ def _ranks(barrier: VectorBarrier, rows: Rows, distances: npt.NDArray[np.float32
         return rows[:, 1]
     if barrier.keep == "random":
         return hash_words(rows[:, VECTOR_HEAD:], barrier.seed + 1)
-    rising = distances.view(np.uint32).astype(np.uint64) << _HALF  # none is below 0, so their bits are in order
+    rising = (distances / DISTANCE_STEP).round().astype(np.uint64) << _HALF
     return rising if barrier.keep == "easy" else ~rising
+
+
+def stored_addresses(barrier: VectorBarrier, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Turn addresses into what orders rows of equal rank, and back: of the hardest the last comes first, as in NeMo Curator."""
+    return ~addresses if barrier.keep == "hard" else addresses
 
 
 def _centroids(job: VectorJob) -> npt.NDArray[np.float64]:

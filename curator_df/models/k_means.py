@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Centroids of vectors by scikit-learn's mini-batch k-means, which is imported where it runs."""
+"""Centroids of vectors by scikit-learn's k-means, in small batches where they are many; it is imported where it runs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from curator_df.errors import ParameterError
 from curator_df.models.files import INSTALL
 
 BATCH_ROWS = 4096
+"""Of a step of k-means. A sample that is no larger is taken whole, from ten beginnings of which the best counts."""
 MOST_ROUNDS = 100
 """Over the sample; k-means stops before that when centroids no longer move."""
 LIBRARY_BYTES = 90_000_000
@@ -31,12 +32,14 @@ def fit_centroids(sample: npt.NDArray[np.float32], clusters: int, seed: int) -> 
     if clusters == 1:
         mean: npt.NDArray[np.float64] = sample.mean(axis=0, dtype=np.float64, keepdims=True)
         return mean
-    from sklearn.cluster import MiniBatchKMeans
+    from sklearn.cluster import KMeans, MiniBatchKMeans
     from threadpoolctl import threadpool_limits
 
-    model: Any = MiniBatchKMeans(
-        clusters, max_iter=MOST_ROUNDS, batch_size=BATCH_ROWS, n_init=1, random_state=seed, compute_labels=False
-    )
+    how = {"max_iter": MOST_ROUNDS, "random_state": seed}
+    if len(sample) <= BATCH_ROWS:
+        model: Any = KMeans(clusters, n_init=10, **how)
+    else:
+        model = MiniBatchKMeans(clusters, batch_size=BATCH_ROWS, n_init=1, compute_labels=False, **how)
     # One thread: it is the memory and the CPU of one task, and the sums come in one order.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of clusters that found no vector: they stay empty

@@ -86,7 +86,8 @@ def drop_semantic_duplicates(
         1,000 rows with a vector, and their square root from a million rows on.
     keep : {"hard", "easy", "random"} or `best`
         In which order the rows of a cluster are looked at, so that the first of similar ones stays: the farthest from the
-        centroid first, the nearest first, by chance, or the best value of a column first. Equal ones in input order.
+        centroid first, the nearest first, by chance, or the best value of a column first. Of equal ones (in distance to a
+        millionth) the first in input order, with ``"hard"`` the last, as in NeMo Curator.
     seed : int
         Of the sample that clusters are found from, of k-means, and of ``keep="random"``.
     dimensions : int, optional

@@ -46,10 +46,10 @@ WITHOUT_EXTRA = tuple(
     name for package, names in _EXTRAS.items() if importlib.util.find_spec(package) is None for name in names
 )
 """Operators that refuse to work here, because their extra is not installed."""
-WITHOUT_COLUMN = ("drop_semantic_duplicates",)
-"""Operators of a column that `ROWS` does not have: ``tests/models/test_semantic_duplicates.py``."""
+WITHOUT_CASE = ("add_completion", "drop_semantic_duplicates")
+"""Operators that need a server, or a column that `ROWS` does not have: ``tests/models`` has their tests."""
 OPERATORS = tuple(
-    name for name in cdf.__all__ if name.startswith(SAME_ROWS + SUBSET) and name not in WITHOUT_EXTRA + WITHOUT_COLUMN
+    name for name in cdf.__all__ if name.startswith(SAME_ROWS + SUBSET) and name not in WITHOUT_EXTRA + WITHOUT_CASE
 )
 """Every other public operator: a function from a table to a table."""
 

@@ -78,7 +78,7 @@ def test_hashes_spread_and_tell_rows_apart():
 
 
 def barrier(width: int) -> VectorBarrier:
-    return VectorBarrier(None, None, None, {}, width, "float32", (0.001, 0.1), None, "hard", 1, "", None)
+    return VectorBarrier(None, None, None, {}, width, "float32", (0.001, 0.1), None, "easy", 1, "", None)
 
 
 def cluster_rows(vectors: np.ndarray) -> np.ndarray:

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a language model answers to each text: `add_completion`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import string
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pandas as pd
+import pyarrow as pa
+
+from curator_df.core.backend import require_backend
+from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.columns import refuse_columns, require_columns
+from curator_df.core.held import held
+from curator_df.errors import ParameterError
+from curator_df.models.completion_calls import MOST_ANSWER_BYTES, Caller, Server
+from curator_df.models.text_model import require_count
+
+ROW_BYTES = 1_000
+"""Of the rows for which the peak factor holds; a block of shorter ones is halved when it does not fit."""
+TOKEN_BYTES = 8
+"""Of an answer; twice, while its column is made. Assumed."""
+LIBRARY_BYTES = 30_000_000
+"""What a process holds for the client and its threads; assumed."""
+ROWS_AT_A_TIME = 256
+"""Rows whose columns are held as Python texts."""
+
+
+def add_completion(
+    df: Any,
+    *,
+    prompt: str,
+    base_url: str,
+    model: str,
+    into: str = "completion",
+    system: str | None = None,
+    max_tokens: int = 256,
+    options: Mapping[str, Any] | None = None,
+    max_chars: int = 20_000,
+    max_concurrent: int = 8,
+    max_retries: int = 6,
+    timeout_seconds: float = 120.0,
+    api_key_env: str | None = None,
+    cache: str | os.PathLike[str] | None = None,
+) -> Any:
+    r"""Add what a model behind a server of OpenAI's chat completions answers: a rewriting, a translation, a judgement.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    prompt : str
+        What is asked, with names of columns in braces: ``"Translate into English:\n\n{text}"``. A brace itself is doubled.
+    base_url : str
+        Of the server, up to and without ``/chat/completions``, such as ``"http://127.0.0.1:8000/v1"``.
+    model : str
+        As the server names it.
+    into : str, default "completion"
+        Name of the column.
+    system : str, optional
+        What the model is told before.
+    max_tokens : int, default 256
+        Of an answer. It is what the memory is planned for.
+    options : mapping, optional
+        Further fields of each request, such as ``{"temperature": 0.7, "seed": 1}``. By default ``{"temperature": 0}``.
+    max_chars : int, default 20_000
+        Characters of each column that go into a prompt.
+    max_concurrent : int, default 8
+        Requests in flight in each worker process.
+    max_retries : int, default 6
+        Tries after the first: when the connection fails or is cut, after ``timeout_seconds``, and on the statuses 408, 409,
+        425, 429 and from 500 on. The wait doubles each time, from half a second to a minute, or is what Retry-After asks for.
+    timeout_seconds : float, default 120
+        To connect, and between two pieces of a response.
+    api_key_env : str, optional
+        Name of an environment variable of the workers that holds the key. The key itself is not stored or shown anywhere.
+    cache : str or path, optional
+        Folder that all workers see, where each answer is kept under a hash of all that was asked: what was answered is not
+        asked again, by whatever run. By default ``~/.cache/curator_df/completions``.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows with a column of text, null where a column of the prompt is null.
+
+    Raises
+    ------
+    ColumnError
+        If a column of the prompt is missing, or ``into`` is there already.
+    ParameterError
+        If the prompt names no column, the URL is none, a parameter is out of range, or httpx is missing; while running, if the
+        environment variable is not set.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 5.1 x block with 256 tokens for rows of 1,000 bytes, and 4 MB for each request in flight.
+    Computes: no.
+
+    A request that is refused, or not answered after all tries, is an error of the row: ``on_error="quarantine"`` of a run sets
+    the row aside. The receipt counts ``requests``, ``retries``, ``cached``, ``cut_answers`` (at ``max_tokens``),
+    ``prompt_tokens`` and ``completion_tokens``. A chain that runs twice, as before a drop, asks once.
+
+    Examples
+    --------
+    >>> docs = cdf.add_completion(  # doctest: +SKIP
+    ...     docs, prompt="Rate from 1 to 5:\n{text}", base_url="http://127.0.0.1:8000/v1", model="judge", max_tokens=1
+    ... )
+    """
+    operator = "add_completion"
+    columns = _columns(operator, prompt)
+    require_columns(df, operator, *columns)
+    require_backend(df._meta, operator, "pandas")
+    refuse_columns(df, operator, into)
+    if importlib.util.find_spec("httpx") is None:
+        raise ParameterError(f"{operator} needs httpx: pip install 'curator-df[completions]'")
+    if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc:
+        raise ParameterError(f"{operator}: base_url={base_url!r} is no http:// or https:// address")
+    for name, value in (("max_tokens", max_tokens), ("max_chars", max_chars), ("max_concurrent", max_concurrent)):
+        require_count(operator, name, value)
+    if not isinstance(max_retries, int) or max_retries < 0 or not timeout_seconds > 0:
+        raise ParameterError(
+            f"{operator}: max_retries={max_retries!r} must be 0 or more, timeout_seconds={timeout_seconds!r} above 0"
+        )
+    fields = {"temperature": 0, **(options or {}), "max_tokens": max_tokens}
+    try:
+        json.dumps(fields)
+    except TypeError as exc:
+        raise ParameterError(f"{operator}: options={options!r} cannot be sent as JSON: {exc}") from exc
+    folder = Path.home() / ".cache/curator_df/completions" if cache is None else cache
+    server = Server(
+        base_url=base_url.rstrip("/"),
+        model=model,
+        options=json.dumps(fields, sort_keys=True),
+        api_key_env=api_key_env,
+        max_concurrent=max_concurrent,
+        max_retries=max_retries,
+        timeout_seconds=timeout_seconds,
+        cache=os.fspath(folder),
+    )
+    parameters = {"prompt": prompt, "system": system, "max_chars": max_chars, "server": server, "into": into}
+    kernel = BlockKernel(
+        operator,
+        add_completion_block,
+        parameters,
+        round(1.0 + 2 * TOKEN_BYTES * max_tokens / ROW_BYTES, 1),
+        fixed_bytes=2 * MOST_ANSWER_BYTES * max_concurrent,
+        held_bytes=LIBRARY_BYTES,
+        is_users=True,
+    )
+    return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series([], dtype=pd.StringDtype("pyarrow"))}))
+
+
+def add_completion_block(
+    block: Any, *, prompt: str, system: str | None, max_chars: int, server: Server, into: str
+) -> Outcome:
+    """Kernel of `add_completion`."""
+    require_backend(block, "add_completion", "pandas")
+    caller = held(server, lambda: Caller(server))
+    told: list[dict[str, str]] = [] if system is None else [{"role": "system", "content": system}]
+    counters: Counter[str] = Counter(dict.fromkeys(("requests", "retries", "cached"), 0))
+    answers = []
+    for answer, counts in caller.answers(_prompts(block, prompt, told, max_chars)):
+        answers.append(None if answer is None else answer["content"])
+        counters.update(counts)
+    dtype: Any = pd.StringDtype("pyarrow")
+    column = dtype.__from_arrow__(pa.chunked_array([pa.array(answers, pa.large_string())]))
+    return Outcome(block.assign(**{into: pd.Series(column, index=block.index, copy=False)}), counters=dict(counters))
+
+
+def _prompts(
+    block: Any, prompt: str, told: list[dict[str, str]], max_chars: int
+) -> Iterator[list[dict[str, str]] | None]:
+    """Yield what is asked for each row; None where a column is null."""
+    columns = _columns("add_completion", prompt)
+    parts = [(literal, name) for literal, name, _, _ in string.Formatter().parse(prompt)]
+    for start in range(0, len(block), ROWS_AT_A_TIME):
+        some = block[list(columns)].iloc[start : start + ROWS_AT_A_TIME]
+        for values in zip(*(some[name].astype(object).tolist() for name in columns), strict=True):
+            if any(value is None or value is pd.NA or value != value for value in values):  # noqa: PLR0124 - NaN
+                yield None
+                continue
+            filled = dict(zip(columns, (str(value)[:max_chars] for value in values), strict=True))
+            content = "".join(literal + ("" if name is None else filled[name]) for literal, name in parts)
+            yield [*told, {"role": "user", "content": content}]
+
+
+def _columns(operator: str, prompt: str) -> tuple[str, ...]:
+    """Return the columns that a prompt names."""
+    try:
+        parts = list(string.Formatter().parse(prompt))
+    except ValueError as exc:
+        raise ParameterError(
+            f"{operator}: prompt={prompt!r} cannot be read: {exc}; double braces that are no column"
+        ) from exc
+    names = [name for _, name, _, _ in parts if name is not None]
+    if not names or any(not name or form or convert for _, name, form, convert in parts if name is not None):
+        raise ParameterError(
+            f"{operator}: prompt={prompt!r} must name columns in braces, such as '{{text}}', and nothing else"
+        )
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of a server that speaks OpenAI's chat completions: few at a time, tried again, and each answer kept on disk.
+
+A process has one client for all its tasks (`core.held`), so that no more requests are in flight than were allowed. An answer
+is a small file named by a hash of all that was asked; it is written before it is used.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import email.utils
+import hashlib
+import json
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from curator_df.core.storage import Folder
+from curator_df.errors import ParameterError
+
+FIRST_WAIT_SECONDS = 0.5
+MOST_WAIT_SECONDS = 60.0
+"""Between two tries, unless the server asks for more."""
+MOST_ASKED_WAIT_SECONDS = 600.0
+"""Of what a server asks for in Retry-After."""
+MOST_ANSWER_BYTES = 2_000_000
+"""Of a response; a larger one is an error, so that a server cannot fill the memory."""
+SHOWN_BYTES = 300
+"""Of a refusal, in the error."""
+TRIED_AGAIN = frozenset({408, 409, 425, 429})
+"""Statuses that may pass, besides those of 500 and more."""
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where requests go, and how."""
+
+    base_url: str
+    """Up to, and without, ``/chat/completions``."""
+    model: str
+    """As the server names it."""
+    options: str
+    """Further fields of each request, as JSON."""
+    api_key_env: str | None = field(metadata={"identity": False})
+    """Name of the environment variable with the key; the key itself is read where a request is made, and kept nowhere."""
+    max_concurrent: int = field(metadata={"identity": False})
+    """Requests in flight in each worker process."""
+    max_retries: int = field(metadata={"identity": False})
+    """Tries after the first."""
+    timeout_seconds: float = field(metadata={"identity": False})
+    """To connect, and between two pieces of a response."""
+    cache: str = field(metadata={"identity": False})
+    """Folder of answers."""
+
+    def body(self, messages: list[dict[str, str]]) -> bytes:
+        """Return what is sent."""
+        fields = {**json.loads(self.options), "model": self.model, "messages": messages}
+        return json.dumps(fields, ensure_ascii=False, sort_keys=True).encode()
+
+
+class NoAnswerError(RuntimeError):
+    """A server refused a request, or did not answer it after all tries."""
+
+
+class StrangeAnswerError(Exception):
+    """A response that is no completion, such as one that was cut."""
+
+
+class Caller:
+    """The client of this process for one server."""
+
+    def __init__(self, server: Server) -> None:
+        import httpx
+
+        self.server = server
+        self._httpx: Any = httpx
+        limits = httpx.Limits(max_connections=server.max_concurrent, max_keepalive_connections=server.max_concurrent)
+        self._client = httpx.Client(timeout=server.timeout_seconds, limits=limits)
+        self._threads = ThreadPoolExecutor(server.max_concurrent, thread_name_prefix="completion")
+        weakref.finalize(self, _close, self._client, self._threads)
+        self._folder = Folder(server.cache)
+
+    def answers(self, prompts: Iterable[list[dict[str, str]] | None]) -> Iterator[tuple[Answer | None, dict[str, int]]]:
+        """Yield the answer to each prompt (None: to none) and what it took, in order; few prompts are held at a time.
+
+        Raises
+        ------
+        NoAnswerError
+            When a request is refused, or not answered after all tries; what was asked before it is answered first.
+        """
+        waiting: collections.deque[Future[tuple[Answer | None, dict[str, int]]]] = collections.deque()
+        given_up = threading.Event()
+        try:
+            for messages in prompts:
+                waiting.append(self._threads.submit(self._answer, messages, given_up))
+                if len(waiting) >= 2 * self.server.max_concurrent:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            given_up.set()
+            for future in waiting:
+                future.cancel()
+            for future in waiting:  # what is in flight is paid for: let it be kept
+                if not future.cancelled():
+                    future.exception()
+
+    def _answer(
+        self, messages: list[dict[str, str]] | None, given_up: threading.Event
+    ) -> tuple[Answer | None, dict[str, int]]:
+        if messages is None:
+            return None, {}
+        body = self.server.body(messages)
+        name = _name(self.server.base_url, body)
+        if self._folder.exists(name):
+            with contextlib.suppress(ValueError):  # a file that is not whole is asked for again
+                return json.loads(self._folder.read(name)), {"cached": 1}
+        answer, counts = self._asked(body, given_up)
+        self._folder.write(name, json.dumps(answer, ensure_ascii=False).encode())
+        return answer, counts
+
+    def _asked(self, body: bytes, given_up: threading.Event) -> tuple[Answer, dict[str, int]]:
+        for attempt in range(self.server.max_retries + 1):
+            wait: float | None = None
+            try:
+                status, headers, content = self._sent(body)
+                if status == 200:
+                    return _read(content, attempt)
+                said = self._without_key(content[:SHOWN_BYTES].decode("utf-8", "replace"))
+                problem = f"status {status}: {said}"
+                if status < 500 and status not in TRIED_AGAIN:
+                    raise NoAnswerError(f"{self.server.base_url} refused a request with {problem}")
+                wait = asked_wait(headers.get("retry-after"))
+            except self._httpx.TransportError as exc:
+                problem = self._without_key(f"{type(exc).__name__}: {exc}")
+            except StrangeAnswerError as exc:
+                problem = f"a response that is no completion ({exc})"
+            if attempt < self.server.max_retries and given_up.wait(next_wait(attempt) if wait is None else wait):
+                break
+        raise NoAnswerError(
+            f"{self.server.base_url} did not answer a request in {self.server.max_retries + 1} tries; the last ended with "
+            f"{problem}"
+        )
+
+    def _sent(self, body: bytes) -> tuple[int, Any, bytes]:
+        headers = {"content-type": "application/json"}
+        if (key := self._key()) is not None:
+            headers["authorization"] = f"Bearer {key}"
+        url = f"{self.server.base_url}/chat/completions"
+        with self._client.stream("POST", url, content=body, headers=headers) as response:
+            content = bytearray()
+            for piece in response.iter_bytes(65_536):
+                content += piece
+                if len(content) > MOST_ANSWER_BYTES:
+                    raise NoAnswerError(
+                        f"{self.server.base_url} sent more than {MOST_ANSWER_BYTES:,} bytes for an answer"
+                    )
+            return response.status_code, response.headers, bytes(content)
+
+    def _key(self) -> str | None:
+        name = self.server.api_key_env
+        if name is None:
+            return None
+        if name not in os.environ:
+            raise ParameterError(
+                f"add_completion: the environment variable {name!r} (api_key_env=) is not set in this worker; set it where "
+                "workers start"
+            )
+        return os.environ[name]
+
+    def _without_key(self, text: str) -> str:
+        key = None if self.server.api_key_env is None else os.environ.get(self.server.api_key_env)
+        return text.replace(key, "***") if key else text
+
+
+def _read(content: bytes, attempt: int) -> tuple[Answer, dict[str, int]]:
+    try:
+        said = json.loads(content)
+        choice = said["choices"][0]
+        text = choice["message"]["content"]
+        usage = said.get("usage") or {}
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as exc:
+        raise StrangeAnswerError(f"{type(exc).__name__}: {exc}") from exc
+    if not isinstance(text, str):
+        raise StrangeAnswerError("its content is no text")
+    tokens = {name: int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")}
+    is_cut = choice.get("finish_reason") == "length"
+    counts = {"requests": attempt + 1, "retries": attempt, "cut_answers": int(is_cut), **tokens}
+    return {"content": text, "finish_reason": choice.get("finish_reason")}, counts
+
+
+def asked_wait(value: str | None) -> float | None:
+    """Return the seconds that a Retry-After header asks for; None where it says nothing that can be understood.
+
+    Examples
+    --------
+    >>> asked_wait("3"), asked_wait(None), asked_wait("soon"), asked_wait("1e9"), asked_wait("Thu, 01 Jan 1970 00:00:00 GMT")
+    (3.0, None, None, 600.0, 0.0)
+    """
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        except ValueError:
+            return None
+    return min(max(seconds, 0.0), MOST_ASKED_WAIT_SECONDS)
+
+
+def next_wait(attempt: int) -> float:
+    """Return the seconds before the next try: twice as many each time, and less by chance, so that clients spread."""
+    return min(FIRST_WAIT_SECONDS * 2.0**attempt, MOST_WAIT_SECONDS) * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+def _name(base_url: str, body: bytes) -> str:
+    digest = hashlib.blake2b(base_url.encode() + b"\0" + body, digest_size=20).hexdigest()
+    return f"{digest[:2]}/{digest[2:]}.json"
+
+
+def _close(client: Any, threads: ThreadPoolExecutor) -> None:
+    """Close connections once no thread uses them; the last to let go may be one of these threads."""
+    threads.shutdown(wait=threading.current_thread().name.partition("_")[0] != "completion", cancel_futures=True)
+    client.close()

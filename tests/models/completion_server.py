@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small server of chat completions on loopback, which does wrong what it is told to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Completions:
+    """What the server was asked, and what it does to the next requests with some text in them."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        """Bodies, in the order in which they came."""
+        self.keys: set[str | None] = set()
+        """Authorization headers."""
+        self.faults: dict[str, list[str]] = {}
+        """By a text that a prompt ends with: ``429``, ``500``, ``400``, ``cut``, ``drop``, ``junk``, one for each request."""
+        self.at_a_time = self.most_at_a_time = 0
+        self.lock = threading.Lock()
+        self.barrier: threading.Barrier | None = None
+        """Requests wait here for each other."""
+        self.base_url = ""
+
+    def prompts(self) -> list[str]:
+        return [body["messages"][-1]["content"] for body in self.asked]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    seen: Completions
+
+    def do_POST(self) -> None:
+        seen, body = self.seen, json.loads(self.rfile.read(int(self.headers["content-length"])))
+        prompt = body["messages"][-1]["content"]
+        with seen.lock:
+            seen.asked.append({**body, "path": self.path})
+            seen.keys.add(self.headers.get("authorization"))
+            seen.at_a_time += 1
+            seen.most_at_a_time = max(seen.most_at_a_time, seen.at_a_time)
+            fault = next((faults.pop(0) for end, faults in seen.faults.items() if prompt.endswith(end) and faults), "")
+        if seen.barrier is not None:
+            seen.barrier.wait(30)
+        with seen.lock:
+            seen.at_a_time -= 1
+        answer = {
+            "choices": [{"message": {"content": prompt.upper()}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+        }
+        content = json.dumps(answer).encode()
+        if fault == "drop":
+            self.close_connection = True
+            return
+        if fault in ("400", "429", "500"):
+            content = f"no: {self.headers.get('authorization')}".encode()
+            self.send_response(int(fault))
+            if fault == "429":
+                self.send_header("retry-after", "0")
+        else:
+            self.send_response(200)
+        content = b"{}" if fault == "junk" else content
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content[: len(content) // 2] if fault == "cut" else content)
+        self.close_connection = fault == "cut"
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def completion_server() -> Iterator[Completions]:
+    """Run the server in threads of this process."""
+    seen = Completions()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"seen": seen}))
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    seen.base_url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    try:
+        yield seen
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

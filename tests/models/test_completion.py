@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`add_completion` against a real server on loopback that refuses, fails, and cuts connections."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.core.held import release_held
+from curator_df.models import completion_calls
+from curator_df.models.completion_calls import MOST_WAIT_SECONDS, NoAnswerError, next_wait
+from tests.contracts.operator_cases import fingerprints_of, kernels_of
+from tests.models.completion_server import completion_server
+
+pytest.importorskip("httpx", reason="needs the completions extra (httpx is not installed)")
+TEXTS = ["one", None, "two {x}", "three", "one", "four"]
+
+
+@pytest.fixture
+def server():
+    with completion_server() as running:
+        yield running
+        release_held()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(completion_calls, "FIRST_WAIT_SECONDS", 0.001)
+
+
+def table(texts=TEXTS, npartitions=1):
+    docs = pd.DataFrame({"text": pd.array(texts, "string[pyarrow]"), "n": range(len(texts))})
+    return dd.from_pandas(docs, npartitions=npartitions)
+
+
+def ask(server, folder, texts=TEXTS, **more):
+    how = {"prompt": "Say: {text}", "base_url": server.base_url, "model": "m", "cache": folder / "cache", **more}
+    return cdf.add_completion(table(texts), **how)
+
+
+def answers(docs):
+    return [None if pd.isna(one) else one for one in docs.compute(scheduler="synchronous")["completion"]]
+
+
+def test_each_row_is_asked_and_each_question_once(server, tmp_path):
+    docs = ask(server, tmp_path, system="Be brief.", options={"top_p": 0.5}, max_tokens=7)
+    wanted = ["SAY: ONE", None, "SAY: TWO {X}", "SAY: THREE", "SAY: ONE", "SAY: FOUR"]
+    assert answers(docs) == wanted
+    body = server.asked[0]
+    assert body["path"] == "/v1/chat/completions"
+    assert {name: body[name] for name in ("model", "temperature", "top_p", "max_tokens")} == {
+        "model": "m", "temperature": 0, "top_p": 0.5, "max_tokens": 7,
+    }  # fmt: skip
+    assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+    count = len(server.asked)
+    assert answers(docs) == wanted
+    assert len(server.asked) == count
+    assert server.keys == {None}
+    answers(ask(server, tmp_path, system="Be long."))
+    assert len(server.asked) > count
+
+
+def test_several_columns_numbers_and_cuts(server, tmp_path):
+    docs = ask(server, tmp_path, prompt="{n}: {text} {{not a column}} {n}", max_chars=2, into="completion")
+    assert answers(docs)[3] == "3: TH {NOT A COLUMN} 3"
+
+
+@pytest.mark.parametrize("fault", ["429", "500", "cut", "drop", "junk"])
+def test_what_may_pass_is_tried_again(server, tmp_path, fault):
+    server.faults = {"three": [fault] * 2}
+    docs = ask(server, tmp_path)
+    outcome = kernels_of(docs)[0].run(table().compute(scheduler="synchronous"))
+    assert outcome.block["completion"].tolist()[3] == "SAY: THREE"
+    assert Counter(server.prompts())["Say: three"] == 3
+    assert outcome.counters["retries"] == 2
+    assert outcome.counters["requests"] + outcome.counters["cached"] == 5 + 2
+    assert outcome.counters["completion_tokens"] == 2 * (outcome.counters["requests"] - 2)
+
+
+def test_a_refusal_is_an_error_at_once_and_says_no_key(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "sk-secret")
+    server.faults = {"three": ["400"]}
+    docs = ask(server, tmp_path, api_key_env="SOME_KEY")
+    with pytest.raises(NoAnswerError, match=r"refused a request with status 400: no: Bearer \*\*\*"):
+        answers(docs)
+    assert Counter(server.prompts())["Say: three"] == 1
+    assert server.keys == {"Bearer sk-secret"}
+    assert "sk-secret" not in repr(kernels_of(docs)[0])
+    assert answers(docs)[3] == "SAY: THREE"
+    assert not [path for path in tmp_path.rglob("*.json") if "sk-secret" in path.read_text()]
+    monkeypatch.delenv("SOME_KEY")
+    release_held()
+    with pytest.raises(errors.ParameterError, match="'SOME_KEY'"):
+        answers(ask(server, tmp_path, ["another"], api_key_env="SOME_KEY"))
+
+
+def test_after_all_tries_it_is_an_error(server, tmp_path):
+    server.faults = {"three": ["500"] * 9}
+    with pytest.raises(NoAnswerError, match="in 3 tries; the last ended with status 500"):
+        answers(ask(server, tmp_path, max_retries=2))
+    assert Counter(server.prompts())["Say: three"] == 3
+
+
+def test_no_more_requests_are_in_flight_than_allowed(server, tmp_path):
+    server.barrier = threading.Barrier(3)  # three at a time get through, and no fewer
+    assert len(answers(ask(server, tmp_path, [f"text {n}" for n in range(12)], max_concurrent=3))) == 12
+    assert server.most_at_a_time == 3
+
+
+def test_a_large_answer_is_refused(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(completion_calls, "MOST_ANSWER_BYTES", 1_000)
+    with pytest.raises(NoAnswerError, match="more than 1,000 bytes"):
+        answers(ask(server, tmp_path, ["x" * 2_000]))
+
+
+def test_waits_double_up_to_a_bound(monkeypatch):
+    monkeypatch.setattr(completion_calls, "FIRST_WAIT_SECONDS", 0.5)
+    for attempt in range(30):
+        assert (
+            0.25 * 2 ** min(attempt, 6) <= next_wait(attempt) <= min(0.5 * 2**attempt, MOST_WAIT_SECONDS) or attempt > 6
+        )
+        assert next_wait(attempt) <= MOST_WAIT_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"prompt": "nothing"}, "must name columns"),
+        ({"prompt": "{text"}, "cannot be read"),
+        ({"prompt": "{text:>10}"}, "nothing else"),
+        ({"prompt": "{other}"}, "other"),
+        ({"base_url": "ftp://x"}, "base_url="),
+        ({"max_concurrent": 0}, "max_concurrent=0"),
+        ({"timeout_seconds": 0}, "timeout_seconds=0"),
+        ({"options": {"stop": object()}}, "JSON"),
+        ({"into": "text"}, "text"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(wrong, said):
+    with pytest.raises((errors.ParameterError, errors.ColumnError), match=said):
+        cdf.add_completion(table(), **{"prompt": "{text}", "base_url": "http://x", "model": "m", **wrong})
+
+
+def test_how_a_server_is_reached_is_no_other_program(tmp_path):
+    how = {"prompt": "{text}", "base_url": "http://x", "model": "m"}
+    one = fingerprints_of(cdf.add_completion(table(), **how))
+    same = {"max_concurrent": 2, "max_retries": 1, "timeout_seconds": 3, "api_key_env": "KEY", "cache": tmp_path}
+    assert fingerprints_of(cdf.add_completion(table(), **how, **same)) == one
+    for other in (
+        {"model": "n"},
+        {"base_url": "http://y"},
+        {"max_tokens": 9},
+        {"system": "s"},
+        {"options": {"top_p": 1}},
+    ):
+        assert fingerprints_of(cdf.add_completion(table(), **{**how, **other})) != one
+
+
+def test_a_run_that_failed_is_resumed_and_no_request_is_sent_twice(server, tmp_path):
+    rows = [{"id": number, "text": f"text {number}."} for number in range(40)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    docs = cdf.read_jsonl(str(tmp_path / "in.jsonl"))
+    how = {
+        "prompt": "{text}",
+        "base_url": server.base_url,
+        "model": "m",
+        "cache": tmp_path / "cache",
+        "max_concurrent": 2,
+    }
+    docs = docs.pipe(cdf.add_completion, **how)
+    server.faults = {"text 30.": ["400"], "text 7.": ["500"]}
+    with cdf.start_cluster(memory="800MB", cpus=2):
+        with pytest.raises(errors.OperatorError, match=r"step 'add_completion' raised NoAnswerError: .*status 400"):
+            cdf.write_parquet(docs, tmp_path / "out")
+        answered = set(server.prompts()) - {"text 30."}
+        assert 25 < len(answered) < 40
+        receipt = cdf.write_parquet(docs, tmp_path / "out", on_existing="resume")
+        found = cdf.read_parquet(str(tmp_path / "out")).compute()
+        more = cdf.read_jsonl(str(tmp_path / "in.jsonl")).pipe(cdf.add_completion, **{**how, "prompt": "{text}?"})
+        server.faults = {"text 3.?": ["400"] * 99}
+        set_aside = cdf.write_parquet(more, tmp_path / "aside", on_error="quarantine")
+    assert found["completion"].tolist() == [f"TEXT {number}." for number in range(40)]
+    asked = Counter(prompt for prompt in server.prompts() if not prompt.endswith("?"))
+    assert asked == {**{f"text {number}.": 1 for number in range(40)}, "text 30.": 2, "text 7.": 2}
+    [counters] = [step.counters for step in receipt.steps if step.name == "add_completion"]
+    assert (counters["cached"], counters["requests"]) == (len(answered), 40 - len(answered))
+    assert set_aside.rows_quarantined == 1
+    assert set_aside.rows_written == 39
