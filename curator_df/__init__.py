@@ -24,11 +24,13 @@ from curator_df.models.classification import add_class, keep_class
 from curator_df.models.completion import add_completion
 from curator_df.models.embedding import add_embedding
 from curator_df.models.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
+from curator_df.models.token_count import add_token_count
 from curator_df.monitor.memory_monitor import monitor_memory
 from curator_df.monitor.memory_profile import profile_memory
 from curator_df.monitor.metrics_server import serve_metrics
 from curator_df.ops.accessor import register_operators as _register_operators
 from curator_df.ops.cleaning import normalize_newlines, normalize_whitespace, remove_urls
+from curator_df.ops.comments import add_comment_ratio
 from curator_df.ops.contamination import add_contamination, drop_contaminated, remove_contamination
 from curator_df.ops.cuts import remove_boilerplate, remove_outside, remove_quotation_marks
 from curator_df.ops.drops import describe_drops
@@ -47,6 +49,7 @@ from curator_df.ops.recommend import recommend
 from curator_df.ops.redaction import redact_pii
 from curator_df.ops.sample import sample_rows
 from curator_df.ops.signatures import add_minhash
+from curator_df.ops.thresholds import explore_thresholds
 from curator_df.ops.unicode import normalize_unicode
 from curator_df.ops.where import keep_where
 from curator_df.profiles import minhash
@@ -55,6 +58,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "add_class",
+    "add_comment_ratio",
     "add_completion",
     "add_contamination",
     "add_embedding",
@@ -64,6 +68,7 @@ __all__ = [
     "add_minhash",
     "add_profile",
     "add_quality_tier",
+    "add_token_count",
     "best",
     "blend",
     "checkpoint",
@@ -78,6 +83,7 @@ __all__ = [
     "drop_semantic_duplicates",
     "errors",
     "explain",
+    "explore_thresholds",
     "find_exact_duplicates",
     "find_near_duplicates",
     "find_semantic_duplicates",
@@ -123,6 +129,7 @@ __all__ = [
 _register_operators(
     (
         add_class,
+        add_comment_ratio,
         add_completion,
         add_contamination,
         add_embedding,
@@ -132,6 +139,7 @@ _register_operators(
         add_minhash,
         add_profile,
         add_quality_tier,
+        add_token_count,
         checkpoint,
         describe_drops,
         drop_contaminated,
@@ -139,6 +147,7 @@ _register_operators(
         drop_near_duplicates,
         drop_semantic_duplicates,
         explain,
+        explore_thresholds,
         find_exact_duplicates,
         find_near_duplicates,
         find_semantic_duplicates,

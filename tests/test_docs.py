@@ -25,7 +25,7 @@ from curator_df.core.sizes import read_size
 from curator_df.io import jsonl, parquet, shuffle_source, text_files, warc
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, JsonlFormat, ParquetFormat
-from curator_df.kernels.metrics import METRICS
+from curator_df.kernels.metrics import CATALOGUE
 from tests.contracts.operator_cases import CASES, OPERATORS, kernels_of, table
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -237,7 +237,7 @@ def test_the_catalogue_on_the_profiles_page_is_the_one_in_the_code():
     listed = {
         name.strip("`"): (dtype, text) for name, dtype, text in rows_of(page("docs/profiles.md"), "metric", "dtype")
     }
-    assert listed == {metric.name: (metric.dtype, metric.definition) for metric in METRICS.values()}
+    assert listed == {metric.name: (metric.dtype, metric.definition) for metric in CATALOGUE.values()}
 
 
 def test_the_examples_of_the_profiles_page_work():

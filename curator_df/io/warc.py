@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -30,7 +30,7 @@ from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_file
 from curator_df.io.page_blocks import COLUMNS, SKIPPED, HeldPages
 from curator_df.io.partitions import block_bytes_of, from_source
 from curator_df.io.streams import is_compressed, open_bytes, open_file
-from curator_df.io.warc_pages import LongPage, Page, has_no_page, page_of, page_of_head
+from curator_df.io.warc_pages import LongPage, Page, has_no_page, other_type, page_of, page_of_head
 from curator_df.io.warc_records import BadRecord, Head, StreamPieces, WarcRecords
 
 SUFFIXES = tuple(plain + packed for plain in (".warc", ".wet") for packed in ("", *COMPRESSED_SUFFIXES))
@@ -166,7 +166,8 @@ class WarcSource:
             return
         start = piece.start if file == piece.first_file else 0
         stop = piece.stop if file == piece.last_file else size
-        with open_file(path, options) as opened, open_file(path, options) as searched:
+        is_whole = not start and stop == size
+        with open_file(path, options) as opened, nullcontext() if is_whole else open_file(path, options) as searched:
             first = find_member(searched, start, stop) if start else 0
             pieces = MemberPieces(opened, size if first is None else first, size)
             yield WarcRecords(pieces, None if stop == size else _End(searched, path, stop))
@@ -193,12 +194,12 @@ class WarcSource:
             if not reading.wants((file << OFFSET_BITS) + head.offset):
                 records.skip(head)
                 return None
-            if reason is not None or is_long:
-                records.skip(head)
-            if reason is not None:
-                return page_of_head(head, reason)
-            if not is_long:
+            if not is_long and reason is None:
                 return page_of(head, records, self.content_types, limit)
+            page = other_type(head, records, self.content_types) if reason is None else page_of_head(head, reason)
+            records.skip(head)
+            if page is not None:
+                return page
         except LongPage as exc:
             row_bytes = exc.text_bytes
         except BadRecord as bad:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -13,6 +14,9 @@ BODIES = ("response", "resource", "conversion")
 """Types of records that hold a page."""
 HTTP_TYPES = ("application/http",)
 """Content types of a response that is HTTP; one to a question of DNS is not."""
+HTTP_HEADER_BYTES = 1 << 16
+_HEADER_END = re.compile(rb"\r?\n\r?\n")
+_HTTP_TYPE = re.compile(rb"\ncontent-type:([^\r\n]*)", re.IGNORECASE)
 
 
 class LongPage(Exception):  # noqa: N818 - never seen by users
@@ -61,6 +65,17 @@ def page_of_head(head: Head, skipped: str | None) -> Page:
         skipped=skipped,
         pieces=[],
     )
+
+
+def other_type(head: Head, records: WarcRecords, content_types: Collection[str] | None) -> Page | None:
+    """Return the row of a record, too large to be held, whose first bytes name a type that is not wanted; None if not."""
+    page = page_of_head(head, "content_type")
+    kind = head.fields["warc-type"].lower()
+    if kind == "response":
+        message = records.peek(head, HTTP_HEADER_BYTES)[head.header_bytes :]
+        named = _HTTP_TYPE.search(_HEADER_END.split(message, 1)[0])
+        page.content_type = _mime_type(named.group(1).decode("latin-1") if named else None) or _identified(head)
+    return None if kind == "conversion" or _is_wanted(page.content_type, content_types) else page
 
 
 def page_of(head: Head, records: WarcRecords, content_types: Collection[str] | None, most_bytes: int | None) -> Page:
@@ -119,7 +134,7 @@ def _read_http(
         response.parse_http(auto_decode="all", quirks_mode=True)
         named = response.http_headers.get("Content-Type")
         page.status = response.http_headers.status_code
-        page.content_type = _mime_type(named) or _mime_type(head.fields.get("warc-identified-payload-type"))
+        page.content_type = _mime_type(named) or _identified(head)
         page.language = response.http_headers.get("Content-Language") or page.language
         if not _is_wanted(page.content_type, content_types):
             page.skipped = "content_type"
@@ -146,6 +161,10 @@ def _fill(page: Page, bodies: list[bytes], charset: str | None, most_bytes: int 
         held_bytes += len(piece)
         if most_bytes is not None and held_bytes > most_bytes:
             raise LongPage(held_bytes)
+
+
+def _identified(head: Head) -> str | None:
+    return _mime_type(head.fields.get("warc-identified-payload-type"))
 
 
 def _is_wanted(content_type: str | None, content_types: Collection[str] | None) -> bool:

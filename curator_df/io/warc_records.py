@@ -130,6 +130,12 @@ class WarcRecords:
         self._pass(size)
         return record
 
+    def peek(self, head: Head, most_bytes: int) -> bytes:
+        """Return the first bytes of a record, header included, and stay at it."""
+        while len(self._buffer) < min(head.record_bytes, most_bytes) and self._more():
+            pass
+        return bytes(self._buffer[: min(head.record_bytes, most_bytes)])
+
     def skip(self, head: Head) -> None:
         """Go on to the next record without holding this one."""
         left = head.record_bytes
@@ -172,7 +178,7 @@ class WarcRecords:
                 self._waiting = b""
             elif self._damage is not None:
                 raise self._cut(self._numbered(self._damage.member))
-            elif not self._more() and not self._waiting and self._damage is None:
+            elif not self._more(between=True) and self._damage is None:
                 return False
 
     def _is_anothers(self) -> bool:
@@ -188,15 +194,20 @@ class WarcRecords:
         return self._numbered(self._mark()[1])
 
     def _numbered(self, member: int) -> int:
+        last = self._last_member + self._ordinal
         self._ordinal = self._ordinal + 1 if member == self._last_member else 0
         self._last_member = member
+        if member + self._ordinal <= last:
+            raise self._bad(
+                member, "its offset is that of another record: the gzip member before has more records than bytes"
+            )
         return member + self._ordinal
 
     def _mark(self) -> tuple[int, int]:
         return next(mark for mark in reversed(self._marks) if mark[0] <= self._position)
 
-    def _more(self) -> bool:
-        """Read on; False at the end of the file, of what is not damaged, or where the next member begins with a record."""
+    def _more(self, *, between: bool = False) -> bool:
+        """Read on; False at the end of the file, of what is not damaged, or, in a record, where a member begins with another."""
         if self._waiting or self._damage is not None:
             return False
         try:
@@ -204,7 +215,7 @@ class WarcRecords:
         except Damage as damage:
             self._damage = damage
             return False
-        if self._pieces.begins and piece.startswith(VERSION) and self._buffer:
+        if self._pieces.begins and piece.startswith(VERSION) and not between:
             self._waiting = piece
             return False
         self._append(piece)

@@ -27,3 +27,5 @@ class Metric:
     """What empty and odd texts give."""
     undefined: float = 0.0
     """Value of a quotient whose denominator is 0."""
+    operator: str = ""
+    """What adds it as a column, for a metric that no pass over the text makes; it has no numerator then."""

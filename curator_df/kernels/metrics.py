@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.errors import ParameterError
+from curator_df.kernels.column_metrics import COLUMN_METRICS
 from curator_df.kernels.counts import (
     C4_FEATURES,
     COUNT_LINES,
@@ -57,16 +58,38 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 """Every metric by name."""
 
 
+CATALOGUE: Mapping[str, Metric] = MappingProxyType({**METRICS, **{metric.name: metric for metric in COLUMN_METRICS}})
+"""The same, and those that other operators add as columns: a rule reads them there."""
+
+
+def require_rule_metrics(names: Iterable[str]) -> None:
+    """Raise `ParameterError`, listing them, unless every name is a metric that a rule may be on.
+
+    Examples
+    --------
+    >>> require_rule_metrics(["word_count", "token_count"])
+    """
+    _require_known(names, CATALOGUE)
+
+
 def require_metrics(names: Iterable[str]) -> None:
-    """Raise `ParameterError`, listing the catalogue, unless every name is a metric.
+    """Raise `ParameterError`, listing the catalogue, unless every name is a metric that is made of the text.
 
     Examples
     --------
     >>> require_metrics(["word_count"])
     """
-    unknown = [name for name in names if name not in METRICS]
+    names = list(names)
+    columns = [name for name in names if name in CATALOGUE and name not in METRICS]
+    if columns:
+        raise ParameterError(f"the metric {columns[0]!r} is a column that {CATALOGUE[columns[0]].operator} adds")
+    _require_known(names, METRICS)
+
+
+def _require_known(names: Iterable[str], metrics: Mapping[str, Metric]) -> None:
+    unknown = [name for name in names if name not in metrics]
     if unknown:
-        raise ParameterError(f"no metric is named {', '.join(map(repr, unknown))}; there are: {', '.join(METRICS)}")
+        raise ParameterError(f"no metric is named {', '.join(map(repr, unknown))}; there are: {', '.join(metrics)}")
 
 
 def require_words(operator: str, names: Sequence[str], words: Words) -> None:

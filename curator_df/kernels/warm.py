@@ -31,10 +31,11 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "web": ("boilerplate", "line_counts", "web_lines", "web_pass"),
     "repeats": ("word_reading", "short_grams", "gram_counts", "gram_search", "gram_repeats", "repeat_pass"),
     "cleaning": ("byte_search", "clean_copy"),
+    "comments": ("comment_scan",),
     "contamination": ("ngram_match",),
     "cuts": ("byte_search", "cut_copy", "markdown_copy"),
     "pii": ("byte_search", "pii_scan"),
-    "tokens": ("token_affixes", "token_urls", "token_split", "token_restore", "token_pass"),
+    "tokens": ("borrowed", "token_affixes", "token_urls", "token_split", "token_restore", "token_pass"),
     "c4": ("sentences", "c4_lines", "c4_pass", "c4_copy"),
     "near_duplicates": (
         "minhash_bands",

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,13 +105,18 @@ def find_model(operator: str, name: str | os.PathLike[str], revision: str | None
 
 
 def _download(name: str, revision: str | None) -> str:
+    # Sub-folders hold the same model in other formats.
+    return download(name, revision, READ_FILES, ignore_patterns=["*/*"])
+
+
+def download(name: str, revision: str | None, patterns: Sequence[str], **options: Any) -> str:
+    """Return the folder in the cache of the Hugging Face hub with such files of a model, downloaded where they are missing."""
     try:
         from huggingface_hub import snapshot_download
     except ImportError as exc:
         raise ParameterError(f"the model {name!r} is no folder here; for models of the hub {INSTALL}") from exc
     try:
-        # Sub-folders hold the same model in other formats.
-        return str(snapshot_download(name, revision=revision, allow_patterns=list(READ_FILES), ignore_patterns=["*/*"]))
+        return str(snapshot_download(name, revision=revision, allow_patterns=list(patterns), **options))
     except (OSError, ValueError) as exc:
         at = f" at {revision!r}" if revision else ""
         raise InputError(
@@ -138,7 +144,7 @@ def _described(operator: str, name: str, folder: str, revision: str | None) -> M
         name,
         folder,
         revision,
-        digest=_digest(files),
+        digest=digest_of(files),
         kind=str(config.get("model_type", "")),
         **sizes,
         longest=_longest(folder, config),
@@ -199,7 +205,8 @@ def _parameters(path: Path) -> int:
     return sum(math.prod(tensor["shape"]) for name, tensor in tensors.items() if name != "__metadata__")
 
 
-def _digest(files: list[Path]) -> str:
+def digest_of(files: Sequence[Path]) -> str:
+    """Return the BLAKE2b of files with their names."""
     digest = hashlib.blake2b(digest_size=16)
     for path in files:
         status = path.stat()

@@ -75,14 +75,14 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
     """
     require_measurable(df, "describe_drops", profile, text, from_metrics=from_metrics)
     has_text = text in df.columns
-    work = 0.0 if from_metrics else work_factor(profile.metrics, profile.words) + WORK_PEAK_FACTOR
+    work = 0.0 if from_metrics else work_factor(profile.text_metrics, profile.words) + WORK_PEAK_FACTOR
     kernel = BlockKernel(
         "describe_drops",
         count_drops_block,
         {"profile": profile, "text": text, "from_metrics": from_metrics},
         round(max(PEAK_FACTOR, work), 1),
         peak_is_measured=False,
-        compiled=() if from_metrics else compiled_groups(profile.metrics, profile.words),
+        compiled=() if from_metrics else compiled_groups(profile.text_metrics, profile.words),
     )
     counts = map_blocks(df, kernel, meta=_no_counts())
     summed = counts.reduction(

@@ -66,7 +66,7 @@ def add_metrics(df: Any, metrics: Profile | Sequence[str], *, text: str = "text"
     1          <NA>        <NA>              <NA>
     """
     if isinstance(metrics, Profile):
-        names = metrics.metrics
+        names = metrics.text_metrics
     elif isinstance(metrics, str):
         raise ParameterError(
             f"add_metrics needs a list of names, such as [{metrics!r}], or a Profile; found {metrics!r}"

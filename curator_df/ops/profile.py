@@ -62,7 +62,8 @@ def keep_profile(
     Raises
     ------
     ColumnError
-        If the text column is missing, or a metric's column is there already; with ``from_metrics``, if one is missing.
+        If the text column is missing, or a metric's column is there already; if one that rules are on and another operator
+        adds is missing; with ``from_metrics``, if any is.
     ParameterError
         If ``profile`` is not a profile, or metrics are to be added and read.
     UnsupportedBackendError
@@ -89,14 +90,14 @@ def keep_profile(
     if add_metrics:
         if from_metrics:
             raise ParameterError("keep_profile: from_metrics=True reads the columns that add_metrics=True would add")
-        refuse_columns(df, "keep_profile", *profile.metrics)
+        refuse_columns(df, "keep_profile", *profile.text_metrics)
     parameters = {"profile": profile, "text": text, "add_metrics": add_metrics, "from_metrics": from_metrics}
     factor = _peak_factor(KEEP_PEAK_FACTOR, profile, add_metrics=add_metrics, from_metrics=from_metrics)
-    compiled = () if from_metrics else compiled_groups(profile.metrics, profile.words)
+    compiled = () if from_metrics else compiled_groups(profile.text_metrics, profile.words)
     kernel = BlockKernel(
         "keep_profile", keep_profile_block, parameters, factor, peak_is_measured=True, compiled=compiled
     )
-    return map_blocks(df, kernel, meta=metrics_meta(df._meta, profile.metrics) if add_metrics else df._meta)
+    return map_blocks(df, kernel, meta=metrics_meta(df._meta, profile.text_metrics) if add_metrics else df._meta)
 
 
 def add_profile(
@@ -133,7 +134,8 @@ def add_profile(
     Raises
     ------
     ColumnError
-        If the text column is missing, or a new column is there already; with ``from_metrics``, if one is missing.
+        If the text column is missing, or a new column is there already; if a metric's column that another operator adds is
+        missing; with ``from_metrics``, if any is.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -156,7 +158,7 @@ def add_profile(
     """
     require_measurable(df, "add_profile", profile, text, from_metrics=from_metrics)
     add_metrics = add_metrics and not from_metrics
-    metrics = profile.metrics if add_metrics else ()
+    metrics = profile.text_metrics if add_metrics else ()
     if reason in metrics:
         raise ParameterError(f"add_profile: reason={reason!r} is the name of a metric of {profile.name!r}")
     refuse_columns(df, "add_profile", reason, *metrics)
@@ -169,10 +171,10 @@ def add_profile(
     }
     rows_factor = STORED_ADD_PEAK_FACTOR if from_metrics else ADD_PEAK_FACTOR
     factor = _peak_factor(rows_factor, profile, add_metrics=add_metrics, from_metrics=from_metrics)
-    compiled = () if from_metrics else compiled_groups(profile.metrics, profile.words)
+    compiled = () if from_metrics else compiled_groups(profile.text_metrics, profile.words)
     kernel = BlockKernel("add_profile", add_profile_block, parameters, factor, peak_is_measured=True, compiled=compiled)
     meta = df._meta.assign(**{reason: pd.Series(dtype=pd.StringDtype("pyarrow"))})
-    return map_blocks(df, kernel, meta=metrics_meta(meta, profile.metrics) if add_metrics else meta)
+    return map_blocks(df, kernel, meta=metrics_meta(meta, profile.text_metrics) if add_metrics else meta)
 
 
 def keep_profile_block(
@@ -185,7 +187,7 @@ def keep_profile_block(
     kept = keep_rows(block, passes)
     if add_metrics:
         missing = verdicts.codes == len(profile.rules)
-        kept = with_metrics(kept, verdicts.metrics, profile.metrics, missing, passes)
+        kept = with_metrics(kept, verdicts.metrics, profile.text_metrics, missing, passes)
     counted = np.bincount(verdicts.codes[~passes], minlength=len(profile.rules) + 1)
     reasons = (*profile.reasons, MISSING_TEXT)
     dropped = {reason: int(count) for reason, count in zip(reasons, counted, strict=True) if count}
@@ -200,7 +202,7 @@ def add_profile_block(
     verdicts = judge(block, profile, text, from_metrics=from_metrics, with_metrics=add_metrics)
     added = block.assign(**{reason: repeated_texts([*profile.reasons, MISSING_TEXT], verdicts.codes)})
     missing = verdicts.codes == len(profile.rules)
-    return with_metrics(added, verdicts.metrics, profile.metrics if add_metrics else (), missing)
+    return with_metrics(added, verdicts.metrics, profile.text_metrics if add_metrics else (), missing)
 
 
 def _rejects(
@@ -223,6 +225,6 @@ def _rejects(
 
 
 def _peak_factor(rows: float, profile: Profile, *, add_metrics: bool, from_metrics: bool) -> float:
-    columns = METRICS_PEAK_FACTOR * -(-len(profile.metrics) // 10) if add_metrics else 0
-    work = 0.0 if from_metrics else work_factor(profile.metrics, profile.words) + WORK_PEAK_FACTOR
+    columns = METRICS_PEAK_FACTOR * -(-len(profile.text_metrics) // 10) if add_metrics else 0
+    work = 0.0 if from_metrics else work_factor(profile.text_metrics, profile.words) + WORK_PEAK_FACTOR
     return round(max(rows + columns, work), 1)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
-from curator_df.kernels.metrics import Words, require_metrics, require_words
+from curator_df.kernels.metrics import METRICS, Words, require_rule_metrics, require_words
 
 Keep = Literal[">=", "<=", ">", "<"]
 """Comparisons of a metric with a threshold."""
@@ -45,7 +45,7 @@ class Rule:
     """Where the threshold comes from."""
 
     def __post_init__(self) -> None:
-        require_metrics([self.metric])
+        require_rule_metrics([self.metric])
         choose("Rule", "keep", self.keep, Keep)
         if not np.isfinite(self.threshold):
             raise ParameterError(f"Rule {self.reason!r}: threshold={self.threshold} is not a finite number")
@@ -87,7 +87,7 @@ class Profile:
     def __post_init__(self) -> None:
         choose(f"Profile {self.name!r}", "words", self.words, Words)
         object.__setattr__(self, "rules", tuple(self.rules))
-        require_words(f"Profile {self.name!r}", self.metrics, self.words)
+        require_words(f"Profile {self.name!r}", self.text_metrics, self.words)
         twice = sorted({reason for reason in self.reasons if self.reasons.count(reason) > 1})
         if twice:
             raise ParameterError(f"Profile {self.name!r} has more than one rule for {', '.join(map(repr, twice))}")
@@ -101,6 +101,11 @@ class Profile:
     def metrics(self) -> tuple[str, ...]:
         """Metrics that the rules use, each once, in order of first use."""
         return tuple(dict.fromkeys(rule.metric for rule in self.rules))
+
+    @property
+    def text_metrics(self) -> tuple[str, ...]:
+        """Of these, those that are made of the text; the others are columns of their names (`add_token_count`)."""
+        return tuple(name for name in self.metrics if name in METRICS)
 
     def replace(self, *, words: Words | None = None, **thresholds: float | None) -> Profile:
         """Return the profile with other thresholds, or with texts cut into words in another way.

@@ -15,7 +15,7 @@ from curator_df.core.backend import require_backend
 from curator_df.core.columns import require_columns, require_text
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.measure import MEASURED_ROWS, Measured, measure
-from curator_df.kernels.metrics import METRICS
+from curator_df.kernels.metrics import CATALOGUE
 from curator_df.ops.rules import Profile
 
 PASSES = -1
@@ -34,25 +34,34 @@ class Verdicts:
 
 def measured_rows(block: Any, profile: Profile, text: str, *, from_metrics: bool) -> Iterator[Measured]:
     """Yield the metrics that a profile needs, some rows at a time: from the text, or from the columns of their names."""
-    if not from_metrics:
-        yield from measure(block[text], profile.metrics, words=profile.words)
+    columns = profile.metrics if from_metrics else _column_metrics(profile)
+    if from_metrics:
+        for first_row in range(0, len(block), MEASURED_ROWS):
+            yield _read(block, columns, Measured(first_row, {}, None, min(MEASURED_ROWS, len(block) - first_row)))
         return
-    for first_row in range(0, len(block), MEASURED_ROWS):
-        rows = block.iloc[first_row : first_row + MEASURED_ROWS]
-        columns = {name: rows[name] for name in profile.metrics}
-        missing = np.zeros(len(rows), dtype=bool)
-        for column in columns.values():
-            missing |= column.isna().to_numpy(dtype=bool)
-        values = {
-            name: column.to_numpy(dtype=METRICS[name].dtype.lower(), na_value=0) for name, column in columns.items()
-        }
-        yield Measured(first_row, values, ~missing, len(rows))
+    for measured in measure(block[text], profile.text_metrics, words=profile.words):
+        yield _read(block, columns, measured) if columns else measured
+
+
+def _column_metrics(profile: Profile) -> tuple[str, ...]:
+    return tuple(name for name in profile.metrics if name not in profile.text_metrics)
+
+
+def _read(block: Any, names: Sequence[str], measured: Measured) -> Measured:
+    """Return the metrics of some rows with those of columns beside them; a row without one is not valid."""
+    rows = block.iloc[measured.first_row : measured.first_row + measured.rows]
+    columns = {name: rows[name] for name in names}
+    missing = np.zeros(len(rows), dtype=bool) if measured.valid is None else ~measured.valid
+    for column in columns.values():
+        missing |= column.isna().to_numpy(dtype=bool)
+    read = {name: column.to_numpy(dtype=CATALOGUE[name].dtype.lower(), na_value=0) for name, column in columns.items()}
+    return Measured(measured.first_row, {**measured.values, **read}, ~missing, measured.rows)
 
 
 def judge(block: Any, profile: Profile, text: str, *, from_metrics: bool, with_metrics: bool) -> Verdicts:
     """Return the verdicts on a block and, if asked for, the metrics."""
     codes = np.full(len(block), PASSES, dtype=np.int16)
-    dtypes = {name: METRICS[name].dtype.lower() for name in profile.metrics} if with_metrics else {}
+    dtypes = {name: CATALOGUE[name].dtype.lower() for name in profile.metrics} if with_metrics else {}
     metrics = {name: np.zeros(len(block), dtype=dtype) for name, dtype in dtypes.items()}
     for measured in measured_rows(block, profile, text, from_metrics=from_metrics):
         rows = slice(measured.first_row, measured.first_row + measured.rows)
@@ -87,27 +96,28 @@ def with_metrics(
     masked = {"Int64": pd.arrays.IntegerArray, "Float64": pd.arrays.FloatingArray}
     for name in names:
         # Each column has its own mask: pandas columns may be written to.
-        column = masked[METRICS[name].dtype](metrics.pop(name)[rows], missing[rows].copy())
+        column = masked[CATALOGUE[name].dtype](metrics.pop(name)[rows], missing[rows].copy())
         block = block.assign(**{name: column})
     return block
 
 
 def metrics_meta(meta: Any, names: Sequence[str]) -> Any:
     """Return an empty block with the columns of these metrics at its end."""
-    return meta.assign(**{name: pd.Series(dtype=METRICS[name].dtype) for name in names})
+    return meta.assign(**{name: pd.Series(dtype=CATALOGUE[name].dtype) for name in names})
 
 
 def require_measurable(df: Any, operator: str, profile: Profile, text: str, *, from_metrics: bool) -> None:
     """Raise unless ``profile`` is one, and the table has the text or the metrics that it needs."""
     if not isinstance(profile, Profile):
         raise ParameterError(f"{operator} needs a Profile, such as one of curator_df.profiles; found {profile!r}")
-    if from_metrics:
-        require_columns(df, operator, *profile.metrics)
-        for name in profile.metrics:
-            if not pd.api.types.is_numeric_dtype(df.dtypes[name]):
-                raise SchemaError(
-                    f"{operator} needs numbers in the column {name!r}, as add_metrics makes them; it holds {df.dtypes[name]}"
-                )
-    else:
+    names = profile.metrics if from_metrics else _column_metrics(profile)
+    require_columns(df, operator, *names)
+    for name in names:
+        if not pd.api.types.is_numeric_dtype(df.dtypes[name]):
+            adds = CATALOGUE[name].operator or "add_metrics"
+            raise SchemaError(
+                f"{operator} needs numbers in the column {name!r}, as {adds} makes them; it holds {df.dtypes[name]}"
+            )
+    if not from_metrics:
         require_text(df, operator, text)
     require_backend(df._meta, operator, "pandas")

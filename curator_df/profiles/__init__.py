@@ -5,7 +5,7 @@ from curator_df.profiles.c4 import DATATROVE_C4, FINEWEB_C4
 from curator_df.profiles.dolma import DOLMA_C4, DOLMA_GOPHER_V1, DOLMA_GOPHER_V2
 from curator_df.profiles.fineweb import DATATROVE_FINEWEB, FINEWEB_PAPER
 from curator_df.profiles.gopher import DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION
-from curator_df.profiles.nemo import NEMO_CODE, NEMO_ENGLISH
+from curator_df.profiles.nemo import NEMO_CODE, NEMO_CODE_COMMENTS, NEMO_CODE_TOKENS, NEMO_ENGLISH
 
 __all__ = [
     "DATATROVE_C4",
@@ -18,5 +18,7 @@ __all__ = [
     "FINEWEB_C4",
     "FINEWEB_PAPER",
     "NEMO_CODE",
+    "NEMO_CODE_COMMENTS",
+    "NEMO_CODE_TOKENS",
     "NEMO_ENGLISH",
 ]

@@ -3,8 +3,8 @@
 
 The reasons are the names of NeMo's score columns; where a filter has two limits, ``_min`` and ``_max`` are added. Scores are
 NeMo's to 6 digits. What differs is said with each metric (docs/profiles.md): texts on which NeMo divides by zero, and
-ties between n-grams, which NeMo breaks by chance. Of its filters for code, those are here that look at the text alone;
-the share of comments needs a parser for each language, and fertility a tokenizer.
+ties between n-grams, which NeMo breaks by chance. Of its filters for code, `NEMO_CODE` has those that look at the text alone;
+`NEMO_CODE_COMMENTS` and `NEMO_CODE_TOKENS` are on columns that other operators add, for a language and a tokenizer.
 """
 
 from __future__ import annotations
@@ -135,5 +135,42 @@ NEMO_CODE = Profile(
         # Not in that configuration, but defaults of their classes, which are StarCoder's (arXiv 2305.06161, 3.1).
         Rule("xml_header", "<", 1, "xml_header", f"{_CODE}: XMLHeaderFilter: char_prefix_search_length=100"),
         Rule("alphabetic_ratio", ">=", 0.25, "alpha_filter", f"{_CODE}: AlphaFilter: min_alpha_ratio=0.25"),
+    ),
+)
+
+# Rules on columns that `add_comment_ratio` and `add_token_count` make; they go with `NEMO_CODE` by ``+``.
+NEMO_CODE_COMMENTS = Profile(
+    name="nemo_code_comments",
+    version="0.9.0",
+    source=f"{_CODE_CHAIN}; {_CODE}",
+    rules=(
+        Rule(
+            "comment_ratio",
+            ">=",
+            0.001,
+            "comment_ratio_min",
+            f"{_CODE_CHAIN}: PythonCommentToCodeFilter: min_comment_to_code_ratio=0.001",
+        ),
+        Rule(
+            "comment_ratio",
+            "<=",
+            0.85,
+            "comment_ratio_max",
+            f"{_CODE_CHAIN}: PythonCommentToCodeFilter: max_comment_to_code_ratio=0.85",
+        ),
+    ),
+)
+NEMO_CODE_TOKENS = Profile(
+    name="nemo_code_tokens",
+    version="0.9.0",
+    source=f"{_CODE_CHAIN}; {_CODE}",
+    rules=(
+        Rule(
+            "characters_per_token",
+            ">=",
+            2,
+            "tokenizer_fertility",
+            f"{_CODE_CHAIN}: TokenizerFertilityFilter: min_char_to_token_ratio=2",
+        ),
     ),
 )

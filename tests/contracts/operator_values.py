@@ -22,6 +22,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_contamination": {**_CONTAMINATION, "into": "found"},
     "add_class": {**_CLASSES, "into": "kind", "score_of": "long"},
     "keep_class": {**_CLASSES, "keep": "short"},
+    "add_comment_ratio": {"language": "python", "max_file_size": "5kB", "into": "comments", "text": "title"},
     "add_embedding": {
         "model": vowel_counts,
         "into": "vector",
@@ -46,6 +47,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "scale": {"score": (0, 9)},
         "into": "tier",
     },
+    "add_token_count": {"into": "tokens", "per_token": "characters", "special_tokens": True, "text": "title"},
     "add_minhash": {
         "text": "title",
         "ngrams": "words",
@@ -131,10 +133,12 @@ TESTED_ELSEWHERE = {
     ("add_embedding", "dimensions"),
     ("add_embedding", "pooling"),
     ("add_language", "model"),
+    ("add_token_count", "tokenizer"),
+    ("add_token_count", "revision"),
     ("drop_near_duplicates", "against"),
     ("drop_near_duplicates", "signatures"),
     ("keep_language", "model"),
     *((name, "tiers") for name in ("add_class", "keep_class")),
     *((name, parameter) for name in MODELS for parameter in ("max_length", "revision")),
 }
-"""Parameters whose values need another table than `ROWS`, or a model as files."""
+"""Parameters whose values need another table than `ROWS`, or a model or tokenizer as files."""

@@ -179,11 +179,15 @@ def test_blocks_are_bounded_and_hold_whole_records(tmp_path, block_bytes):
 
 @pytest.mark.parametrize(
     ("headers", "body"),
-    [(["Content-Type: text/html"], b"z" * 3_000_000), (["Content-Encoding: gzip"], gzip.compress(b"z" * 3_000_000))],
+    [
+        (["Content-Type: text/html"], b"z" * 3_000_000),
+        (["Content-Encoding: gzip"], gzip.compress(b"z" * 3_000_000)),
+        (None, b"z" * 3_000_000),
+    ],
 )
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_a_page_that_does_not_fit_is_refused_or_left_out(tmp_path, headers, body, suffix):
-    content, starts = members([wet("one"), response(body, *headers), wet("two")])
+    content, starts = members([wet("one"), response(body, *headers) if headers else wet(body.decode()), wet("two")])
     (tmp_path / f"a.warc{suffix}").write_bytes(content if suffix else gzip.decompress(content))
     source = source_of(cdf.read_warc(tmp_path))
     (piece,) = source.cut(10**9)
@@ -195,6 +199,16 @@ def test_a_page_that_does_not_fit_is_refused_or_left_out(tmp_path, headers, body
     assert [text for block in blocks for text in block["text"]] == ["one", "two"]
     assert [error.row_bytes > 1_000_000 for error in long] == [True]
     assert not suffix or long[0].offset == starts[1]
+
+
+def test_what_is_no_page_is_passed_over_whatever_its_size(tmp_path):
+    image = response(b"\xff" * 3_000_000, "Server: x", "Content-Type: image/jpeg; q=1")
+    style = record("resource", b"x" * 3_000_000, Content_Type="text/css")
+    (tmp_path / "a.warc.gz").write_bytes(members([html(b"one"), image, style, html(b"two")])[0])
+    source = source_of(cdf.read_warc(tmp_path))
+    block = pd.concat(source.blocks(source.cut(10**9)[0], block_bytes=10**5, largest_row_bytes=10**5))
+    assert block["skipped"].fillna("").tolist() == ["", "content_type", "content_type", ""]
+    assert block["content_type"].tolist() == ["text/html", "image/jpeg", "text/css", "text/html"]
 
 
 def test_a_run_keeps_what_is_bad_and_goes_on(tmp_path):

@@ -5,7 +5,10 @@ import gzip
 import io
 import random
 
+import fsspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import curator_df as cdf
 from curator_df import errors
@@ -132,6 +135,23 @@ def test_a_plain_file_that_is_cut_or_has_something_between(tmp_path):
             cdf.read_warc(tmp_path).compute()
 
 
+@pytest.mark.parametrize("kind", ["metadata", "conversion"])
+def test_a_record_that_is_cut_in_a_whole_member_ends_with_it(tmp_path, kind):
+    cut = record(kind, b"x" * 100, Content_Type="text/plain")[:-30]
+    content, starts = members([wet("one"), cut, wet("two"), wet("three")])
+    rows, bad = rows_of(source_for(tmp_path / "a.wet.gz", content), 10**9)
+    assert rows == [(starts[0], "one"), (starts[2], "two"), (starts[3], "three")]
+    assert bad == [(starts[1], "the record is cut: it is shorter than its Content-Length says")]
+
+
+def test_records_that_would_share_an_offset_are_bad(tmp_path):
+    empty = b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 0\r\n\r\n\r\n\r\n"
+    source = source_for(tmp_path / "a.wet.gz", gzip.compress(empty * 2_000, mtime=0) + gzip.compress(wet("other")))
+    rows, bad = rows_of(source, 10**9)
+    assert [text for _, text in rows] == [""] * 2_000
+    assert "more records than bytes" in bad[0][1]
+
+
 def test_a_body_that_is_not_as_its_header_says_is_bad(tmp_path):
     for headers, body in (("Content-Encoding: br", b"xxxx"), ("Transfer-Encoding: chunked", b"no chunks")):
         message = f"HTTP/1.1 200 OK\r\n{headers}\r\n\r\n".encode() + body
@@ -140,6 +160,30 @@ def test_a_body_that_is_not_as_its_header_says_is_bad(tmp_path):
         assert [text for _, text in rows] == ["two"]
         assert bad[0][0] == 0
         assert "its HTTP message cannot be read" in bad[0][1]
+
+
+@given(st.data())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_are_rows_or_bad_records(tmp_path, data):
+    content = bytearray(b"".join([wet("one"), record("metadata", b"{}"), html(b"<p>two</p>"), wet("three")]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at, size = data.draw(st.integers(0, len(content))), data.draw(st.integers(0, 60))
+        content[at : at + size] = data.draw(
+            st.binary(max_size=60) | st.sampled_from([b"\r\n", b"WARC/1.0\r\n", b"\r\n\r\n"])
+        )
+    for suffix, packed in ((".warc", bytes(content)), (".warc.gz", pieces_of(bytes(content), 300))):
+        rows, bad = rows_of(source_for(tmp_path / f"a{suffix}", packed), 10**9)
+        offsets = [address for address, _ in rows] + [offset for offset, _ in bad]
+        assert len(offsets) == len(set(offsets))
+        assert [address for address, _ in rows] == sorted(address for address, _ in rows)
+
+
+def test_files_of_an_object_store_are_cut_too(tmp_path):
+    content, starts = members(RECORDS)
+    fsspec.filesystem("memory").pipe("/crawl/a.wet.gz", content)
+    source = source_of(cdf.read_warc("memory://crawl/*.wet.gz", on_bad_rows="quarantine"))
+    for piece_bytes in CUTS:
+        assert rows_of(source, piece_bytes) == (list(zip(starts, TEXTS, strict=True)), [])
 
 
 def test_random_damage_never_hides_a_record_from_every_range_or_shows_it_twice(tmp_path):

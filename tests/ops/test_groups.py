@@ -154,7 +154,11 @@ def test_rows_and_what_they_matched_are_named(docs, tmp_path, column, keep):
     going = found[~found.kept]
     assert going["matched_id"].tolist() == rows.loc[going.matched_address][column].tolist()
     assert found[found.kept]["matched_id"].isna().all()
-    assert cdf.find_exact_duplicates(named, keep=keep, workdir=tmp_path / "work").compute().equals(found[[*COLUMNS, "jaccard"]])
+    assert (
+        cdf.find_exact_duplicates(named, keep=keep, workdir=tmp_path / "work")
+        .compute()
+        .equals(found[[*COLUMNS, "jaccard"]])
+    )
     cdf.write_parquet(cdf.drop_exact_duplicates(named, groups=groups), tmp_path / "out")
     cdf.write_parquet(cdf.drop_exact_duplicates(named, keep=keep), tmp_path / "same")
     assert ids_in(tmp_path / "out") == ids_in(tmp_path / "same")

@@ -4,6 +4,9 @@
 Reads lines of JSON texts; answers each with ``{reason: score or null}``, null where the filter fails. Only the modules of
 the filters are loaded: what they import for other purposes is left empty. Of n-grams that are as frequent the first
 counts, where NeMo leaves it to a set.
+
+A line with a pair of a language and a text is answered with the share of comments, by the filter for that language; null
+where it fails.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-EMPTY = ("requests", "platformdirs", "transformers", "sentencepiece", "bs4", "comment_parser")
+EMPTY = ["requests", "platformdirs", "transformers", "sentencepiece", "bs4"]
+EMPTY += [] if importlib.util.find_spec("comment_parser") else ["comment_parser"]
 NAMES = ("user_cache_dir", "AutoTokenizer", "BeautifulSoup", "comment_parser", "BitextFilter")
 
 
@@ -76,6 +80,14 @@ FILTERS = {
 }
 """Each under the reason of our profiles, without ``_min`` and ``_max``."""
 FAILURES = (ZeroDivisionError, ValueError)
+MIMES = {
+    "c": "text/x-c",
+    "go": "text/x-go",
+    "html": "text/html",
+    "javascript": "application/javascript",
+    "ruby": "text/x-ruby",
+    "shell": "text/x-shellscript",
+}
 
 
 def score(name: str, text: str) -> list[Any]:
@@ -86,13 +98,24 @@ def score(name: str, text: str) -> list[Any]:
     return [value, bool(FILTERS[name].keep_document(value))]
 
 
+def comment_ratio(language: str, text: str) -> float | None:
+    general = code.GeneralCommentToCodeFilter
+    peer = code.PythonCommentToCodeFilter() if language == "python" else general(MIMES[language])
+    try:
+        return peer.score_document(text)
+    except ZeroDivisionError:
+        return None
+
+
 def main() -> None:
-    print(
-        json.dumps([importlib.metadata.version("nemo_curator"), load("utils.constants").policy_substrings]), flush=True
-    )
+    about = [importlib.metadata.version("nemo_curator"), load("utils.constants").policy_substrings]
+    print(json.dumps([*about, "comment_parser" not in EMPTY]), flush=True)
     for line in sys.stdin:
-        text = json.loads(line)
-        print(json.dumps({name: score(name, text) for name in FILTERS}), flush=True)
+        asked = json.loads(line)
+        if isinstance(asked, list):
+            print(json.dumps(comment_ratio(*asked)), flush=True)
+        else:
+            print(json.dumps({name: score(name, asked) for name in FILTERS}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The constants of the NeMo profiles."""
 
-from curator_df.profiles import NEMO_CODE, NEMO_ENGLISH
+from curator_df.profiles import NEMO_CODE, NEMO_CODE_COMMENTS, NEMO_CODE_TOKENS, NEMO_ENGLISH
 
 
 def table(profile):
@@ -43,6 +43,17 @@ def test_nemo_english_is_the_chain_of_0_9_0():
         ("nemo_bullet_line_ratio", "<=", 0.9, "bullet_ratio"),
     ]
     assert all("heuristic_filter_en.yaml: " in rule.source for rule in NEMO_ENGLISH.rules)
+
+
+def test_nemo_code_on_columns_is_the_rest_of_the_chain():
+    assert table(NEMO_CODE_COMMENTS) == [
+        ("comment_ratio", ">=", 0.001, "comment_ratio_min"),
+        ("comment_ratio", "<=", 0.85, "comment_ratio_max"),
+    ]
+    assert table(NEMO_CODE_TOKENS) == [("characters_per_token", ">=", 2, "tokenizer_fertility")]
+    for profile in (NEMO_CODE_COMMENTS, NEMO_CODE_TOKENS):
+        assert all("heuristic_filter_code.yaml: " in rule.source for rule in profile.rules)
+        assert profile.text_metrics == ()
 
 
 def test_nemo_code_is_what_needs_no_parser():

@@ -34,7 +34,7 @@ COUNTED_TO_TWO = "common_english_words"
 @pytest.fixture(scope="module")
 def nemo() -> Iterator[tuple[Peer, list[str]]]:
     with running(PYTHON, "nemo_scores.py") as peer:
-        version, policies = peer.hear()
+        version, policies, _ = peer.hear()
         assert version == "0.9.0"
         yield peer, policies
 

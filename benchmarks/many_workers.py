@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a range costs the scheduler, the journals and an exchange, with very many of them and many workers.
+
+    python benchmarks/many_workers.py [--workers 64] [--ranges 1000 2000 4000 ...]
+
+The workers are threads of one process on the loopback interface, so nothing but the work of the scheduler, of the client and
+of small files is measured. Each range has three short rows. Every run drops exact duplicates, so that there are two passes
+and an exchange. Prints milliseconds for each range and pass, bytes of the exchange for each row, and resident bytes of the
+process; the last column compares with the fewest ranges. The exit code is 1 if the rows are not those expected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import dask
+from distributed import Client, LocalCluster
+
+import curator_df as cdf
+from curator_df.core import run
+from curator_df.core.limits import status_bytes
+
+ROW_BYTES = 80
+ROWS_A_RANGE = 3
+
+
+def write_input(path: Path, ranges: int) -> None:
+    """Write rows of equal length; every third text comes twice."""
+    with open(path, "w") as file:
+        for number in range(ranges * ROWS_A_RANGE):
+            text = f"text {number - (number % 3 == 2):012d}"
+            row = f'{{"id": {number}, "text": "{text}"'
+            file.write(row + " " * (ROW_BYTES - len(row) - 2) + "}\n")
+
+
+def measure(folder: Path, ranges: int) -> tuple[float, float, bool]:
+    """Return seconds, bytes of the exchange for each row, and whether the rows are right."""
+    path = folder / f"{ranges}.jsonl"
+    write_input(path, ranges)
+    # The least of a small input's ranges, made as small as three rows.
+    run.SMALL_RANGE_BYTES = run.RANGE_BYTES = ROW_BYTES * ROWS_A_RANGE
+    run.MOST_RANGES = ranges
+    docs = cdf.read_jsonl(str(path), blocksize="1MB").pipe(cdf.drop_exact_duplicates)
+    started = time.perf_counter()
+    receipt = cdf.write_jsonl(docs, folder / f"out-{ranges}")
+    seconds = time.perf_counter() - started
+    exchange = receipt.exchanges[0]
+    rows = ranges * ROWS_A_RANGE
+    right = (receipt.ranges, receipt.rows_read, receipt.rows_written) == (ranges, rows, rows - ranges)
+    return seconds, (exchange.key_bytes + exchange.drop_bytes) / rows, right
+
+
+def main() -> int:
+    """Print a line for each number of ranges."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--workers", type=int, default=64)
+    options.add_argument("--ranges", type=int, nargs="+", default=[1_000, 2_000, 4_000, 8_000, 16_000])
+    given = options.parse_args()
+    dask.config.set({"distributed.worker.memory.terminate": False, "distributed.worker.memory.pause": False})
+    cluster = LocalCluster(
+        n_workers=given.workers, threads_per_worker=1, processes=False, memory_limit="1GB", dashboard_address=None
+    )
+    fewest = 0.0
+    print(f"{'ranges':>8}{'seconds':>10}{'ms a range and pass':>22}{'bytes a key':>14}{'resident MB':>14}{'ratio':>8}")
+    with cluster, Client(cluster) as client, cdf.connect(client), tempfile.TemporaryDirectory() as folder:
+        for ranges in given.ranges:
+            seconds, row_bytes, right = measure(Path(folder), ranges)
+            each = 1_000 * seconds / ranges / 2
+            fewest = fewest or each
+            resident = status_bytes("VmRSS") / 1e6
+            print(
+                f"{ranges:8,}{seconds:10.1f}{each:22.2f}{row_bytes:14.1f}{resident:14,.0f}{each / fewest:8.2f}",
+                flush=True,
+            )
+            if not right:
+                return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Hugging Face tokenizer as a value that goes to workers: found by its name, loaded there once, counting tokens in batches.
+
+It is a ``tokenizer.json``, which the package tokenizers reads alone. Other layouts are converted by transformers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from curator_df.core.held import held
+from curator_df.errors import CorruptFileError, InputError, ParameterError
+from curator_df.kernels.buffers import TextSpan, text_spans
+from curator_df.models.files import HUB_NAME, digest_of, download
+
+FILE = "tokenizer.json"
+OTHER_FILES = ("*.json", "*.txt", "*.model")
+"""What transformers makes one of where a folder has none."""
+MOST_PIECES = 4096
+PIECE_BYTES = 1 << 17
+"""Texts that the tokenizer is given at a time; a longer text is cut, in the second half of a piece, before white space."""
+CALL_BYTES = 60_000_000
+"""What a call holds: at most 270 bytes for each byte that is given at a time were measured (words of one letter, a token for
+each byte), and half as much is left for many short texts."""
+LIBRARY_BYTES = 20_000_000
+HELD_FACTOR = 25
+"""What a loaded tokenizer takes as a multiple of its file."""
+INSTALL = "pip install 'curator-df[tokenizers]'"
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A tokenizer in files."""
+
+    name: str = field(metadata={"identity": False})
+    """As the user gave it."""
+    path: str = field(metadata={"identity": False})
+    """A ``tokenizer.json``, or a folder without one; the same for all workers."""
+    revision: str | None = field(metadata={"identity": False})
+    """The commit, of one of the hub."""
+    digest: str
+    """BLAKE2b of the files."""
+    size_bytes: int
+    """Of these."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What a worker holds once."""
+        return LIBRARY_BYTES + HELD_FACTOR * self.size_bytes
+
+
+def find_tokenizer(operator: str, name: str | os.PathLike[str], revision: str | None = None) -> Tokenizer:
+    """Find a tokenizer; it is not loaded.
+
+    Parameters
+    ----------
+    operator : str
+        For errors.
+    name : str or path
+        A ``tokenizer.json``; a folder with one, or with files that transformers converts; or the id of a model of the Hugging
+        Face hub, whose tokenizer is then downloaded into its cache.
+    revision : str, optional
+        Commit, tag or branch, of a model of the hub.
+
+    Raises
+    ------
+    ImportError
+        If the package tokenizers is not installed.
+    InputError
+        If there is no such tokenizer.
+    ParameterError
+        If a revision is named for files that are here.
+    """
+    if importlib.util.find_spec("tokenizers") is None:
+        raise ImportError(f"{operator} needs the package tokenizers: {INSTALL}")
+    text = os.fspath(name)
+    if os.path.exists(text):
+        if revision is not None:
+            raise ParameterError(f"{operator}: revision={revision!r} has no meaning for {text!r}, which is here")
+        return _described(operator, text, Path(text).absolute(), None)
+    if not HUB_NAME.fullmatch(text):
+        raise InputError(f"{operator}: there is no file or folder {text!r}, and it is no id of a model either")
+    folder = Path(download(text, revision, OTHER_FILES, ignore_patterns=["*/*"]))
+    return _described(operator, text, folder, folder.name)
+
+
+def _described(operator: str, name: str, path: Path, revision: str | None) -> Tokenizer:
+    if path.is_dir() and (path / FILE).is_file():
+        path /= FILE
+    files = [path] if path.is_file() else sorted({file for kind in OTHER_FILES for file in path.glob(kind)})
+    if not files:
+        raise InputError(f"{operator}: {str(path)!r} has no {FILE}, and no other files of a tokenizer")
+    return Tokenizer(name, str(path), revision, digest_of(files), sum(file.stat().st_size for file in files))
+
+
+class LoadedTokenizer:
+    """A tokenizer in this process. Threads use it at the same time, each for itself."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        # The threads for work are those of the worker.
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        self._tokenizer = _load(tokenizer)
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self.special_tokens = int(self._tokenizer.num_special_tokens_to_add(False))
+        """Tokens that are added to each text."""
+
+    def count(self, texts: pd.Series) -> npt.NDArray[np.int64]:
+        """Return the tokens of each text, special ones left out; 0 for null."""
+        counts = np.zeros(len(texts), dtype=np.int64)
+        for span in text_spans(texts):
+            for rows, pieces in _batches(span):
+                found = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
+                np.add.at(counts, rows, [len(encoded) for encoded in found])
+        return counts
+
+
+def loaded(tokenizer: Tokenizer) -> LoadedTokenizer:
+    """Return a tokenizer, which this process loads once for a run."""
+    return held(tokenizer, lambda: LoadedTokenizer(tokenizer))
+
+
+def _load(tokenizer: Tokenizer) -> Any:
+    import tokenizers
+
+    path = Path(tokenizer.path)
+    if not path.exists():
+        raise InputError(f"the tokenizer {tokenizer.path!r} is not on this machine; put it where all workers see it")
+    if path.is_dir():
+        return _converted(tokenizer)
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as exc:  # the package raises nothing more exact
+        raise CorruptFileError(f"{path} is no tokenizer that the package tokenizers reads: {exc}") from exc
+
+
+def _converted(tokenizer: Tokenizer) -> Any:
+    try:
+        import transformers
+    except ImportError as exc:
+        raise ParameterError(
+            f"the tokenizer {tokenizer.name!r} has no {FILE}, and without transformers it cannot be converted; "
+            "pip install 'curator-df[models]'"
+        ) from exc
+    given = {"local_files_only": True, "trust_remote_code": False}
+    found = transformers.AutoTokenizer.from_pretrained(tokenizer.path, use_fast=True, **given)
+    if not getattr(found, "is_fast", False):
+        raise ParameterError(f"the tokenizer {tokenizer.name!r} is none that is fast, and would read too slowly")
+    return found.backend_tokenizer
+
+
+def _batches(span: TextSpan) -> Iterator[tuple[list[int], list[str]]]:
+    """Yield pieces of the texts of a span, about `PIECE_BYTES` at a time, with the rows that they are of."""
+    rows, pieces, held_bytes = list[int](), list[str](), 0
+    for row in range(len(span)):
+        if span.valid is not None and not span.valid[row]:
+            continue
+        for start, stop in _cuts(span.data, int(span.offsets[row]), int(span.offsets[row + 1])):
+            if pieces and (held_bytes + stop - start > PIECE_BYTES or len(pieces) == MOST_PIECES):
+                yield rows, pieces
+                rows, pieces, held_bytes = [], [], 0
+            rows.append(span.first_row + row)
+            pieces.append(span.data[start:stop].tobytes().decode("utf-8", "replace"))
+            held_bytes += stop - start
+    if pieces:
+        yield rows, pieces
+
+
+def _cuts(data: npt.NDArray[np.uint8], start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield where the pieces of a text are: of `PIECE_BYTES` at most, cut before white space, else between code points."""
+    while stop - start > PIECE_BYTES:
+        half = data[start + PIECE_BYTES // 2 : start + PIECE_BYTES]
+        spaces = np.flatnonzero((half == 0x20) | (half == 0x0A))
+        # Where several stand together, before the first of them.
+        first = spaces[np.diff(spaces, prepend=-2) > 1]
+        leads = first if len(first) else np.flatnonzero(half & 0xC0 != 0x80)
+        cut = start + PIECE_BYTES // 2 + int(leads[-1]) if len(leads) else start + PIECE_BYTES
+        yield start, cut
+        start = cut
+    if stop > start:
+        yield start, stop

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The share of comments in source code: `add_comment_ratio`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from curator_df.core.backend import require_backend
+from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.columns import choose, refuse_columns, require_text
+from curator_df.core.sizes import read_size
+from curator_df.kernels.comments import PARSED_FACTOR, Language, comment_ratios
+
+PEAK_FACTOR = 0.4
+"""A number and its mask of 9 bytes for each row, made twice, of rows of 100 bytes."""
+
+
+def add_comment_ratio(
+    df: Any,
+    *,
+    language: Language,
+    max_file_size: int | str = "100kB",
+    into: str = "comment_ratio",
+    text: str = "text",
+) -> Any:
+    """Add the share of each text that is in comments, for source code in one language.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    language : {"c", "c++", "c#", "go", "html", "java", "javascript", "python", "ruby", "shell", "xml"}
+        What the texts are written in. Of Python docstrings count too, and the marks of comments; of the others what stands
+        between the marks, and a space between two comments.
+    max_file_size : int or str, default "100kB"
+        Of Python: a longer text is not parsed, because a parsed one takes up to 700 times its bytes, for which the plan of a run
+        leaves room.
+    into : str, default "comment_ratio"
+        Name of the column; rules of profiles may be on it under this name.
+    text : str, default "text"
+        Column of the text.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows with a column ``Float64``, 0 for an empty text and null where the text is null. A text of Python that cannot
+        be parsed has 0, one of the others with a comment that does not end has 9999, as in NeMo Curator: limits at both ends
+        drop them.
+
+    Raises
+    ------
+    ParameterError
+        If the language is none of these, or ``max_file_size`` is no size.
+    ColumnError
+        If the text column is missing, or ``into`` is there already.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 0.4 x block, and a parsed file of Python. Computes: no.
+
+    Python is parsed by the Python that runs, one text at a time, and holds its lock meanwhile: give workers processes of their
+    own rather than threads. Other languages are scanned by a compiled kernel. The receipt counts ``texts_not_parsed``.
+
+    References
+    ----------
+    .. [1] nemo_curator 0.9.0, filters/code.py, PythonCommentToCodeFilter and GeneralCommentToCodeFilter
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["x = 1  # one", "int a;"]}), npartitions=1)
+    >>> docs.pipe(add_comment_ratio, language="python").compute()["comment_ratio"].round(2).tolist()
+    [0.42, 0.0]
+    """
+    operator = "add_comment_ratio"
+    require_text(df, operator, text)
+    require_backend(df._meta, operator, "pandas")
+    choose(operator, "language", language, Language)
+    refuse_columns(df, operator, into)
+    max_file_bytes = read_size("max_file_size", max_file_size)
+    is_python = language == "python"
+    kernel = BlockKernel(
+        operator,
+        add_comment_ratio_block,
+        {"text": text, "language": language, "max_file_bytes": max_file_bytes, "into": into},
+        PEAK_FACTOR,
+        fixed_bytes=PARSED_FACTOR * max_file_bytes if is_python else 0,
+        peak_is_measured=True,
+        compiled=() if is_python else ("comments",),
+    )
+    return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series(dtype="Float64")}))
+
+
+def add_comment_ratio_block(block: Any, *, text: str, language: Language, max_file_bytes: int, into: str) -> Outcome:
+    """Kernel of `add_comment_ratio`."""
+    require_backend(block, "add_comment_ratio", "pandas")
+    ratios, failed = comment_ratios(block[text], language, max_file_bytes)
+    column = pd.arrays.FloatingArray(ratios, block[text].isna().to_numpy(dtype=bool))
+    added = block.assign(**{into: pd.Series(column, index=block.index, copy=False)})
+    return Outcome(added, counters={"texts_not_parsed": failed})
