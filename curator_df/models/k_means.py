@@ -18,7 +18,7 @@ BATCH_ROWS = 4096
 MOST_ROUNDS = 100
 """Over the sample; k-means stops before that when centroids no longer move."""
 LIBRARY_BYTES = 90_000_000
-"""What a process holds once scikit-learn is imported and has run (private resident bytes, benchmarks/model_memory.py)."""
+"""What a process holds once scikit-learn is imported and has run: 73 MB of its own were measured, beside pandas and pyarrow."""
 
 
 def require_sklearn(operator: str) -> None:
