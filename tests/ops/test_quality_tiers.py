@@ -112,7 +112,7 @@ def test_tiers_have_their_own_folders_and_the_best_is_taken_more_often(tmp_path)
         scale={"length_score": (2, 10), "loudness_score": (0, 0.4)},
         tiers={"high": 0.6, "medium": 0.3, "low": 0},
     )
-    with cdf.start_cluster(memory="1GB", cpus=2):
+    with cdf.start_cluster(memory="2GB", cpus=2):
         tiers = cdf.split_by(docs, tmp_path / "tiers", column="quality_tier")
         assert set(tiers) == {"high", "medium", "low"}
         assert sum(tiers.rows.values()) == 450
