@@ -26,6 +26,14 @@ from curator_df.core.limits import status_bytes
 
 ROW_BYTES = 80
 ROWS_A_RANGE = 3
+QUIET = {
+    "distributed.admin.system-monitor.interval": "60s",
+    "distributed.worker.memory.monitor-interval": "60s",
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.worker.profile.enabled": False,
+}
+"""What every worker does for itself many times a second would be done 64 times in this process."""
 
 
 def write_input(path: Path, ranges: int) -> None:
@@ -60,7 +68,7 @@ def main() -> int:
     options.add_argument("--workers", type=int, default=64)
     options.add_argument("--ranges", type=int, nargs="+", default=[1_000, 2_000, 4_000, 8_000, 16_000])
     given = options.parse_args()
-    dask.config.set({"distributed.worker.memory.terminate": False, "distributed.worker.memory.pause": False})
+    dask.config.set(QUIET)
     cluster = LocalCluster(
         n_workers=given.workers, threads_per_worker=1, processes=False, memory_limit="1GB", dashboard_address=None
     )
