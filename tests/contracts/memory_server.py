@@ -9,6 +9,7 @@ Prints one JSON object a line, a `Measured`.
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -151,6 +152,8 @@ def main() -> None:
     for case in CASES:
         for kernel in costly_kernels(case):
             run_kernel(kernel, make_block(make_table(SHAPES["mojibake"], SMALL_BLOCK_BYTES)))
+    gc.collect()
+    gc.freeze()  # a collection in a fork would walk, and so copy, all that is here already
     for case in CASES:
         for shape in SHAPES:
             in_a_fork(lambda case=case, shape=shape: _print_all(measure(case, shape)))

@@ -14,7 +14,7 @@ import pytest
 from tests.contracts.memory_server import SHAPES, Measured
 from tests.contracts.operator_cases import CASES
 
-pytestmark = pytest.mark.timeout(600)  # the server measures every case on every shape first
+pytestmark = pytest.mark.timeout(1200)  # the server measures every case on every shape first
 CHECKOUT = Path(__file__).resolve().parents[2]
 ALLOWANCE_BYTES = 1_000_000
 """What a call may hold whatever the block: the counts of a span of rows (0.7 MB), and pages that the system adds to a
@@ -31,7 +31,7 @@ def measurements():
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        timeout=580,
+        timeout=1100,
     )
     return [Measured(**json.loads(line)) for line in run.stdout.splitlines()]
 
