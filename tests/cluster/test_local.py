@@ -91,7 +91,7 @@ def test_every_socket_that_listens_is_of_the_loopback_interface(tmp_path, memory
     script = tmp_path / "script.py"
     script.write_text(LISTENING)
     done = subprocess.run(
-        [sys.executable, script, memory, dashboard], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, script, memory, dashboard], capture_output=True, text=True, timeout=280, check=True
     )
     sockets = [line.split() for line in done.stdout.splitlines()]
     assert {address for address, _ in sockets} == {"127.0.0.1"}
@@ -117,6 +117,6 @@ def test_a_script_without_a_main_guard_is_told_so_at_once(tmp_path):
     script.write_text(
         "import curator_df as cdf\nwith cdf.start_cluster(memory='1GB') as cluster:\n    print(cluster)\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode != 0
     assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1]

@@ -130,7 +130,7 @@ def test_a_second_process_finds_what_the_first_left(folder, tmp_path):
     script.write_text(SECOND_PROCESS)
     cdf.find_exact_duplicates(cdf.read_jsonl(folder), workdir=tmp_path / "work")
     command = [sys.executable, str(script), folder, str(tmp_path / "work")]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.split()
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=280).stdout.split()
     assert said == ["2000000000", str(60 - len(FIRST))]  # the receipt of the first process
 
 
