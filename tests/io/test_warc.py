@@ -159,7 +159,7 @@ def test_what_is_no_page_is_passed_over_and_counted(tmp_path):
 def test_html_to_text_goes_on_from_it(tmp_path):
     page = html(b"<nav><a href='/'>Home</a></nav><main><h1>A story</h1><p>It is <b>short</b>.</p></main>")
     (tmp_path / "a.warc").write_bytes(page)
-    pytest.importorskip("resiliparse")
+    pytest.importorskip("resiliparse", reason="resiliparse is in the html extra")
     assert cdf.read_warc(tmp_path).pipe(cdf.remove_html).compute()["text"].tolist() == ["A story\n\nIt is short."]
 
 

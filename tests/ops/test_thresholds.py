@@ -133,7 +133,7 @@ def test_buckets_keep_the_order_of_values_and_are_narrow(numbers):
     "values", [[1.0], [], [None, None], [0.0, 0.0], [1, 2, 3], [0.5, 1e9], [float("inf"), 1.0], [-5.0, 1e-12]]
 )
 def test_every_table_has_a_picture(values):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="matplotlib is in the monitor extra")
     found = cdf.explore_thresholds(pd.DataFrame({"word_count": pd.array(values, "Float64")}), metrics=["word_count"])
     bundle = found._repr_mimebundle_()
     assert base64.b64decode(bundle["image/png"]).startswith(b"\x89PNG")
@@ -141,7 +141,7 @@ def test_every_table_has_a_picture(values):
 
 
 def test_the_picture_has_the_thresholds_of_the_profile():
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="matplotlib is in the monitor extra")
     figure = cdf.explore_thresholds(TABLE, RULES).plot()
     titles = [axes.get_title() for axes in figure.axes]
     assert titles[0].startswith("word_count\n>= 50 keeps ")
@@ -150,7 +150,7 @@ def test_the_picture_has_the_thresholds_of_the_profile():
 
 
 def test_widgets_move_the_threshold():
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="matplotlib is in the monitor extra")
     pytest.importorskip("ipywidgets", reason="ipywidgets is in the notebooks extra")
     from curator_df.ops.threshold_picture import threshold_widget
 
@@ -173,7 +173,7 @@ def test_widgets_move_the_threshold():
 
 
 def test_without_ipywidgets_there_is_the_picture_and_without_matplotlib_the_text(monkeypatch):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="matplotlib is in the monitor extra")
     found = cdf.explore_thresholds(TABLE, RULES)
     import importlib.util as finder
 
