@@ -37,7 +37,14 @@ settings.load_profile("curator_df")
 
 
 def pytest_configure() -> None:
-    """Forget compiled kernels that are older than a source of theirs: numba itself looks only at the file of the outermost."""
+    """See that processes which tests start find this checkout, and its compiled kernels.
+
+    Kernels that are older than a source of theirs are forgotten: numba itself looks only at the file of the outermost.
+    """
+    ask = "import importlib.util as u; print(u.find_spec('curator_df').origin)"
+    found = subprocess.check_output([sys.executable, "-P", "-c", ask], text=True, cwd="/").strip()
+    if Path(found) != CHECKOUT / "curator_df/__init__.py":
+        pytest.exit(f"processes that tests start would import {found}: pip install -e '.[test]' in {CHECKOUT}", 4)
     kernels = CHECKOUT / "curator_df" / "kernels"
     for compiled in kernels.glob("__pycache__/*.nb[ic]"):
         module = compiled.name.partition(".")[0]

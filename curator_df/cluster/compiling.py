@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 
-from curator_df.kernels.warm import is_compiled
+from curator_df.core.progress import progress_bar
+from curator_df.kernels.warm import GROUPS, is_compiled
+
+LOG = logging.getLogger("curator_df.cluster")
 
 COMPILER_BYTES = 420_000_000
 """What the compiler of kernels may hold, in a process of its own. Measured (PSS): 326 MB for the basic group, 403 MB for that of
@@ -17,6 +21,22 @@ def compile_kernels(group: str) -> None:
     """Make sure that a group of kernels is in numba's cache on disk."""
     if not is_compiled(group):
         wait_for(start_compiler(group))
+
+
+def compile_all_kernels() -> None:
+    """Make sure that all kernels are in the cache, one group after the other; say so, for the first time takes minutes."""
+    missing = [group for group in GROUPS if not is_compiled(group)]
+    if not missing:
+        return
+    LOG.warning(
+        "compiling %d groups of kernels, which takes minutes, once on a machine: this much memory has no room for it later "
+        "(python -m curator_df.kernels.warm does it beforehand)",
+        len(missing),
+    )
+    with progress_bar("compiling kernels", len(missing)) as show:
+        for done, group in enumerate(missing):
+            show(done, group)
+            compile_kernels(group)
 
 
 def start_compiler(group: str) -> subprocess.Popen[str]:

@@ -25,7 +25,7 @@ import psutil
 from distributed import Client, LocalCluster, wait
 from distributed.security import Security
 
-from curator_df.cluster.compiling import COMPILER_BYTES, compile_kernels, start_compiler, wait_for
+from curator_df.cluster.compiling import COMPILER_BYTES, compile_all_kernels, compile_kernels, start_compiler, wait_for
 from curator_df.cluster.cuda import Devices, choose_devices, describe_gpus, gpu_layout, start_gpu_workers
 from curator_df.cluster.encryption import as_security
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
@@ -45,7 +45,7 @@ from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_afte
 from curator_df.core.session import PeakSampler, Session, close_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
-from curator_df.kernels.warm import BASIC, GROUPS, is_compiled
+from curator_df.kernels.warm import BASIC, is_compiled
 
 START_SECONDS = 120
 """How long workers may take to start on a loaded machine."""
@@ -83,8 +83,7 @@ class Cluster:
         self._own_limit: tuple[int, int] | None = None
         has_room = layout.allowed_bytes >= layout.reserved_bytes + COMPILER_BYTES
         if not has_room:
-            for group in GROUPS:  # now, before there are workers: later there would be no room for the compiler
-                compile_kernels(group)
+            compile_all_kernels()  # now, before there are workers
         compiler = None if is_compiled(BASIC) else start_compiler(BASIC)  # the workers start meanwhile
         if compiler is not None and layout.in_process:
             wait_for(compiler)

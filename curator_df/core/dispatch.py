@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import logging
 import queue
 import time
 import uuid
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import cloudpickle
-from distributed import KilledWorker
+from distributed import KilledWorker, wait
 
 from curator_df.core.budget import memory_for_alone
 from curator_df.core.events import FINAL_STAGE, Note, TaskEnded, stage_name
@@ -51,6 +52,9 @@ WATCH_SECONDS = 2.0
 """How often a silent cluster is asked whether it still has workers."""
 REVIVE_SECONDS = (10.0, 60.0)
 """After this long without any worker new ones are started; not more often, since that ends those which are starting."""
+STOP_SECONDS = 20
+"""How long a run that ends early waits for its tasks, which end at their next block."""
+LOG = logging.getLogger("curator_df.core")
 
 
 @dataclasses.dataclass
@@ -87,6 +91,7 @@ class Dispatcher:
         self._leaks = LeakWatch(self.session.layout.work_bytes, self.session.layout.threads)
         self._leak: tuple[Leak, Attempt] | None = None
         self._due: str | None = None
+        self._stage_id = uuid.uuid4().hex
         self._job_bytes = cloudpickle.dumps(self.job)
         self._flying: dict[Any, Attempt] = {}
         self._submitted: dict[Any, float] = {}
@@ -133,7 +138,8 @@ class Dispatcher:
             piece = next(pieces, None)
             if piece is None:
                 return False
-            self._submit(Attempt(piece, self.start_bytes, self.stage.largest_row_bytes))
+            attempt = Attempt(piece, self.start_bytes, self.stage.largest_row_bytes, stage_id=self._stage_id)
+            self._submit(attempt)
         return True
 
     def _submit(self, attempt: Attempt) -> None:
@@ -329,14 +335,20 @@ class Dispatcher:
                 again = self._settle(*self._next_finished())
 
     def _stop(self) -> None:
-        """Cancel what is in flight; tasks that run end at their next block."""
-        client = self.session.client
-        if client.status == "running":
-            if self.task is run_range:
-                client.run(request_stop, self.job.run_id, wait=False, on_error="ignore")
-            client.cancel(list(self._flying), force=True, asynchronous=False)
+        """Make what is in flight end, and wait for it: a task that still ran would hold memory, and write, in the next run."""
+        client, flying = self.session.client, list(self._flying)
         self._flying.clear()
         self._submitted.clear()
+        if client.status != "running" or not flying:
+            return
+        try:
+            if client.nthreads():
+                client.run(request_stop, self._stage_id, wait=False, on_error="ignore")
+                wait(flying, timeout=STOP_SECONDS)
+        except TimeoutError:
+            LOG.warning("%d s after the run ended a task of it still works; it ends with its block", STOP_SECONDS)
+        finally:
+            client.cancel(flying, force=True, asynchronous=False)
 
 
 def _scheduler_lost(client: Any) -> SchedulerLostError:

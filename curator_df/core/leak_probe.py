@@ -20,7 +20,7 @@ RESTART_SECONDS = 60
 
 def left_by_steps(job_bytes: bytes, attempt: Attempt) -> dict[str, int]:
     """Call each step of a job some times on one small block; return by name what a call leaves behind, in bytes."""
-    job = load_job(job_bytes)
+    job = load_job(job_bytes, attempt.stage_id)
     program = job.fork.branches[0].program
     blocks = program.source.blocks(
         attempt.piece,

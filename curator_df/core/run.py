@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import sys
 import time
-import uuid
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -295,7 +294,7 @@ class _Run:
             with progress_bar("comparing", 1) as show:
                 branches = self._resolve(stages, lambda title, done, total: show(done, f"{title} {done}/{total}"))
             joined = dataclasses.replace(self.fork, branches=branches)
-            job = Job(uuid.uuid4().hex, joined, stages.on_error, stages.on_oom)
+            job = Job(joined, stages.on_error, stages.on_oom)
             dispatcher = Dispatcher(self.session, job, self.plan.stages[-1], self._on_done)
             self.session.tell(StageStarted(dispatcher.title, job, len(self.ranges), int(self.finished.sum())))
             with progress_bar("curating", len(self.ranges)) as self.show:

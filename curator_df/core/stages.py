@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import json
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -191,7 +190,7 @@ class StageRunner:
         # Kernels work on each row by itself; whether a step of the user's does is not known.
         by_row = all(isinstance(step.action, BlockKernel) for step in program.steps)
         wanted = sink.wanted if by_row else None
-        job = Job(uuid.uuid4().hex, fork([Branch(program, sink)]), self.on_error, self.on_oom, wanted=wanted)
+        job = Job(fork([Branch(program, sink)]), self.on_error, self.on_oom, wanted=wanted)
         return self.run_tasks(journal, title, job, ranges, stage=self.stage, folder=home or journal.folder, **which)
 
     @contextlib.contextmanager

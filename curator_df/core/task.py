@@ -46,15 +46,13 @@ from curator_df.errors import CuratorError, OperatorError, OversizeRowError, Row
 
 __all__ = ["Attempt", "Job", "Manifest", "OnError", "OnOom", "load_job", "request_stop", "run_guarded", "run_range"]
 
-_stopped_runs: set[str] = set()
+_stopped_stages: set[str] = set()
 
 
 @dataclass(frozen=True)
 class Job:
     """Everything about a stage that is the same for all its ranges."""
 
-    run_id: str
-    """Names this run, for `request_stop`."""
     fork: Fork
     """Where the blocks come from, what happens to them, and where they go."""
     on_error: OnError
@@ -85,6 +83,8 @@ class Attempt:
     """Rows to take in small units, because memory ran out, or the worker ended, when they were together."""
     aside: tuple[RowAside, ...] = ()
     """Rows to set aside before the first step, because that happened when they were alone."""
+    stage_id: str = ""
+    """Names the stage that it is of, for `request_stop`."""
 
 
 @dataclass
@@ -137,16 +137,24 @@ class Manifest:
     """One for each other branch for which the range was not finished before."""
 
 
-async def request_stop(run_id: str) -> None:
-    """Make the tasks of a run in this process end at their next block (a coroutine: Dask then need not wait for it)."""
-    _stopped_runs.add(run_id)
+async def request_stop(stage_id: str) -> None:
+    """Make the tasks of a stage end in this process: those that run at their next block, others when they begin.
+
+    A coroutine, so that Dask need not wait for it.
+    """
+    _stopped_stages.add(stage_id)
+
+
+def _end_if_stopped(attempt: Attempt) -> None:
+    if attempt.stage_id in _stopped_stages:
+        raise _StoppedError
 
 
 def run_range(job_bytes: bytes, attempt: Attempt) -> Manifest:
     """Stream one range; return what became of it."""
 
     def stream(manifest: Manifest) -> None:
-        job = load_job(job_bytes)
+        job = load_job(job_bytes, attempt.stage_id)
         with disk_errors(job.fork.branches[0].sink.folder):
             _stream(job, attempt, manifest)
 
@@ -158,6 +166,7 @@ def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
     manifest = Manifest(attempt.piece.number, block_bytes=attempt.block_bytes)
     enter_step(work.__qualname__.partition(".")[0].removeprefix("run_"))
     try:
+        _end_if_stopped(attempt)
         with raised_data_limit(attempt.exclusive_bytes):
             work(manifest)
         manifest.outcome = "done"
@@ -172,8 +181,8 @@ def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
 
 
 @functools.lru_cache(maxsize=4)
-def load_job(job_bytes: bytes) -> Job:
-    """Return a job that was pickled for all its tasks."""
+def load_job(job_bytes: bytes, stage_id: str) -> Job:  # noqa: ARG001 - by the next stage a user's module may be another
+    """Return a job that was pickled for all tasks of a stage."""
     job: Job = cloudpickle.loads(job_bytes)
     return job
 
@@ -204,7 +213,7 @@ def _portable(exc: BaseException) -> BaseException:
 
 
 class _StoppedError(Exception):
-    """The run was asked to stop."""
+    """The stage was asked to stop."""
 
 
 class _Output:
@@ -328,8 +337,7 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
     started = time.perf_counter()
     for block in _read(outputs, job, attempt):
         manifest.read_seconds += time.perf_counter() - started
-        if job.run_id in _stopped_runs:
-            raise _StoppedError
+        _end_if_stopped(attempt)
         manifest.rows_read += len(block)
         manifest.largest_block_bytes = max(manifest.largest_block_bytes, block_bytes(block))
         units = _units(block, job, attempt, outputs) if attempt.spans or attempt.aside else [block]

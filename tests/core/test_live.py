@@ -22,7 +22,7 @@ from curator_df.core.task import Job, Manifest
 CHECKOUT = Path(__file__).resolve().parents[2]
 STEPS = [SimpleNamespace(name="normalize_unicode"), SimpleNamespace(name="keep_where")]
 FORK = SimpleNamespace(branches=[SimpleNamespace(program=SimpleNamespace(steps=STEPS))], shared=2)
-JOB = Job("run", FORK, "raise")
+JOB = Job(FORK, "raise")
 
 
 class Sampler:

@@ -107,7 +107,7 @@ def docs(tmp_path):
 
 def run(df, tmp_path, rejects=True, **attempt):
     sinks = [FileSink(Folder(str(tmp_path / name)), ParquetFormat("zstd"), 10**6) for name in ("out", "rejects")]
-    job = Job("a run", fork([Branch(lower(df), sinks[0], sinks[1] if rejects else None)]), "raise")
+    job = Job(fork([Branch(lower(df), sinks[0], sinks[1] if rejects else None)]), "raise")
     piece = job.fork.source.cut(10**6)[0]
     attempt = {"exclusive_bytes": 10**9, "halves": True, **attempt}
     return run_range(cloudpickle.dumps(job), Attempt(piece, 10**6, 10**6, **attempt))
@@ -191,7 +191,7 @@ def test_rows_too_long_to_be_read_are_set_aside_when_their_range_is_alone(tmp_pa
         home = tmp_path / name.partition(".")[2]
         home.mkdir()
         sink = FileSink(Folder(str(home / "out")), ParquetFormat("zstd"), 10**6)
-        job = Job("a run", fork([Branch(lower(read(tmp_path / name)), sink)]), "raise")
+        job = Job(fork([Branch(lower(read(tmp_path / name)), sink)]), "raise")
         attempt = Attempt(job.fork.source.cut(10**6)[0], block_bytes, 1_000)
         assert run_range(cloudpickle.dumps(job), attempt).outcome == "oversize"
         attempt = Attempt(job.fork.source.cut(10**6)[0], block_bytes, 1_000, exclusive_bytes=10**9)

@@ -3,6 +3,7 @@
 
 import json
 import os
+import time
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.core import run
 
 
 def write_rows(path, count, start=0, words=30):
@@ -116,6 +118,36 @@ def test_an_exception_in_a_users_function_names_step_and_place(corpus, tmp_path)
         errors.OperatorError, match=r"(?s)keep_where.*ZeroDivisionError: seven.*part-0\.jsonl.*on_error='quarantine'"
     ):
         cdf.write_parquet(cdf.read_jsonl(corpus).curate.keep_where(fails_on_seven), tmp_path / "out")
+
+
+class Slow:
+    """Notes when it begins and ends with a block; raises on the first row, while another block is at work."""
+
+    def __init__(self, notes):
+        self.notes = str(notes)
+
+    def __call__(self, block):
+        self.note("begins")
+        time.sleep(0.5 if (block.id == 0).any() else 2)
+        if (block.id == 0).any():
+            raise ZeroDivisionError("first row")
+        self.note("ends")
+        return block.id >= 0
+
+    def note(self, what):
+        with open(self.notes, "a") as notes:
+            notes.write(what + "\n")
+
+
+def test_nothing_of_a_run_works_after_its_error(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 5_000)
+    notes = tmp_path / "notes"
+    with pytest.raises(errors.OperatorError, match="first row"):
+        cdf.write_parquet(cdf.read_jsonl(corpus).curate.keep_where(Slow(notes)), tmp_path / "out")
+    done, files = notes.read_text().split(), sorted((tmp_path / "out").rglob("*"))
+    assert done.count("begins") == done.count("ends") + 1 >= 2
+    time.sleep(2.5)
+    assert (notes.read_text().split(), sorted((tmp_path / "out").rglob("*"))) == (done, files)
 
 
 def test_rows_on_which_a_users_function_raises_can_be_set_aside(corpus, tmp_path):

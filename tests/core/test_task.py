@@ -43,7 +43,7 @@ def docs(tmp_path):
 
 
 def run(branches):
-    job = Job("a run", fork(branches), "raise")
+    job = Job(fork(branches), "raise")
     piece = job.fork.source.cut(10**6)[0]
     return run_range(cloudpickle.dumps(job), Attempt(piece, 10**6, 10**6))
 
