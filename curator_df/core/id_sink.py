@@ -36,6 +36,8 @@ ANSWER_WORDS = 4
 MATCHED = np.uint64(1 << 63)
 """Set where the id is that of the row that was matched, not the row's own. Addresses are less."""
 NULL = np.uint64(1 << 63)
+LONGEST_NUMBER_BYTES = 20
+"""Digits and sign of a 64-bit number."""
 
 
 def questions(addresses: npt.NDArray[np.uint64], matched: npt.NDArray[np.uint64]) -> Rows:
@@ -103,15 +105,15 @@ class _RangeIds:
         self._rows += len(block)
         if not len(block):
             return
-        ids = pa.Array.from_pandas(block[self._sink.column]).cast(pa.large_string())
-        lengths = pc.fill_null(pc.binary_length(ids), 0).to_numpy()
+        ids = pa.Array.from_pandas(block[self._sink.column])
         for piece in self._questions.take(int(addresses[-1])):
             places = np.searchsorted(addresses, piece[:, 0].view(np.int64))
             if (addresses[places].view(np.uint64) != piece[:, 0]).any():
                 self._missed += 1
                 continue
-            for part in parts_of(lengths[places], self._memory_bytes // 4):
-                self._hold(piece[part, 1], ids.take(pa.array(places[part])))
+            for part in parts_of(_text_bytes(ids, places), self._memory_bytes // 4):
+                # Made texts only now: those of all rows of numbers are three times as large as the numbers.
+                self._hold(piece[part, 1], ids.take(pa.array(places[part])).cast(pa.large_string()))
 
     def _hold(self, replies: Any, ids: Any) -> None:
         self._held.append((replies.copy(), ids))
@@ -204,6 +206,14 @@ class IdReader:
         back = np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
         return texts.take(pa.array(back, mask=(answers[:, 2] & NULL) != 0))
+
+
+def _text_bytes(ids: Any, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return about how long some ids are as texts; without a copy of the others."""
+    if pa.types.is_integer(ids.type):
+        return np.full(len(places), LONGEST_NUMBER_BYTES)
+    ends = np.frombuffer(ids.buffers()[1], dtype=np.int64 if pa.types.is_large_string(ids.type) else np.int32)
+    return (ends[ids.offset + places + 1] - ends[ids.offset + places]).astype(np.int64)
 
 
 def parts_of(sizes: npt.NDArray[np.int64], most_bytes: int) -> Iterator[slice]:
