@@ -36,6 +36,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "cuts": ("byte_search", "cut_copy", "markdown_copy"),
     "pii": ("byte_search", "pii_scan"),
     "tokens": ("borrowed", "token_affixes", "token_urls", "token_split", "token_restore", "token_pass"),
+    "dclm": ("byte_search", "line_counts", "unicode_words", "unicode_grams", "stripped_pieces", "dclm_pass"),
     "c4": ("sentences", "c4_lines", "c4_pass", "c4_copy"),
     "near_duplicates": (
         "minhash_bands",
