@@ -24,7 +24,7 @@ from curator_df.kernels.counts import (
     UNICODE_GRAM_COUNTS,
 )
 from curator_df.kernels.stripped_pieces import count_dclm_repeats, count_dclm_text
-from curator_df.kernels.unicode_grams import count_unicode_grams
+from curator_df.kernels.unicode_grams import ROOM_WORDS, count_unicode_grams, new_room
 from curator_df.kernels.word_counts import COUNTS_TYPE, SPAN
 
 _TEXT = COUNTS.index(DCLM_TEXT_COUNTS[0])
@@ -42,6 +42,7 @@ def count_dclm_of_span(
     """
     classes = (byte_classes, page_of, pages)
     table = np.empty(0, dtype=np.uint32)
+    room = new_room(ROOM_WORDS if features & COUNT_UNICODE_GRAMS else 0)
     for row in range(len(counts)):
         start, stop = offsets[row], offsets[row + 1]
         if features & COUNT_DCLM_TEXT:
@@ -49,4 +50,4 @@ def count_dclm_of_span(
         if features & COUNT_DCLM_REPEATS:
             table = count_dclm_repeats(data, start, stop, classes, table, counts[row, _REPEATS:_GRAMS])
         if features & COUNT_UNICODE_GRAMS:
-            count_unicode_grams(data, start, stop, classes, counts[row, _GRAMS:])
+            count_unicode_grams(data, start, stop, classes, room, counts[row, _GRAMS:])

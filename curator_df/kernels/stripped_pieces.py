@@ -17,12 +17,10 @@ from numba import njit, types
 
 from curator_df.kernels.byte_search import are_same
 from curator_df.kernels.line_counts import MANY_LINES, filled_pieces
-from curator_df.kernels.unicode_grams import first_slot, mixed_in
+from curator_df.kernels.unicode_grams import first_slot, hash_of
 from curator_df.kernels.unicode_words import class_at
 from curator_df.kernels.word_break import WHITE, WORD_START
 from curator_df.kernels.word_counts import stop_word_bit
-
-_SEED = np.uint64(0x9E3779B97F4A7C15)
 
 
 @njit(nogil=True)
@@ -47,6 +45,9 @@ def _count_words(data: Any, start: int, stop: int, classes: Any, row: Any) -> No
     at = word = start
     is_between = True
     while at < stop:
+        if 0x20 < data[at] < 0x80 and not is_between:
+            at += 1
+            continue
         flags, width = class_at(data, at, stop, classes)
         if _is_separator(data[at]):
             is_between = True
@@ -80,7 +81,10 @@ def _symbols(data: Any, start: int, stop: int) -> int:
     """Return the occurrences of each of ``#``, ``...``, ``. . .`` and U+2026, of each by itself not overlapping."""
     symbols, after_dots, after_spaced = 0, start, start
     for at in range(start, stop):
-        symbols += data[at] == 0x23 or _is_ellipsis(data, at, stop)
+        byte = data[at]
+        if byte not in (0x23, 0x2E, 0xE2):
+            continue
+        symbols += byte == 0x23 or _is_ellipsis(data, at, stop)
         if at >= after_dots and _are_dots(data, at, stop, 1):
             symbols += 1
             after_dots = at + 3
@@ -94,7 +98,9 @@ def _symbols(data: Any, start: int, stop: int) -> int:
 def _next_piece(data: Any, at: int, stop: int, classes: Any, feeds: int) -> tuple[int, int, int]:
     """Return where the piece that starts here begins and ends when it is stripped, and where the next one starts."""
     last = at
-    while last < stop and not (data[last] == 0x0A and (feeds == 1 or (last + 1 < stop and data[last + 1] == 0x0A))):
+    while last < stop:
+        if data[last] == 0x0A and (feeds == 1 or (last + 1 < stop and data[last + 1] == 0x0A)):
+            break
         last += 1
     first, following = at, last + feeds
     while first < last:
@@ -156,10 +162,8 @@ def _mark(marks: Any, place: int) -> None:
 def _earlier_piece(data: Any, start: int, stop: int, piece: tuple[int, int, int], table: Any, ends: Any) -> int:
     """Return how far into the text an equal piece came before; otherwise remember this one, and return -1."""
     first, last, slots = piece
-    size, total = last - first, _SEED
-    for at in range(first, last):
-        total = mixed_in(total, data[at])
-    slot = first_slot(total, slots)
+    size = last - first
+    slot = first_slot(hash_of(data, first, last), slots)
     while table[slot]:
         place = types.int64(table[slot]) - 1
         # No piece ends before another one that begins with the same bytes: it would have line feeds where this one has none.

@@ -34,6 +34,7 @@ from curator_df.kernels.word_counts import code_point
     _JOINER,
 ) = (1 << number for number in range(len(KINDS)))
 _LETTER = _ALETTER | _HEBREW_LETTER
+_WORDS = _LETTER | _NUMERIC
 _SKIPPED = _EXTEND | _FORMAT | _JOINER
 _IN_LETTERS = _MID_LETTER | _MID_NUM_LET | _SINGLE_QUOTE
 _IN_NUMBERS = _MID_NUM | _MID_NUM_LET | _SINGLE_QUOTE
@@ -98,6 +99,13 @@ def unicode_word_stop(data: Any, at: int, stop: int, classes: Any) -> tuple[int,
         last = 0
     at += width
     while at < stop:
+        if (
+            last & _WORDS and data[at] < 0x80 and 1 << (classes[0][data[at]] & KIND) & _WORDS
+        ):  # WB5, WB8 to WB10, the short way
+            last, is_joined = 1 << (classes[0][data[at]] & KIND), False
+            code_points += 1
+            at += 1
+            continue
         flags, width = class_at(data, at, stop, classes)
         kind = 1 << (flags & KIND)
         if kind & _SKIPPED:  # WB4
