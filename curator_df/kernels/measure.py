@@ -37,7 +37,7 @@ from curator_df.kernels.word_break import word_break_byte_classes, word_break_cl
 from curator_df.kernels.word_metrics import TEXT_COUNTS
 
 MEASURED_ROWS = 512
-"""Rows of a span: their counts take 360 KB, whatever the column."""
+"""Rows of a span: their counts take 510 KB, whatever the column."""
 LONGEST_TEXT_BYTES = (1 << 32) - 2
 """Places in a text are held in 32 bits."""
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from curator_df.ops.rules import Keep, Profile, Rule
 
-_CHAIN = "DCLM (mlfoundations/dclm), baselines/baselines_configs/dclm_baseline_refinedweb.yaml"
-_FILTERS = "baselines/mappers/filters/content_filters.py"
+_CHAIN = "DCLM (mlfoundations/dclm, commit 8383011), baselines/baselines_configs/dclm_baseline_refinedweb.yaml"
+_FILTERS = "baselines/mappers/filters/content_filters.py, commit c7ed275"
 _PAPER = "https://arxiv.org/abs/2406.11794"
 _COMMIT = "c7ed275"
 
