@@ -17,7 +17,7 @@ from numba import njit, types
 
 from curator_df.kernels.byte_search import are_same
 from curator_df.kernels.counts import REPEATED_GRAMS, TOP_GRAMS
-from curator_df.kernels.unicode_words import class_at, unicode_word_stop
+from curator_df.kernels.unicode_words import after_spaces, class_at, unicode_word_stop
 from curator_df.kernels.word_break import WORD_START
 
 _U: Any = np.uint64
@@ -69,6 +69,7 @@ def new_room(words: int) -> tuple[Any, Any]:
 def _count_words(data: Any, start: int, stop: int, classes: Any) -> int:
     words, at = 0, start
     while at < stop:
+        at = after_spaces(data, at, stop, classes)
         words += (class_at(data, at, stop, classes)[0] & WORD_START) != 0
         at, _ = unicode_word_stop(data, at, stop, classes)
     return words
@@ -82,7 +83,7 @@ def _read_words(
     words = total = 0
     at = start
     while at < stop:
-        word = at
+        word = after_spaces(data, at, stop, classes)
         at, code_points = unicode_word_stop(data, word, stop, classes)
         if class_at(data, word, stop, classes)[0] & WORD_START:
             starts[words], stops[words], letters[words] = word - start, at - start, total

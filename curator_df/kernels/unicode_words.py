@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit, types
 
 from curator_df.kernels.word_break import KIND, KINDS, PICTOGRAPH
@@ -90,6 +91,17 @@ def _wanted_after(last: int, kind: int) -> int:
 
 
 @njit(nogil=True)
+def after_spaces(data: Any, at: int, stop: int, classes: Any) -> int:
+    """Return the place after ASCII characters that join nothing, but for the last one before a character that may join it."""
+    here, end = np.uint64(at), np.uint64(stop)
+    while here + np.uint64(1) < end and data[here + np.uint64(1)] < 0x80 and data[here] < 0x80:
+        if classes[0][data[here]] & KIND:
+            break
+        here += np.uint64(1)
+    return types.int64(here)
+
+
+@njit(nogil=True, inline="always")
 def unicode_word_stop(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
     """Return where the word that starts here ends, and its code points; the text ends at ``stop``, after ``at``."""
     flags, width = class_at(data, at, stop, classes)
@@ -99,13 +111,19 @@ def unicode_word_stop(data: Any, at: int, stop: int, classes: Any) -> tuple[int,
         last = 0
     at += width
     while at < stop:
-        if (
-            last & _WORDS and data[at] < 0x80 and 1 << (classes[0][data[at]] & KIND) & _WORDS
-        ):  # WB5, WB8 to WB10, the short way
-            last, is_joined = 1 << (classes[0][data[at]] & KIND), False
-            code_points += 1
-            at += 1
-            continue
+        if last & _WORDS:  # WB5, WB8, WB9 and WB10, the short way
+            here, run = np.uint64(at), 0
+            while here < np.uint64(stop) and data[here] < 0x80:
+                number = types.int64(classes[0][data[here]]) & KIND
+                if not 1 << number & _WORDS:
+                    break
+                run = number
+                here += np.uint64(1)
+            if run:
+                last, is_joined = 1 << run, False
+                code_points += types.int64(here) - at
+                at = types.int64(here)
+                continue
         flags, width = class_at(data, at, stop, classes)
         kind = 1 << (flags & KIND)
         if kind & _SKIPPED:  # WB4
