@@ -52,6 +52,8 @@ from curator_df.profiles import (
     DATATROVE_FINEWEB,
     DATATROVE_GOPHER_QUALITY,
     DATATROVE_GOPHER_REPETITION,
+    DCLM_QUALITY,
+    DCLM_REPETITION,
     DOLMA_GOPHER_V1,
     NEMO_ENGLISH,
 )
@@ -178,7 +180,7 @@ def main() -> None:
         print(f"keep_profile, datatrove's words, {len(profile.metrics):2} metrics {rate / 1e6:6.1f} MB/s")
     cut_rate = size / best_seconds(lambda: [None for span in text_spans(block["text"]) for _ in token_spans(span)])
     print(f"datatrove's words alone                {cut_rate / 1e6:8.1f} MB/s")
-    for profile in (NEMO_ENGLISH, DOLMA_GOPHER_V1):
+    for profile in (NEMO_ENGLISH, DOLMA_GOPHER_V1, DCLM_QUALITY, DCLM_REPETITION):
         print(f"keep_profile, {profile.name:24} {keep_rate(block, size, profile) / 1e6:8.1f} MB/s")
     column = block["text"]
     others: dict[str, Callable[[], Any]] = {

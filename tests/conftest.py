@@ -24,10 +24,12 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 
 collect_ignore = [
     "profiles/datatrove_verdicts.py",
+    "profiles/dclm_scores.py",
     "profiles/dolma_scores.py",
     "profiles/nemo_modifiers.py",
     "profiles/nemo_scores.py",
     "profiles/spacy_rules.py",
+    "profiles/word_break_ranges.py",
 ]
 """A script for another Python, which imports what is not installed here."""
 

@@ -49,6 +49,12 @@ COUNT_FIRST_TOP_LETTERS = 1 << 24
 """The same: the characters of the most frequent n-gram without spaces."""
 COUNT_FIRST_DUPLICATE = 1 << 27
 """Feature bit for n = 5, the next ones up to 10: repeated n-grams as NeMo Curator and dolma count them."""
+COUNT_DCLM_TEXT = 1 << 33
+"""Feature bit: words as fastText cuts them, stop words in any case, symbols, and lines, as DCLM looks at them."""
+COUNT_DCLM_REPEATS = 1 << 34
+"""Feature bit: lines and paragraphs, white space at their ends taken off, that occur more than once."""
+COUNT_UNICODE_GRAMS = 1 << 35
+"""Feature bit: repeated n-grams of the words of Unicode's rules, of every n."""
 LONGEST_COUNTED_WORD = 4095
 """A longer word is taken to be of this length in ``middle_word_lengths``."""
 
@@ -137,6 +143,29 @@ DUPLICATE_GRAM_COUNTS = tuple(f"duplicate_{n}_gram_characters" for n in REPEATED
 REPEATED_LETTER_COUNTS = tuple(f"repeated_{n}_gram_letters" for n in REPEATED_GRAMS)
 GRAM_LETTER_COUNTS = tuple(f"all_{n}_gram_letters" for n in REPEATED_GRAMS)
 """Of all n-grams, which overlap."""
+DCLM_TEXT_COUNTS = (
+    "fasttext_words",
+    "dclm_symbols",
+    "any_case_stop_words",
+    "stripped_lines",
+    "bullet_stripped_lines",
+    "ellipsis_stripped_lines",
+)
+"""Stripped lines stand between line feeds, without the white space at their ends, and are not empty."""
+DCLM_REPEAT_COUNTS = (
+    "repeated_stripped_lines",
+    "stripped_line_characters",
+    "repeated_stripped_line_characters",
+    "stripped_paragraphs",
+    "repeated_stripped_paragraphs",
+    "stripped_paragraph_characters",
+    "repeated_stripped_paragraph_characters",
+)
+UNICODE_GRAM_COUNTS = (
+    "unicode_word_characters",
+    *(f"top_{n}_unicode_gram_characters" for n in TOP_GRAMS),
+    *(f"repeated_{n}_unicode_gram_characters" for n in REPEATED_GRAMS),
+)
 
 COUNTS = (
     *WORD_COUNTS,
@@ -156,6 +185,9 @@ COUNTS = (
     *DUPLICATE_GRAM_COUNTS,
     *REPEATED_LETTER_COUNTS,
     *GRAM_LETTER_COUNTS,
+    *DCLM_TEXT_COUNTS,
+    *DCLM_REPEAT_COUNTS,
+    *UNICODE_GRAM_COUNTS,
 )
 """Every count, in the order of the columns that the compiled pass fills."""
 
@@ -170,6 +202,9 @@ _FEATURE_OF_GROUP = (
     (WEB_LINE_COUNTS, COUNT_WEB_LINES),
     (DOLMA_LINE_COUNTS, COUNT_DOLMA_LINES),
     (WEB_PARAGRAPH_COUNTS, COUNT_WEB_PARAGRAPHS),
+    (DCLM_TEXT_COUNTS, COUNT_DCLM_TEXT),
+    (DCLM_REPEAT_COUNTS, COUNT_DCLM_REPEATS),
+    (UNICODE_GRAM_COUNTS, COUNT_UNICODE_GRAMS),
 )
 _FIRST_FEATURE_OF_GRAMS = (
     (TOP_GRAM_COUNTS + REPEATED_GRAM_COUNTS, COUNT_FIRST_GRAM),
@@ -194,6 +229,7 @@ C4_FEATURES = COUNT_C4 | COUNT_C4_UNPUNCTUATED
 GRAM_FEATURES = COUNT_FIRST_GRAM * ((1 << len(TOP_GRAMS + REPEATED_GRAMS)) - 1)
 CHARACTER_FEATURES = COUNT_CHARACTERS
 WEB_FEATURES = COUNT_WEB_LINES | COUNT_DOLMA_LINES | COUNT_WEB_PARAGRAPHS
+DCLM_FEATURES = COUNT_DCLM_TEXT | COUNT_DCLM_REPEATS | COUNT_UNICODE_GRAMS
 REPEAT_FEATURES = COUNT_FIRST_REMOVED * ((1 << (2 * len(TOP_GRAMS) + len(REPEATED_GRAMS))) - 1)
 
 

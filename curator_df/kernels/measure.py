@@ -25,6 +25,7 @@ from curator_df.kernels.counts import (
     CHARACTER_FEATURES,
     COUNT_MARKS,
     COUNTS,
+    DCLM_FEATURES,
     GRAM_FEATURES,
     LINE_FEATURES,
     REPEAT_FEATURES,
@@ -32,10 +33,11 @@ from curator_df.kernels.counts import (
     WORD_FEATURES,
 )
 from curator_df.kernels.metrics import Words, features_of, metric_values, require_metrics, require_words
+from curator_df.kernels.word_break import word_break_byte_classes, word_break_classes
 from curator_df.kernels.word_metrics import TEXT_COUNTS
 
 MEASURED_ROWS = 512
-"""Rows of a span: their counts take 360 KB, whatever the column."""
+"""Rows of a span: their counts take 510 KB, whatever the column."""
 LONGEST_TEXT_BYTES = (1 << 32) - 2
 """Places in a text are held in 32 bits."""
 
@@ -103,6 +105,7 @@ def compiled_groups(metrics: Sequence[str], words: Words = "whitespace") -> tupl
         "characters": CHARACTER_FEATURES,
         "web": WEB_FEATURES,
         "repeats": REPEAT_FEATURES,
+        "dclm": DCLM_FEATURES,
     }
     return tuple(group for group, wanted in groups.items() if features & wanted)
 
@@ -163,6 +166,12 @@ def _count_text(span: TextSpan, longest: int, features: int, counts: npt.NDArray
         from curator_df.kernels.repeat_pass import count_repeats_of_span
 
         count_repeats_of_span(*texts, features, counts)
+    if features & DCLM_FEATURES:
+        from curator_df.kernels.dclm_pass import count_dclm_of_span
+
+        breaks = word_break_classes()
+        breaks_of = (word_break_byte_classes(), breaks.page_of, breaks.pages)
+        count_dclm_of_span(span.data, span.offsets, *breaks_of, features, counts)
     if features & CHARACTER_FEATURES:
         from curator_df.kernels.character_counts import count_characters_of_span
 

@@ -18,8 +18,10 @@ from curator_df.errors import ParameterError
 from curator_df.kernels.column_metrics import COLUMN_METRICS
 from curator_df.kernels.counts import (
     C4_FEATURES,
+    COUNT_DCLM_REPEATS,
     COUNT_LINES,
     COUNT_PARAGRAPHS,
+    COUNT_UNICODE_GRAMS,
     COUNTS,
     GRAM_FEATURES,
     REPEAT_FEATURES,
@@ -27,6 +29,7 @@ from curator_df.kernels.counts import (
     WORD_FEATURES,
     features_of_counts,
 )
+from curator_df.kernels.dclm_metrics import DCLM_METRICS
 from curator_df.kernels.dolma_metrics import DOLMA_METRICS
 from curator_df.kernels.line_metrics import LINE_METRICS
 from curator_df.kernels.metric import Metric
@@ -38,7 +41,7 @@ Words = Literal["whitespace", "datatrove"]
 """Ways of cutting a text into words. ``whitespace``: as ``str.split`` does. ``datatrove``: the tokens of datatrove 0.10.0 for
 English, which are spaCy's: punctuation marks are words, and ``can't`` is two."""
 
-_WHITE_SPACE_WORD_COUNTS = frozenset(
+_OWN_WORD_COUNTS = frozenset(
     (
         "word_characters",
         "longest_word",
@@ -48,12 +51,26 @@ _WHITE_SPACE_WORD_COUNTS = frozenset(
         "dolma_symbol_words",
         "middle_word_lengths",
         "middle_words",
+        "fasttext_words",
+        "dclm_symbols",
+        "any_case_stop_words",
+        "unicode_word_characters",
     )
 )
-"""Counts of words beside those of n-grams that are made of words between white space alone."""
+"""Counts of words beside those of n-grams that are made of words of their own, mostly those between white space, alone."""
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
-    {metric.name: metric for metric in WORD_METRICS + REPETITION_METRICS + LINE_METRICS + NEMO_METRICS + DOLMA_METRICS}
+    {
+        metric.name: metric
+        for metric in (
+            *WORD_METRICS,
+            *REPETITION_METRICS,
+            *LINE_METRICS,
+            *NEMO_METRICS,
+            *DOLMA_METRICS,
+            *DCLM_METRICS,
+        )
+    }
 )
 """Every metric by name."""
 
@@ -101,13 +118,11 @@ def require_words(operator: str, names: Sequence[str], words: Words) -> None:
     """
     if words == "whitespace":
         return
-    others = [
-        name for name in names if features_of([name]) & REPEAT_FEATURES or _counts_of(name) & _WHITE_SPACE_WORD_COUNTS
-    ]
+    others = [name for name in names if features_of([name]) & REPEAT_FEATURES or _counts_of(name) & _OWN_WORD_COUNTS]
     if others:
         raise ParameterError(
-            f"{operator}: words={words!r} is not defined for {', '.join(others)}, which NeMo Curator and dolma measure on "
-            "words between white space; use words='whitespace' for them, in a profile or call of their own"
+            f"{operator}: words={words!r} is not defined for {', '.join(others)}, which NeMo Curator, dolma and DCLM "
+            "measure on words of their own; use words='whitespace' for them, in a profile or call of their own"
         )
 
 
@@ -127,7 +142,9 @@ def work_factor(names: Sequence[str], words: Words = "whitespace") -> float:
     """Return what the pass holds for these metrics as a multiple of the longest text, in the worst case.
 
     Repeated lines and n-grams: a table of 8 bytes for each word or line, and the shortest of those take 2 bytes (prose:
-    1.9). C4: a copy of a line with brackets. Tokens are copied with a byte after each, and the shortest take one byte.
+    1.9). DCLM: for lines two bits a byte beside the table; for n-grams 24 bytes for each word of Unicode's rules, of which
+    there are at most two in three bytes (a letter and a superscript). C4: a copy of a line with brackets. Tokens are copied
+    with a byte after each, and the shortest take one byte.
 
     Examples
     --------
@@ -144,6 +161,10 @@ def work_factor(names: Sequence[str], words: Words = "whitespace") -> float:
 
 
 def _work_factor(features: int) -> float:
+    if features & COUNT_UNICODE_GRAMS:
+        return 16.0
+    if features & COUNT_DCLM_REPEATS:
+        return 4.25
     if features & (COUNT_LINES | COUNT_PARAGRAPHS | GRAM_FEATURES | WEB_FEATURES | REPEAT_FEATURES):
         return 4.0
     return 1.0 if features & C4_FEATURES else 0.0

@@ -2,6 +2,7 @@
 """Published sets of filter rules and thresholds, as data, each with its source beside it."""
 
 from curator_df.profiles.c4 import DATATROVE_C4, FINEWEB_C4
+from curator_df.profiles.dclm import DCLM_QUALITY, DCLM_REPETITION
 from curator_df.profiles.dolma import DOLMA_C4, DOLMA_GOPHER_V1, DOLMA_GOPHER_V2
 from curator_df.profiles.fineweb import DATATROVE_FINEWEB, FINEWEB_PAPER
 from curator_df.profiles.gopher import DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION
@@ -12,6 +13,8 @@ __all__ = [
     "DATATROVE_FINEWEB",
     "DATATROVE_GOPHER_QUALITY",
     "DATATROVE_GOPHER_REPETITION",
+    "DCLM_QUALITY",
+    "DCLM_REPETITION",
     "DOLMA_C4",
     "DOLMA_GOPHER_V1",
     "DOLMA_GOPHER_V2",

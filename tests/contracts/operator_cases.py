@@ -29,6 +29,8 @@ from curator_df.profiles import (
     DATATROVE_FINEWEB,
     DATATROVE_GOPHER_QUALITY,
     DATATROVE_GOPHER_REPETITION,
+    DCLM_QUALITY,
+    DCLM_REPETITION,
     DOLMA_C4,
     DOLMA_GOPHER_V1,
     NEMO_CODE,
@@ -140,9 +142,16 @@ REPEATED = Profile(
 )
 # Every metric of NeMo and dolma.
 WEB = tuple(dict.fromkeys(NEMO_ENGLISH.metrics + DOLMA_GOPHER_V1.metrics + DOLMA_C4.metrics + NEMO_CODE.metrics))
-# Every count that there is, without a verdict.
-EVERYTHING = DATATROVE_GOPHER_REPETITION + LOOSE + DATATROVE_C4 + DATATROVE_FINEWEB
-EVERYTHING = EVERYTHING.replace(**{rule.reason: {"<": 1e9, "<=": 1e9, ">=": 0}[rule.keep] for rule in EVERYTHING.rules})
+
+
+def without_verdict(profile: Profile) -> Profile:
+    """Return a profile that every text passes."""
+    return profile.replace(**{rule.reason: {"<": 1e9, "<=": 1e9, ">=": 0}[rule.keep] for rule in profile.rules})
+
+
+# Every count that there is, but for those of the web and of DCLM.
+EVERYTHING = without_verdict(DATATROVE_GOPHER_REPETITION + LOOSE + DATATROVE_C4 + DATATROVE_FINEWEB)
+DCLM = without_verdict(DCLM_QUALITY + DCLM_REPETITION)
 REPEATED_TOKENS, EVERYTHING_TOKENS = REPEATED.replace(words="datatrove"), EVERYTHING.replace(words="datatrove")
 
 
@@ -245,6 +254,7 @@ ALL_CASES = (
     ),
     Case("keep_profile", {"profile": REPEATED}, "repetition", costly={"profile": EVERYTHING}),
     Case("keep_profile", {"profile": REPEATED_TOKENS}, "tokens", costly={"profile": EVERYTHING_TOKENS}),
+    Case("keep_profile", {"profile": DCLM_REPETITION}, "unicode words", costly={"profile": DCLM}),
     Case("keep_language", {"languages": "en", "threshold": 0.3}, costly={"threshold": 0.0}),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}),
     Case("keep_where", {"predicate": has_a_high_score}, "function", costly={"predicate": is_not_the_first}),

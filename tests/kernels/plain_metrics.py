@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from curator_df.kernels.code_points import SYMBOLS, TERMINALS
 from curator_df.kernels.counts import REPEATED_GRAMS, STOP_WORDS, TOP_GRAMS
 from curator_df.kernels.sentences import ABBREVIATIONS, CLOSERS
+from tests.kernels.plain_dclm_metrics import dclm_metrics
 from tests.kernels.plain_sentences import Marks, sentences
 from tests.kernels.plain_web_metrics import dolma_metrics, nemo_metrics
 
@@ -129,4 +130,5 @@ def plain_metrics(text: str) -> dict[str, float]:
         **c4_metrics(text, "c4_unpunctuated", is_punctuated=False),
         **nemo_metrics(text),
         **dolma_metrics(text),
+        **dclm_metrics(text),
     }

@@ -46,8 +46,10 @@ def words_of(alphabet: list[str], count: int, seed: int) -> str:
         words_of([f"w{number}" for number in range(40)], 1000, 4) * 20,
         " ".join(f"word{number}" for number in [*range(WINDOW + 9), *range(11)]),
         "{[1] lorem ipsum javascript}" * 2000,
+        "a\xb2" * (SHORT_TEXT_BYTES // 3 + 1),
+        " a \n\n" * 5000 + " a\nb \n\na\t\n\n" * 5000,
     ],
-    ids=range(13),
+    ids=range(15),
 )
 def test_long_texts_equal_plain_python(text):
     assert len(text.encode()) >= SHORT_TEXT_BYTES
@@ -106,4 +108,5 @@ def test_work_is_stated_for_every_metric():
     factors = {name: work_factor([name]) for name in METRICS}
     assert {factors[name] for name in repetition_metrics("")} == {4.0}
     assert factors["line_feed_word_ratio"] == factors["hash_ratio"] == 0
-    assert work_factor(METRICS) == 4.0
+    assert factors["dclm_repeated_line_ratio"] == 4.25
+    assert work_factor(METRICS) == factors["dclm_top_2_gram_character_ratio"] == 16.0

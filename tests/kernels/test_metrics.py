@@ -57,6 +57,7 @@ PIECES = st.one_of(
     st.sampled_from(
         [*ODD, "e\u0301", "👩‍👩‍👧", "שלום", "العربية", "漢字", "１", "€", "ﬁ", "𝒜", "\U00011f43", "ß", "..", "."]
     ),
+    st.sampled_from([*"'’:,;\"_1²אア", "a'b", "\u05f4", "\u0308", "\u200d", "❤", "ℹ", ". . .", "THAT", "●", "\0"]),
     st.text(max_size=4),
 )
 TEXTS = st.lists(PIECES, max_size=30).map("".join)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+"""Compiled counts of repeated n-grams of words by Unicode's rules, as DCLM counts them. Part of `dclm_pass`.
+
+Each word has the number of the first word equal to it, and each n-gram that of the first one equal to it. Two n-grams are
+equal if the two shorter ones in them are, so that only those are looked up whose shorter ones occur twice. Held are, for each
+word, 24 bytes: two such numbers or its place, how often, the code points before it, and a table at most half full.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from curator_df.kernels.byte_search import are_same
+from curator_df.kernels.counts import REPEATED_GRAMS, TOP_GRAMS
+from curator_df.kernels.unicode_words import after_spaces, class_at, unicode_word_stop
+from curator_df.kernels.word_break import WORD_START
+
+_U: Any = np.uint64
+_MIX, _ADD = _U(0xD6E8FEB86659FD93), _U(0x9E3779B97F4A7C15)
+_1, _8, _29, _32 = _U(1), _U(8), _U(29), _U(32)
+
+
+ROOM_WORDS = 1 << 14
+"""Words for which a span has room at once (400 KB); texts that may have more are cut twice, to know how many they have."""
+
+
+@njit(nogil=True, inline="always")
+def mixed_in(total: int, value: int) -> int:
+    """Return a hash with a value added to it."""
+    total = (total ^ _U(value)) * _MIX
+    return total ^ (total >> _29)
+
+
+@njit(nogil=True, inline="always")
+def first_slot(total: int, slots: int) -> int:
+    """Return the slot of a table at which to begin to look for a hash."""
+    return types.int64(((total ^ (total >> _32)) * _ADD >> _32) * _U(slots) >> _32)
+
+
+@njit(nogil=True)
+def hash_of(data: Any, first: int, last: int) -> int:
+    """Return a hash of the bytes ``data[first:last]``."""
+    at, end = _U(first), _U(last)
+    total, eight = _ADD, _U(0)
+    while at + _8 <= end:
+        for step in range(8):
+            eight = eight << _8 | _U(data[at + _U(step)])
+        total = mixed_in(total, eight)
+        at += _8
+    eight = end - _U(first)
+    while at < end:
+        eight = eight << _8 | _U(data[at])
+        at += _1
+    return mixed_in(total, eight)
+
+
+@njit(nogil=True)
+def new_room(words: int) -> tuple[Any, Any]:
+    """Return arrays for so many words: four rows of numbers, and a table."""
+    return np.empty((4, words + 1), dtype=np.uint32), np.empty(2 * words, dtype=np.uint32)
+
+
+@njit(nogil=True)
+def _count_words(data: Any, start: int, stop: int, classes: Any) -> int:
+    words, at = 0, start
+    while at < stop:
+        at = after_spaces(data, at, stop, classes)
+        words += (class_at(data, at, stop, classes)[0] & WORD_START) != 0
+        at, _ = unicode_word_stop(data, at, stop, classes)
+    return words
+
+
+@njit(nogil=True)
+def _read_words(
+    data: Any, start: int, stop: int, classes: Any, starts: Any, stops: Any, letters: Any
+) -> tuple[int, int]:
+    """Note where words start and stop in the text, and the code points before each; return words and code points."""
+    words = total = 0
+    at = start
+    while at < stop:
+        word = after_spaces(data, at, stop, classes)
+        at, code_points = unicode_word_stop(data, word, stop, classes)
+        if class_at(data, word, stop, classes)[0] & WORD_START:
+            starts[words], stops[words], letters[words] = word - start, at - start, total
+            words += 1
+            total += code_points
+    letters[words] = total
+    return words, total
+
+
+@njit(nogil=True)
+def _number_words(data: Any, start: int, words: int, starts: Any, stops: Any, table: Any, numbers: Any) -> None:
+    """Give each word the number of the first one equal to it."""
+    slots = 2 * words
+    table[:slots] = 0
+    for word in range(words):
+        begin, size = start + types.int64(starts[word]), types.int64(stops[word]) - types.int64(starts[word])
+        slot = first_slot(hash_of(data, begin, begin + size), slots)
+        while table[slot]:
+            other = types.int64(table[slot]) - 1
+            place = types.int64(starts[other])
+            if types.int64(stops[other]) - place == size and are_same(data, start + place, data, begin, size):
+                break
+            slot += 1
+            if slot == slots:
+                slot = 0
+        if not table[slot]:
+            table[slot] = word + 1
+        numbers[word] = table[slot] - 1
+
+
+@njit(nogil=True)
+def _number_longer(grams: int, numbers: Any, times: Any, table: Any, longer: Any) -> None:
+    """Give each n-gram the number of the first one equal to it, by the numbers of the n-grams of a word less."""
+    candidates = 0
+    for gram in range(grams):
+        candidates += times[numbers[gram]] > 1 and times[numbers[gram + 1]] > 1
+    slots = 2 * candidates
+    table[:slots] = 0
+    for gram in range(grams):
+        longer[gram] = gram
+        one, two = numbers[gram], numbers[gram + 1]
+        if times[one] < 2 or times[two] < 2:
+            continue
+        slot = first_slot(mixed_in(mixed_in(_ADD, one), two), slots)
+        while table[slot]:
+            other = types.int64(table[slot]) - 1
+            if numbers[other] == one and numbers[other + 1] == two:
+                break
+            slot += 1
+            if slot == slots:
+                slot = 0
+        if not table[slot]:
+            table[slot] = gram + 1
+        longer[gram] = table[slot] - 1
+
+
+@njit(nogil=True)
+def _count_times(grams: int, numbers: Any, times: Any) -> None:
+    times[:grams] = 0
+    for gram in range(grams):
+        times[numbers[gram]] += 1
+
+
+@njit(nogil=True)
+def _top_characters(n: int, grams: int, numbers: Any, times: Any, letters: Any) -> int:
+    """Return the code points of the longest of the most frequent n-grams times its occurrences; 0 if none occurs twice."""
+    most = longest = 0
+    for gram in range(grams):
+        if numbers[gram] == gram and times[gram] >= max(most, 2):
+            length = types.int64(letters[gram + n]) - types.int64(letters[gram])
+            longest = max(longest, length) if times[gram] == most else length
+            most = types.int64(times[gram])
+    return most * longest
+
+
+@njit(nogil=True)
+def _repeated_characters(n: int, grams: int, numbers: Any, times: Any, letters: Any) -> int:
+    """Return the code points of the words that are in an n-gram that occurs twice, no word counted twice."""
+    characters = covered = 0
+    for gram in range(grams):
+        if times[numbers[gram]] > 1:
+            characters += types.int64(letters[gram + n]) - types.int64(letters[max(gram, covered)])
+            covered = gram + n
+    return characters
+
+
+@njit(nogil=True)
+def count_unicode_grams(data: Any, start: int, stop: int, classes: Any, room: Any, row: Any) -> None:
+    """Count what ``UNICODE_GRAM_COUNTS`` name in the text ``data[start:stop]`` into ``row``."""
+    row[:] = 0
+    if 2 * (stop - start) // 3 >= ROOM_WORDS:  # There are at most two words in three bytes.
+        room = new_room(_count_words(data, start, stop, classes))
+    rows, table = room
+    numbers, longer, times, letters = rows[0], rows[1], rows[2], rows[3]
+    words, row[0] = _read_words(data, start, stop, classes, longer, times, letters)
+    _number_words(data, start, words, longer, times, table, numbers)
+    _count_times(words, numbers, times)
+    for column in range(1, len(row)):
+        n = column - 1 + TOP_GRAMS[0]
+        grams = words - n + 1
+        if grams < 2:
+            return
+        _number_longer(grams, numbers, times, table, longer)
+        numbers, longer = longer, numbers
+        _count_times(grams, numbers, times)
+        if n < REPEATED_GRAMS[0]:
+            row[column] = _top_characters(n, grams, numbers, times, letters)
+        else:
+            row[column] = _repeated_characters(n, grams, numbers, times, letters)
+        if row[column] == 0:  # A longer n-gram that occurs twice begins with one of these.
+            return
