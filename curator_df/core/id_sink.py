@@ -213,7 +213,8 @@ def _text_bytes(ids: Any, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64
     if pa.types.is_integer(ids.type):
         return np.full(len(places), LONGEST_NUMBER_BYTES)
     ends = np.frombuffer(ids.buffers()[1], dtype=np.int64 if pa.types.is_large_string(ids.type) else np.int32)
-    return (ends[ids.offset + places + 1] - ends[ids.offset + places]).astype(np.int64)
+    lengths: npt.NDArray[np.int64] = (ends[ids.offset + places + 1] - ends[ids.offset + places]).astype(np.int64)
+    return lengths
 
 
 def parts_of(sizes: npt.NDArray[np.int64], most_bytes: int) -> Iterator[slice]:
