@@ -30,7 +30,8 @@ def manifest(number: int) -> Manifest:
         StepTally(50_000, 30_000, 0.8, {"gopher_short_doc": 20_000}),
     ]
     file = FileRecord(f"part-{number:06d}-000.parquet", 30_000, 20_000_000, "0" * 32)
-    return Manifest(number, "done", 50_000, 30_000, 0, steps, [file], block_bytes=32_000_000)
+    done = {"rows_read": 50_000, "rows_written": 30_000, "steps": steps, "files": [file], "block_bytes": 32_000_000}
+    return Manifest(number, "done", **done)
 
 
 def main() -> None:
