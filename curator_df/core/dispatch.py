@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import cloudpickle
-from distributed import KilledWorker, wait
+from distributed import CancelledError, KilledWorker, wait
 
 from curator_df.core.budget import memory_for_alone
 from curator_df.core.events import FINAL_STAGE, Note, TaskEnded, stage_name
@@ -95,6 +95,7 @@ class Dispatcher:
         self._job_bytes = cloudpickle.dumps(self.job)
         self._flying: dict[Any, Attempt] = {}
         self._submitted: dict[Any, float] = {}
+        self._unfetched: set[Any] = set()
         self._finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._alone: collections.deque[Attempt] = collections.deque()
 
@@ -151,17 +152,24 @@ class Dispatcher:
         self._submitted[future] = time.monotonic()
         future.add_done_callback(self._finished.put)
 
-    def _next_finished(self) -> tuple[Any, Attempt]:
-        """Wait for a task; look every few seconds whether there is still a worker that could finish one."""
+    def _next_finished(self) -> tuple[Any, Attempt, Manifest | None]:
+        """Wait for a task and what it tells, if it tells anything; look now and then whether a worker could finish one."""
         workless = 0.0
         while True:
             try:
                 future = self._finished.get(timeout=WATCH_SECONDS)
             except queue.Empty:
                 workless = self._watch(workless)
+                future = next((held for held in self._unfetched if held.done()), None)
+            if future not in self._flying:
                 continue
-            if future in self._flying:
-                return future, self._flying.pop(future)
+            manifest = _fetched(future)
+            if manifest is None and future.status not in ("error", "cancelled"):
+                # Its worker died between the end of the task and now. Dask runs it again, and calls nobody then.
+                self._unfetched.add(future)
+                continue
+            self._unfetched.discard(future)
+            return future, self._flying.pop(future), manifest
 
     def _wait_for_worker(self) -> None:
         workless = 0.0
@@ -186,14 +194,12 @@ class Dispatcher:
             self.session.revive()
         return longer
 
-    def _settle(self, future: Any, attempt: Attempt) -> Attempt | None:
+    def _settle(self, future: Any, attempt: Attempt, manifest: Manifest | None) -> Attempt | None:
         """Take what came back; return the next attempt at the same range, if it can run beside others."""
         seconds = time.monotonic() - self._submitted.pop(future)
-        if future.status != "finished":  # "error" or "lost"
-            self.session.tell(TaskEnded(stage_name(self.title), self.job, None, seconds))
-            return self._after_lost_worker(future, attempt)
-        manifest: Manifest = future.result()
         self.session.tell(TaskEnded(stage_name(self.title), self.job, manifest, seconds))
+        if manifest is None:
+            return self._after_lost_worker(future, attempt)
         self.peak_bytes = max(self.peak_bytes, manifest.peak_bytes)
         self.largest_block_bytes = max(self.largest_block_bytes, manifest.largest_block_bytes)
         leak = self._leaks.add(manifest.worker, manifest.floor_bytes)
@@ -339,6 +345,7 @@ class Dispatcher:
         client, flying = self.session.client, list(self._flying)
         self._flying.clear()
         self._submitted.clear()
+        self._unfetched.clear()
         if client.status != "running" or not flying:
             return
         try:
@@ -349,6 +356,14 @@ class Dispatcher:
             LOG.warning("%d s after the run ended a task of it still works; it ends with its block", STOP_SECONDS)
         finally:
             client.cancel(flying, force=True, asynchronous=False)
+
+
+def _fetched(future: Any) -> Manifest | None:
+    """Return what a task told, or None if it failed, or if its worker died with it."""
+    try:
+        return future.result(timeout=WATCH_SECONDS) if future.status == "finished" else None
+    except (TimeoutError, KilledWorker, CancelledError):  # the future's status tells which
+        return None
 
 
 def _scheduler_lost(client: Any) -> SchedulerLostError:

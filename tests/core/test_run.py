@@ -3,6 +3,8 @@
 
 import json
 import os
+import signal
+import threading
 import time
 
 import pandas as pd
@@ -148,6 +150,36 @@ def test_nothing_of_a_run_works_after_its_error(corpus, tmp_path, monkeypatch):
     assert done.count("begins") == done.count("ends") + 1 >= 2
     time.sleep(2.5)
     assert (notes.read_text().split(), sorted((tmp_path / "out").rglob("*"))) == (done, files)
+
+
+def test_what_a_worker_told_before_it_died_is_told_again(corpus, tmp_path, cluster):
+    """The client hears late that tasks ended, and by then their workers are dead."""
+    client, heard, results = cluster.client, threading.Event(), []
+    before = client.submit(abs, 1)
+    before.add_done_callback(lambda _: heard.wait())  # the thread that calls back has this to do first
+    write = threading.Thread(
+        target=lambda: results.append(cdf.write_parquet(cdf.read_jsonl(corpus), tmp_path / "out", on_oom="fail"))
+    )
+    write.start()
+    until(lambda: has_results(client))
+    for process in client.run(os.getpid).values():
+        os.kill(process, signal.SIGKILL)
+    until(lambda: not has_results(client))
+    heard.set()
+    write.join()
+    assert rows_of(tmp_path / "out").id.tolist() == list(range(1500))
+    assert results[0].rows_written == 1500
+
+
+def has_results(client):
+    return any(key.startswith("curate-range") for keys in client.has_what().values() for key in keys)
+
+
+def until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_rows_on_which_a_users_function_raises_can_be_set_aside(corpus, tmp_path):
