@@ -8,7 +8,15 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.kernels.code_points import ALPHA, ASSIGNED_STOP, SPACE, CodePointTable, paged, word_classes
+from curator_df.kernels.code_points import (
+    ALPHA,
+    ASSIGNED_STOP,
+    SPACE,
+    CodePointTable,
+    code_points_of,
+    paged,
+    word_classes,
+)
 
 # SPACE is bit 1, as in `code_points`.
 ALPHABETIC = 2
@@ -31,8 +39,8 @@ NOTABLE = 128
 _ALPHABETIC_BUT_NO_LETTERS = (
     "345 363-36f 5b0-5bd 5bf 5c1-5c2 5c4-5c5 5c7 610-61a 64b-657 659-65f 670 6d6-6dc 6e1-6e4 6e7-6e8 6ed 711 730-73f "
     "7a6-7b0 816-817 81b-823 825-827 829-82c 8d4-8df 8e3-8e9 8f0-903 93a-93b 93e-94c 94e-94f 955-957 962-963 981-983 "
-    "9be-9c4 9c7-9c8 9cb-9cc 9d7 9e2-9e3 a01-a03 a3e-a42 a47-a48 a4b-a4c a51 a70-a71 a75 a81-a83 abe-ac5 ac7-ac9 acb- "
-    "acc ae2-ae3 afa-afc b01-b03 b3e-b44 b47-b48 b4b-b4c b56-b57 b62-b63 b82 bbe-bc2 bc6-bc8 bca-bcc bd7 c00-c04 "
+    "9be-9c4 9c7-9c8 9cb-9cc 9d7 9e2-9e3 a01-a03 a3e-a42 a47-a48 a4b-a4c a51 a70-a71 a75 a81-a83 abe-ac5 ac7-ac9 "
+    "acb-acc ae2-ae3 afa-afc b01-b03 b3e-b44 b47-b48 b4b-b4c b56-b57 b62-b63 b82 bbe-bc2 bc6-bc8 bca-bcc bd7 c00-c04 "
     "c3e-c44 c46-c48 c4a-c4c c55-c56 c62-c63 c81-c83 cbe-cc4 cc6-cc8 cca-ccc cd5-cd6 ce2-ce3 d00-d03 d3e-d44 d46-d48 "
     "d4a-d4c d57 d62-d63 d81-d83 dcf-dd4 dd6 dd8-ddf df2-df3 e31 e34-e3a e4d eb1 eb4-eb9 ebb-ebc ecd f71-f83 f8d-f97 "
     "f99-fbc 102b-1036 1038 103b-103e 1056-1059 105e-1060 1062-1064 1067-106d 1071-1074 1082-108d 108f 109a-109d "
@@ -68,9 +76,7 @@ def character_classes() -> CodePointTable:
     codes = np.arange(ASSIGNED_STOP)
     of_words = table.pages[table.page_of[codes >> 8], codes & 255]
     values = np.where(of_words & ALPHA, ALPHABETIC, 0).astype(np.uint8) | (of_words & SPACE)
-    for entry in _ALPHABETIC_BUT_NO_LETTERS.split():
-        first, _, last = entry.partition("-")
-        values[int(first, 16) : int(last or first, 16) + 1] |= ALPHABETIC
+    values[code_points_of(_ALPHABETIC_BUT_NO_LETTERS)] |= ALPHABETIC
     for bit, characters in _BITS:
         values[[ord(character) for character in characters]] |= bit
     return paged(values)
@@ -79,7 +85,4 @@ def character_classes() -> CodePointTable:
 @lru_cache(maxsize=1)
 def character_byte_classes() -> npt.NDArray[np.uint8]:
     """Return the classes of the 128 ASCII characters; 0 for other bytes."""
-    table = character_classes()
-    classes = np.zeros(256, dtype=np.uint8)
-    classes[:128] = [table[code] for code in range(128)]
-    return classes
+    return character_classes().of_bytes()

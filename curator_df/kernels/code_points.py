@@ -79,6 +79,12 @@ class CodePointTable:
     def __getitem__(self, code: int) -> int:
         return int(self.pages[self.page_of[code >> 8], code & 255])
 
+    def of_bytes(self, beyond: int = 0) -> npt.NDArray[np.uint8]:
+        """Return the values of the 128 ASCII characters, shape (256,); ``beyond`` for other bytes."""
+        values = np.full(256, beyond, dtype=np.uint8)
+        values[:128] = [self[code] for code in range(128)]
+        return values
+
 
 def paged(values: npt.NDArray[Any], beyond: int = 0) -> CodePointTable:
     """Fold an array of values by code point into pages; ``beyond`` is the value of the code points after its end."""
@@ -88,6 +94,18 @@ def paged(values: npt.NDArray[Any], beyond: int = 0) -> CodePointTable:
     padded = np.full(PAGE_COUNT, page_of.ravel()[-1], dtype=np.uint16)
     padded[: len(dense)] = page_of.ravel()[:-1]
     return CodePointTable(padded, np.ascontiguousarray(pages))
+
+
+def code_points_of(ranges: str) -> npt.NDArray[np.int64]:
+    """Return the code points of ranges.
+
+    Examples
+    --------
+    >>> code_points_of("22 30-33").tolist()
+    [34, 48, 49, 50, 51]
+    """
+    bounds = [entry.partition("-") for entry in ranges.split()]
+    return np.concatenate([np.arange(int(first, 16), int(last or first, 16) + 1) for first, _, last in bounds])
 
 
 @lru_cache(maxsize=1)
@@ -109,8 +127,6 @@ def word_classes() -> CodePointTable:
 @lru_cache(maxsize=4)
 def word_byte_classes(marks: str) -> npt.NDArray[np.uint8]:
     """Return the classes of the 256 bytes; those in ``marks``, and all that are not ASCII, have the `MARK` bit."""
-    table = word_classes()
-    classes = np.full(256, MARK, dtype=np.uint8)
-    classes[:128] = [table[code] for code in range(128)]
+    classes = word_classes().of_bytes(beyond=MARK)
     classes[[ord(character) for character in marks]] |= MARK
     return classes

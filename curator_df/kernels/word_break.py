@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.kernels.code_points import ASSIGNED_STOP, CodePointTable, paged
+from curator_df.kernels.code_points import ASSIGNED_STOP, CodePointTable, code_points_of, paged
 
 KIND = 15
 """Mask of the kind of a code point: one of `KINDS` by its number, 0 for what joins nothing."""
@@ -149,18 +149,6 @@ KINDS = ("", *WORD_BREAK)
 """Names of the kinds, in the order of their numbers; Extend and Format are the same to every rule, and two numbers."""
 
 
-def code_points_of(ranges: str) -> npt.NDArray[np.int64]:
-    """Return the code points of ranges.
-
-    Examples
-    --------
-    >>> code_points_of("22 30-33").tolist()
-    [34, 48, 49, 50, 51]
-    """
-    bounds = [entry.partition("-") for entry in ranges.split()]
-    return np.concatenate([np.arange(int(first, 16), int(last or first, 16) + 1) for first, _, last in bounds])
-
-
 @lru_cache(maxsize=1)
 def word_break_classes() -> CodePointTable:
     """Return the table of kinds and of the bits above (uint8) of every code point."""
@@ -177,7 +165,4 @@ def word_break_classes() -> CodePointTable:
 @lru_cache(maxsize=1)
 def word_break_byte_classes() -> npt.NDArray[np.uint8]:
     """Return the classes of the 128 ASCII characters; 0 for other bytes."""
-    table = word_break_classes()
-    classes = np.zeros(256, dtype=np.uint8)
-    classes[:128] = [table[code] for code in range(128)]
-    return classes
+    return word_break_classes().of_bytes()
