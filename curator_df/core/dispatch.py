@@ -11,7 +11,6 @@ even then is set aside. With ``on_oom="fail"`` the first failure is the error.
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import logging
 import queue
@@ -27,7 +26,7 @@ from curator_df.core.budget import memory_for_alone
 from curator_df.core.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.leak_probe import address_of, probe, restart
 from curator_df.core.leaks import Leak, LeakWatch
-from curator_df.core.limits import release_free_memory
+from curator_df.core.limits import more_than_limits, release_free_memory
 from curator_df.core.out_of_memory import OnOom, RowAside, Unit, smaller_units, unit_left
 from curator_df.core.plan import MIN_BLOCK_BYTES, StagePlan, task_needs
 from curator_df.core.receipt import LeakReceipt
@@ -333,7 +332,10 @@ class Dispatcher:
         self._wait_for_worker()  # it may have died just now
         self.session.client.run(release_free_memory, on_error="ignore")
         layout = self.session.layout
-        with _limits_lifted(self.session, layout.exclusive_bytes - layout.work_bytes):
+        more_bytes = (
+            layout.exclusive_bytes - layout.work_bytes if self.session.limits_data and not layout.in_process else 0
+        )
+        with more_than_limits(self.session.client, more_bytes):
             halves = self._on_oom == "halve" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES
             again: Attempt | None = dataclasses.replace(attempt, exclusive_bytes=layout.exclusive_bytes, halves=halves)
             while again is not None:
@@ -381,27 +383,3 @@ def _narrowed(attempt: Attempt, unit: Unit, reason: str, error: BaseException) -
     if unit.rows == 1:
         return dataclasses.replace(attempt, aside=(*attempt.aside, RowAside(unit.first, reason)))
     return dataclasses.replace(attempt, spans=(*attempt.spans, smaller_units(unit)))
-
-
-@contextlib.contextmanager
-def _limits_lifted(session: Session, more_bytes: int) -> Iterator[None]:
-    """Let Dask's own thresholds look at what an exclusive task may hold; it raises its process's data limit itself."""
-    if not session.limits_data or session.layout.in_process:
-        yield
-        return
-    _lift(session, more_bytes)
-    try:
-        yield
-    finally:
-        _lift(session, -more_bytes)
-
-
-def _lift(session: Session, more_bytes: int) -> None:
-    for nanny in (True, False):
-        session.client.run(_lift_memory_limit, more_bytes, nanny=nanny, on_error="ignore")
-
-
-def _lift_memory_limit(more_bytes: int, dask_worker: Any) -> None:
-    manager = dask_worker.memory_manager
-    if manager is not None and manager.memory_limit:
-        manager.memory_limit += more_bytes

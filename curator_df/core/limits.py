@@ -15,7 +15,7 @@ import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
@@ -83,6 +83,27 @@ def raised_data_limit(extra_bytes: int | None) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+@contextmanager
+def more_than_limits(client: Any, more_bytes: int) -> Iterator[None]:
+    """Let workers hold more bytes before Dask's own thresholds act; a task raises its process's data limit itself."""
+    _raise_memory_limits(client, more_bytes)
+    try:
+        yield
+    finally:
+        _raise_memory_limits(client, -more_bytes)
+
+
+def _raise_memory_limits(client: Any, more_bytes: int) -> None:
+    for nanny in (True, False) if more_bytes else ():
+        client.run(_raise_memory_limit, more_bytes, nanny=nanny, on_error="ignore")
+
+
+def _raise_memory_limit(more_bytes: int, dask_worker: Any) -> None:
+    manager = dask_worker.memory_manager
+    if manager is not None and manager.memory_limit:
+        manager.memory_limit += more_bytes
 
 
 def release_free_memory() -> None:
