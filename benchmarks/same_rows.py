@@ -20,12 +20,14 @@ import curator_df as cdf
 
 SETTINGS = (
     ("1MB", 1, "2GB"),
+    ("1MB", 2, "4GB"),
     ("1MB", 4, "4GB"),
     ("16MB", 1, "2GB"),
     ("16MB", 2, "4GB"),
     ("16MB", 4, "6GB"),
     ("256MB", 1, "6GB"),
     ("256MB", 2, "12GB"),
+    ("256MB", 4, "22GB"),
 )
 """Block size, CPUs and memory allowed."""
 
