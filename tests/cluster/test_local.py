@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+import platform
 import resource
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
+import pyarrow as pa
 import pytest
 
 import curator_df as cdf
@@ -30,6 +33,28 @@ def test_workers_cannot_allocate_beyond_their_share():
         with pytest.raises(MemoryError):
             cluster.client.submit(hold, work_bytes * 2).result()
         assert cluster.client.submit(os.getpid).result() != os.getpid()
+
+
+def flags_of_a_buffer():
+    """Return the kernel's flags of the mapping that a buffer of Arrow lies in."""
+    held = pa.allocate_buffer(64_000_000)
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, dash, last = line.partition(" ")[0].partition("-")
+        inside = int(first, 16) <= held.address < int(last, 16) if dash else inside
+        if inside and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    raise AssertionError("no such mapping")
+
+
+@pytest.mark.skipif(platform.libc_ver() < ("glibc", "2.35"), reason="glibc asks for large pages from 2.35 on")
+def test_large_buffers_of_workers_ask_for_large_pages(monkeypatch):
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=3")
+    with cdf.start_cluster(memory="2GB", cpus=1) as cluster:
+        [flags] = cluster.client.run(flags_of_a_buffer).values()
+        [told] = cluster.client.run(os.getenv, "GLIBC_TUNABLES").values()
+    assert "hg" in flags
+    assert told == "glibc.malloc.tcache_count=3:glibc.malloc.hugetlb=1"
 
 
 def test_a_restarted_worker_has_a_limit_again():
