@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +21,7 @@ that other machines may reach."""
 
 
 def worker_environment(layout: Layout) -> dict[str, str]:
-    """Return the environment variables of a worker process."""
+    """Return the environment variables of a worker process. Dask prefers those that the environment has already."""
     return {
         WORK_BYTES_VARIABLE: str(layout.work_bytes),
         "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -30,7 +29,7 @@ def worker_environment(layout: Layout) -> dict[str, str]:
         "MALLOC_ARENA_MAX": "2",
         # Buffers come from the system and go back to it (`give_back_large_buffers`): in pages of 2 MB where the machine has
         # them for those who ask, which are faster to get. Read by glibc from 2.35 on, when a process starts.
-        "GLIBC_TUNABLES": ":".join(filter(None, [os.environ.get("GLIBC_TUNABLES"), "glibc.malloc.hugetlb=1"])),
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     }
 
 
