@@ -77,7 +77,7 @@ def _run(python: str, script: str, corpus: str, memory: int) -> Result:
         path = f"{folder}/script.py"
         with open(path, "w") as file:
             file.write(script)
-        done = run_sampled([python, path, corpus, f"{folder}/out", str(memory)])
+        done = run_sampled([python, path, corpus, f"{folder}/out", str(memory)], exact=False)
     said = {words[0]: words[1:] for line in done.out.splitlines() if len(words := line.split()) > 1}
     if done.returncode != 0 or "seconds" not in said:
         reason = (done.err.strip().splitlines() or ["no message"])[-1][:100]

@@ -62,6 +62,9 @@ KERNELS: dict[str, Kernel] = {
     "keep_profile, repetition": lambda block: keep_profile_block(
         block, profile=EVERYTHING, text="text", add_metrics=False
     ),
+    "keep_profile, ICU's words": lambda block: keep_profile_block(
+        block, profile=EVERYTHING.replace(words="icu", stop_words=("de", "la")), text="text", add_metrics=False
+    ),
     "remove_c4_lines": lambda block: remove_c4_lines_block(block, text="text", require_punctuation=False),
     "keep_where, nearly all": lambda block: keep_where_block(block, predicate="number > 0", reason="x"),
     "normalize_unicode": lambda block: normalize_unicode_block(block, text="text", settings=RepairSettings()),

@@ -39,11 +39,11 @@ from curator_df.kernels.cut_texts import (
     without_markdown,
     without_quotation_marks,
 )
-from curator_df.kernels.english_tokens import token_spans
 from curator_df.kernels.measure import measure
 from curator_df.kernels.ngram_table import count_ngrams, make_table, rows_with_passages
 from curator_df.kernels.pii_kinds import KINDS
 from curator_df.kernels.pii_redaction import RedactionSettings, redact_texts
+from curator_df.kernels.token_spans import token_spans
 from curator_df.kernels.unicode_repair import RepairSettings, repair_texts
 from curator_df.ops.profile import keep_profile_block
 from curator_df.ops.rules import Profile

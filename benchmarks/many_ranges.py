@@ -17,10 +17,11 @@ from pathlib import Path
 import curator_df as cdf
 from curator_df.core.journal import Identity, Journal
 from curator_df.core.limits import status_bytes
-from curator_df.core.program import StepTally, lower
+from curator_df.core.manifest import Manifest
+from curator_df.core.program import lower
 from curator_df.core.sizes import show_size
+from curator_df.core.step_tally import StepTally
 from curator_df.core.storage import FileRecord, Folder
-from curator_df.core.task import Manifest
 
 
 def manifest(number: int) -> Manifest:

@@ -31,7 +31,7 @@ REPEATS = 3
 def texts_of(path: str, count: int) -> pa.ChunkedArray:
     with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
         rows = [orjson.loads(line)["text"] for line in itertools.islice(file, count)]
-    return pa.chunked_array([pa.array(rows, pa.large_string())])
+    return pa.chunked_array([pa.array(rows, pa.large_string())]).drop_null()
 
 
 def seconds(call: Callable[[], object]) -> float:

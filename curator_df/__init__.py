@@ -10,6 +10,7 @@ from curator_df.cluster.connect import connect
 from curator_df.cluster.jobs import job_cluster, slurm_cluster
 from curator_df.cluster.local import start_cluster
 from curator_df.core.comparison import compare_receipts
+from curator_df.core.resources import resources
 from curator_df.io.checkpoint import checkpoint, read_receipt
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
@@ -23,11 +24,13 @@ from curator_df.models import catalogue as classifiers
 from curator_df.models.classification import add_class, keep_class
 from curator_df.models.completion import add_completion
 from curator_df.models.embedding import add_embedding
+from curator_df.models.prompt_scores import add_prompt_scores
 from curator_df.models.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
 from curator_df.models.token_count import add_token_count
 from curator_df.monitor.memory_monitor import monitor_memory
 from curator_df.monitor.memory_profile import profile_memory
 from curator_df.monitor.metrics_server import serve_metrics
+from curator_df.monitor.recommend import recommend
 from curator_df.ops.accessor import register_operators as _register_operators
 from curator_df.ops.cleaning import normalize_newlines, normalize_whitespace, remove_urls
 from curator_df.ops.comments import add_comment_ratio
@@ -36,7 +39,9 @@ from curator_df.ops.cuts import remove_boilerplate, remove_outside, remove_quota
 from curator_df.ops.drops import describe_drops
 from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
 from curator_df.ops.explain import explain
+from curator_df.ops.html_ratio import add_html_text_ratio
 from curator_df.ops.ids import add_ids
+from curator_df.ops.joining import join_documents
 from curator_df.ops.language import add_language, keep_language
 from curator_df.ops.lines import remove_c4_lines, remove_lines
 from curator_df.ops.markup import remove_html, remove_markdown
@@ -45,10 +50,10 @@ from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_dupli
 from curator_df.ops.near_report import describe_near_duplicates
 from curator_df.ops.profile import add_profile, keep_profile
 from curator_df.ops.quality_tiers import add_quality_tier
-from curator_df.ops.recommend import recommend
 from curator_df.ops.redaction import redact_pii
 from curator_df.ops.sample import sample_rows
 from curator_df.ops.signatures import add_minhash
+from curator_df.ops.splitting import split_documents
 from curator_df.ops.thresholds import explore_thresholds
 from curator_df.ops.unicode import normalize_unicode
 from curator_df.ops.where import keep_where
@@ -62,11 +67,13 @@ __all__ = [
     "add_completion",
     "add_contamination",
     "add_embedding",
+    "add_html_text_ratio",
     "add_ids",
     "add_language",
     "add_metrics",
     "add_minhash",
     "add_profile",
+    "add_prompt_scores",
     "add_quality_tier",
     "add_token_count",
     "best",
@@ -88,6 +95,7 @@ __all__ = [
     "find_near_duplicates",
     "find_semantic_duplicates",
     "job_cluster",
+    "join_documents",
     "keep_class",
     "keep_language",
     "keep_profile",
@@ -115,11 +123,13 @@ __all__ = [
     "remove_outside",
     "remove_quotation_marks",
     "remove_urls",
+    "resources",
     "sample_rows",
     "serve_metrics",
     "shuffle_rows",
     "slurm_cluster",
     "split_by",
+    "split_documents",
     "start_cluster",
     "write_jsonl",
     "write_many",
@@ -133,11 +143,13 @@ _register_operators(
         add_completion,
         add_contamination,
         add_embedding,
+        add_html_text_ratio,
         add_ids,
         add_language,
         add_metrics,
         add_minhash,
         add_profile,
+        add_prompt_scores,
         add_quality_tier,
         add_token_count,
         checkpoint,
@@ -151,6 +163,7 @@ _register_operators(
         find_exact_duplicates,
         find_near_duplicates,
         find_semantic_duplicates,
+        join_documents,
         keep_class,
         keep_language,
         keep_profile,
@@ -171,6 +184,7 @@ _register_operators(
         sample_rows,
         shuffle_rows,
         split_by,
+        split_documents,
         write_jsonl,
         write_parquet,
     )

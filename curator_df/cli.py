@@ -31,7 +31,8 @@ app = typer.Typer(
 )
 monitor_app = typer.Typer(no_args_is_help=True, help="Watch runs with Prometheus and Grafana.")
 app.add_typer(monitor_app, name="monitor")
-PROFILES = {profile.name: profile for profile in (getattr(cdf.profiles, name) for name in cdf.profiles.__all__)}
+_PUBLISHED = [getattr(cdf.profiles, name) for name in cdf.profiles.__all__ if name.isupper()]
+PROFILES = {profile.name: profile for profile in _PUBLISHED}
 DEFAULT_PROFILE = cdf.profiles.DATATROVE_GOPHER_QUALITY.name
 SCHEMES = {name.lower(): found for name, found in vars(cdf.minhash).items() if isinstance(found, cdf.minhash.Scheme)}
 DEMO_MEMORY = "1GB"
@@ -97,9 +98,14 @@ def recommend(
     cpus: Cpus = None,
     text: Text = "text",
     workdir: Annotated[str | None, typer.Option(help="Folder whose free space counts. [here]")] = None,
+    model: Annotated[str | None, typer.Option(help="A model whose batches are to fit.")] = None,
+    device_memory: Annotated[str | None, typer.Option(help="Memory of a GPU, for such batches.")] = None,
+    sample_size: Annotated[str, typer.Option(help="Text that is run to tell the time; 0: none.")] = "8MB",
 ) -> None:
-    """Say what to set for a deduplication of this input: workers, blocks, bands, disk, and what part of it would fit."""
-    Console().print(cdf.recommend(source, memory=memory, cpus=cpus, text=text, workdir=workdir))
+    """Say what to set for a deduplication of this input: workers, blocks, bands, disk, time, and what part would fit."""
+    asked = {"memory": memory, "device_memory": device_memory, "cpus": cpus, "model": model, "workdir": workdir}
+    sample = None if sample_size == "0" else sample_size
+    Console().print(cdf.recommend(source, text=text, sample_size=sample, **asked))  # type: ignore[arg-type]
 
 
 @app.command()

@@ -28,6 +28,7 @@ collect_ignore = [
     "profiles/dolma_scores.py",
     "profiles/nemo_modifiers.py",
     "profiles/nemo_scores.py",
+    "profiles/nemo_segments.py",
     "profiles/spacy_rules.py",
     "profiles/word_break_ranges.py",
 ]

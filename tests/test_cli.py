@@ -41,7 +41,9 @@ def test_explain_runs_nothing(corpus, tmp_path):
 
 
 def test_recommend_says_what_to_set_and_why(corpus, tmp_path):
-    done = curator_df("recommend", corpus, "--memory", "1GB", "--cpus", "2", "--workdir", tmp_path)
+    done = curator_df(
+        "recommend", corpus, "--memory", "1GB", "--cpus", "2", "--workdir", tmp_path, "--sample-size", "0"
+    )
     assert done.returncode == 0, done.stderr
     assert "bands_per_iteration=20 of 20" in done.stdout
     assert "1.00 GB allowed" in done.stdout

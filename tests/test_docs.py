@@ -214,7 +214,7 @@ def test_the_profiles_of_the_operators_page_work():
 
 
 def test_the_profiles_page_is_what_the_profiles_say():
-    names = cdf.profiles.__all__
+    names = [name for name in cdf.profiles.__all__ if name.isupper()]
     text = page("docs/profiles.md")
     (head,) = [line for line in text.splitlines() if line.startswith("| metric | `")]
     assert re.findall(r"`(\w+)`", head) == names

@@ -93,7 +93,7 @@ def gpu_layout(allowed_bytes: int, devices: Devices, held_bytes: int) -> Layout:
     """Return the layout of one worker with one thread for each GPU, or raise if the host's memory is too little."""
     layout = layout_of_workers(allowed_bytes, len(devices.names), held_bytes=held_bytes, reason="one for each GPU")
     # CUDA maps address space that RLIMIT_DATA would count, so workers with a GPU have no data limit that could be raised.
-    return dataclasses.replace(layout, shares_work=False)
+    return dataclasses.replace(layout, shares_work=False, device_bytes=devices.device_bytes)
 
 
 def start_gpu_workers(

@@ -22,7 +22,7 @@ from curator_df.core.range_action import OfRange, RangeAction, changed_rows
 from curator_df.core.range_groups import RangeGroups
 from curator_df.core.row_order import Rows
 from curator_df.core.row_sort import merge_slices
-from curator_df.core.sink import StageSink
+from curator_df.core.sink import RangeWriter, StageSink
 from curator_df.core.slice_file import open_slices
 from curator_df.core.storage import FileRecord, Folder
 
@@ -79,6 +79,10 @@ class Barrier:
         writer.append(keys.hashes, addresses, keys.values, keys.missing)
         return key_checksum(keys.hashes, addresses)
 
+    def open_keys(self, exchange: Exchange, number: int, memory_bytes: int) -> RangeKeys:
+        """Start the key file of a range."""
+        return RangeKeys(self, exchange, number, memory_bytes)
+
     def find(self, runner: Any, before: Any, step: Any) -> Found:
         """Run the stages that this waits for (``runner`` is a `stages.StageRunner`)."""
         found: Found = runner.find_drops(before, step, self)
@@ -103,7 +107,7 @@ class KeySink(StageSink):
     exchange: Exchange
     """Where they go, and into how many hash ranges."""
     barrier: Any
-    """What is taken from a block: a `Barrier`, or a `part_barrier.PartBarrier`."""
+    """What is taken from a block: a `Barrier`, a `part_barrier.PartBarrier`, or what else has their face."""
     writer_factor: float = KEY_WRITER_FACTOR
     """Peak extra bytes as a multiple of the block's."""
 
@@ -117,28 +121,35 @@ class KeySink(StageSink):
         """Digest of what is written."""
         return fingerprint(self.barrier)
 
-    def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeKeys:  # noqa: ARG002 - the face of a sink
+    def open(self, number: int, meta: Any, buffer_bytes: int) -> RangeWriter:  # noqa: ARG002 - the face of a sink
         """Start the key file of a range."""
-        return _RangeKeys(self, number, max(buffer_bytes, LEAST_KEY_BYTES))
+        writer: RangeWriter = self.barrier.open_keys(self.exchange, number, max(buffer_bytes, LEAST_KEY_BYTES))
+        return writer
 
 
-class _RangeKeys:
-    def __init__(self, sink: KeySink, number: int, memory_bytes: int) -> None:
-        self._barrier = sink.barrier
-        self._writer = KeyWriter(sink.exchange, number, memory_bytes=memory_bytes)
+class RangeKeys:
+    """Writes the keys of one range."""
+
+    def __init__(self, barrier: Any, exchange: Exchange, number: int, memory_bytes: int) -> None:
+        self._barrier = barrier
+        self._writer = KeyWriter(exchange, number, memory_bytes=memory_bytes)
         self._checksum = 0
 
     def append(self, block: Any) -> None:
+        """Take the keys of the next block."""
         self._checksum = (self._checksum + self._barrier.feed(block, self._writer)) & CHECKSUM_MASK
 
     def commit(self) -> list[FileRecord]:
+        """Make the file durable and visible."""
         return [self._writer.commit()]
 
     def discard(self) -> None:
+        """Drop what was not committed."""
         self._writer.discard()
 
     @property
     def summary(self) -> dict[str, int]:
+        """What the journal keeps of the range."""
         return {"key_checksum": self._checksum, "spilled_bytes": self._writer.spilled_bytes}
 
 

@@ -7,11 +7,14 @@ while the runner (`core.run`) finds it in the expression and knows its name, wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import dask
+import dask.dataframe as dd
+
+from curator_df.core.resources import NO_LIMITS, Resources
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,9 @@ class Outcome:
     """Makes the removed rows (a DataFrame, index kept) and why they went: ``reason`` (strings) and, where a rule was
     broken, ``rule`` (strings), ``value`` and ``threshold`` (floats), one for each row. Called only by a run that keeps
     rejects."""
+    rest: Iterator[Outcome] | None = None
+    """Of a kernel that makes several rows of one: what else comes out, each made when it is asked for, so that no more than
+    one is held. Each is no larger than the block."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,14 @@ class BlockKernel:
     """Peak extra bytes of one call as a multiple of the block's bytes, its result included."""
     fixed_bytes: int = 0
     """Extra bytes of one call whatever the block; a plan has room for `core.plan.KERNEL_FIXED_BYTES`, and makes it for more."""
+    row_bytes: int = 0
+    """Longest row that it may make of several: the steps after it hold one beside a block."""
     held_bytes: int = 0
     """Bytes that a worker holds once, for all its calls, such as a table that is looked up."""
+    resources: Resources = NO_LIMITS
+    """What a call takes of its worker (`core.resources.admitted`, which ``func`` calls), and with it how many there are."""
+    resource_bytes: int = 0
+    """Extra bytes of a call only while it has that."""
     peak_is_measured: bool = False
     """False when the factor was assumed: `explain` says which."""
     is_users: bool = False
@@ -53,12 +65,22 @@ class BlockKernel:
 
     compiled: tuple[str, ...] = ()
     """Groups of compiled functions that must be in the on-disk cache before a task runs, beyond those of all workers."""
+    makes_rows: bool = False
+    """True when several rows may come of one, all with its address; the block is then held while they go on, in parts
+    (`Outcome.rest`)."""
+    unites_rows: bool = False
+    """True when such rows become one again."""
+    row_share: float = 1.0
+    """About the share of the rows that go on, where the operator knows it before it has seen them."""
     barrier: Any = None
     """A `core.barrier.Barrier` for a drop that needs the keys of all rows first; ``func`` then refuses to run."""
 
     def __call__(self, block: Any) -> Any:
         """Return the block of rows that go on (what Dask calls)."""
-        return self.run(block).block
+        outcome = self.run(block)
+        if outcome.rest is None:
+            return outcome.block
+        return dd.methods.concat([outcome.block, *(more.block for more in outcome.rest)])
 
     def run(self, block: Any) -> Outcome:
         """Return the outcome (what the runner calls)."""

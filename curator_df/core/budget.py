@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 
 from curator_df.core.limits import machine_bytes, usable_cpus
+from curator_df.core.resources import Capacity
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, ParameterError
 
@@ -70,6 +71,8 @@ class Layout:
     """Nodes (or jobs), each with memory of its own."""
     shares_work: bool = True
     """Whether a task that runs alone may hold what all tasks of its node may hold together, or only what one worker may."""
+    device_bytes: int = 0
+    """What may be used of the memory of each worker's GPU; 0 where workers have none."""
 
     @property
     def node_workers(self) -> int:
@@ -89,6 +92,11 @@ class Layout:
     def thread_bytes(self) -> int:
         """What one task may hold."""
         return self.work_bytes // self.threads
+
+    @property
+    def capacity(self) -> Capacity:
+        """What the tasks of one worker share."""
+        return Capacity(self.threads, self.device_bytes)
 
     @property
     def exclusive_bytes(self) -> int:

@@ -27,13 +27,14 @@ from curator_df.core.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.leak_probe import address_of, probe, restart
 from curator_df.core.leaks import Leak, LeakWatch
 from curator_df.core.limits import more_than_limits, release_free_memory
+from curator_df.core.manifest import Manifest
 from curator_df.core.out_of_memory import OnOom, RowAside, Unit, smaller_units, unit_left
 from curator_df.core.plan import MIN_BLOCK_BYTES, StagePlan, task_needs
 from curator_df.core.receipt import LeakReceipt
 from curator_df.core.session import Session
 from curator_df.core.sizes import show_size
 from curator_df.core.source import Range
-from curator_df.core.task import Attempt, Job, Manifest, request_stop, run_range
+from curator_df.core.task import Attempt, Job, request_stop, run_range
 from curator_df.errors import CuratorError, OversizeRowError, SchedulerLostError, WorkerLostError
 
 SMALLEST_BLOCK_BYTES = 64_000

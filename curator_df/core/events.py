@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from curator_df.core.manifest import Manifest
     from curator_df.core.receipt import ExchangeReceipt
     from curator_df.core.session import Session
-    from curator_df.core.task import Manifest
 
 FINAL_STAGE = "write"
 """The stage in which each row is read and written once; those before it read the same rows for their keys."""

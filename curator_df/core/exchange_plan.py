@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from curator_df.core.exchange import DROP_WORDS, MEMBER_WORDS, Keep, key_words
+from curator_df.core.program import Program
 from curator_df.core.row_sort import merge_row_bytes
 from curator_df.core.sizes import show_size
 from curator_df.core.slice_file import ENTRY, rows_in_page
@@ -58,6 +59,11 @@ class ExchangePlan:
         return self.key_bytes + self.drop_bytes + self.member_bytes
 
 
+def estimate_kept(program: Program, ranges: Ranges, *, of_parts: bool = False) -> int:
+    """Return about how many rows come out of a program: those of its source, less what `sample_rows` leaves out."""
+    return max(int(estimate_rows(program.source, ranges, of_parts=of_parts) * program.row_share), 1)
+
+
 def estimate_rows(source: Source, ranges: Ranges, *, of_parts: bool = False) -> int:
     """Return about how many rows (or parts of rows) an input has, from footers or the first block of a few ranges.
 
@@ -67,10 +73,14 @@ def estimate_rows(source: Source, ranges: Ranges, *, of_parts: bool = False) -> 
         return int(source.text_bytes / PART_BYTES_GUESS) + 1
     if (rows := source.about_rows()) is not None:
         return rows + 1
-    numbers = sorted({int(place * (len(ranges) - 1) / (SAMPLED_RANGES - 1)) for place in range(SAMPLED_RANGES)})
-    row_bytes = [size for number in numbers if (size := _row_bytes(source, ranges[number]))]
+    row_bytes = [size for number in sampled_ranges(ranges) if (size := _row_bytes(source, ranges[number]))]
     mean_bytes = sum(row_bytes) / len(row_bytes) if row_bytes else ROW_BYTES_GUESS
     return int(source.text_bytes / mean_bytes) + 1
+
+
+def sampled_ranges(ranges: Ranges) -> list[int]:
+    """Return the numbers of a few ranges, spread over all: at most `SAMPLED_RANGES`."""
+    return sorted({int(place * (len(ranges) - 1) / (SAMPLED_RANGES - 1)) for place in range(SAMPLED_RANGES)})
 
 
 def _row_bytes(source: Source, piece: Range) -> float | None:
@@ -200,10 +210,27 @@ def _file_bytes(rows: int, words: int, files: int, slices: int) -> int:
 
 def _require_space(plan: ExchangePlan, folder: Folder | None) -> None:
     free = None if folder is None else folder.free_bytes()
-    if free is not None and free < plan.disk_bytes + plan.scratch_bytes:
+    needed = plan.disk_bytes + plan.scratch_bytes
+    if free is not None and free < needed:
         raise DiskFullError(
-            f"the exchange needs {show_size(plan.disk_bytes + plan.scratch_bytes)} for temporary files: "
+            f"the exchange needs {show_size(needed)} for temporary files: "
             f"{show_size(plan.key_bytes)} of keys, up to {show_size(plan.drop_bytes + plan.member_bytes)} of rows to drop, "
             f"{show_size(plan.scratch_bytes)} while sorting; {show_size(free)} are free in {folder.url if folder else ''}. "
-            "Nothing was started; make room, or name another workdir="
+            f"Nothing was started; make room, name another workdir=, or {smaller_part(free / needed)}"
         )
+
+
+def smaller_part(share: float) -> str:
+    """Say how to go on with the share of the rows that fits, rounded down to a hundredth.
+
+    Examples
+    --------
+    >>> smaller_part(0.379)
+    'put sample_rows(fraction=0.37) before it'
+    >>> smaller_part(0.001)
+    'put sample_rows before it with a fraction below 0.01'
+    """
+    hundredths = int(100 * share)
+    if hundredths == 0:
+        return "put sample_rows before it with a fraction below 0.01"
+    return f"put sample_rows(fraction={hundredths / 100}) before it"

@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.exchange import DROP_WORDS, MEMBER_WORDS, drop_bounds
+from curator_df.core.manifest import Manifest
 from curator_df.core.near_tasks import NearJob, edge_slices, load_near_job
 from curator_df.core.row_order import Rows
 from curator_df.core.row_sort import PIECE_ROWS, merge_slices
 from curator_df.core.slice_file import SliceWriter, open_slices
 from curator_df.core.storage import FileRecord, disk_errors
-from curator_df.core.task import Attempt, Manifest, run_guarded
+from curator_df.core.task import Attempt, run_guarded
 
 VERTEX_BYTES = 64
 """Of `run_components` for each row that has an edge: id, name, place of the name, survivor, size, and working copies."""

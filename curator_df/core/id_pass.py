@@ -15,6 +15,7 @@ import numpy.typing as npt
 from curator_df.core.barrier import LEAST_KEY_BYTES, Found
 from curator_df.core.id_sink import QUESTION_WORDS, IdSink, questions
 from curator_df.core.journal import Journal
+from curator_df.core.manifest import Manifest
 from curator_df.core.near_barrier import KeptSignatures
 from curator_df.core.program import Program
 from curator_df.core.row_order import Rows
@@ -23,7 +24,7 @@ from curator_df.core.slice_file import SliceWriter, open_slices, rows_of_slices
 from curator_df.core.source import Range
 from curator_df.core.stages import StageRunner
 from curator_df.core.storage import FileRecord, Folder, disk_errors, split_files
-from curator_df.core.task import Attempt, Manifest, run_guarded
+from curator_df.core.task import Attempt, run_guarded
 
 
 class GroupRows(NamedTuple):

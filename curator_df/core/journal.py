@@ -21,10 +21,10 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from curator_df.core.manifest import Manifest
 from curator_df.core.sink import Sink
 from curator_df.core.source import Ranges
 from curator_df.core.storage import JOURNAL_FOLDER, TEMPORARY_FOLDER, Folder, disk_errors
-from curator_df.core.task import Manifest
 from curator_df.errors import OutputExistsError, ResumeError
 
 OnExisting = Literal["error", "resume", "overwrite"]

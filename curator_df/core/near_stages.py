@@ -27,7 +27,7 @@ from curator_df.core.exchange_plan import (
     TASK_SLACK_BYTES,
     ExchangePlan,
     choose_reducers,
-    estimate_rows,
+    estimate_kept,
     project_exchange,
 )
 from curator_df.core.journal import Journal
@@ -292,9 +292,9 @@ class NearStages:
         if self.home.exists(PLAN):
             chosen = json.loads(self.home.read(PLAN))
         else:
-            rows = estimate_rows(self.before.source, self.runner.ranges)
+            rows = estimate_kept(self.before, self.runner.ranges)
             if (against := self.barrier.against) is not None:
-                rows += estimate_rows(against.program.source, against.ranges)
+                rows += estimate_kept(against.program, against.ranges)
             layout = self.runner.session.layout
             plan = project_bands(rows, self.barrier.num_bands, len(self.groups.starts), layout, self.home)
             chosen = {"reducers": plan.reducers, "projected_bytes": plan.disk_bytes + plan.scratch_bytes}

@@ -20,6 +20,7 @@ import numpy as np
 
 from curator_df.core.buckets import both_ways, reduce_buckets
 from curator_df.core.exchange import Exchange
+from curator_df.core.manifest import Manifest
 from curator_df.core.near_barrier import EDGE_WORDS, NearBarrier
 from curator_df.core.pair_texts import pair_batches
 from curator_df.core.range_groups import RangeGroups
@@ -27,7 +28,7 @@ from curator_df.core.row_order import Rows
 from curator_df.core.row_sort import RowSorter, merge_slices
 from curator_df.core.slice_file import Slice, SliceWriter, open_slices
 from curator_df.core.storage import FileRecord, Folder, disk_errors
-from curator_df.core.task import Attempt, Manifest, run_guarded
+from curator_df.core.task import Attempt, run_guarded
 
 SIMILARITY_BINS = 20
 """Of equal width from 0 to 1, in which compared pairs are counted."""

@@ -138,7 +138,7 @@ class UnitLog:
         enter_step(step)
         if self._notes:
             known = len(block) and block.index.name == ADDRESS  # a function of the user may have made another index
-            self.unit = Unit(int(block.index[0]), int(block.index[-1]), len(block), step) if known else None
+            self.unit = _unit(block.index.to_numpy(), step) if known else None
             self._note()
 
     def leave(self) -> None:
@@ -158,6 +158,12 @@ class UnitLog:
         if self._descriptor is not None:
             record = json.dumps(None if self.unit is None else asdict(self.unit)).encode()
             os.pwrite(self._descriptor, record.ljust(_RECORD_BYTES), 0)
+
+
+def _unit(addresses: Any, step: str) -> Unit:
+    # Rows that were made of one row share its address; what can be set aside is the row that they are made of.
+    rows = 1 + int(np.count_nonzero(addresses[1:] != addresses[:-1]))
+    return Unit(int(addresses[0]), int(addresses[-1]), rows, step)
 
 
 def unit_file(number: int) -> str:

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.barrier import CHECKSUM_MASK, DROP_READER_BYTES, Found, key_checksum
+from curator_df.core.barrier import CHECKSUM_MASK, DROP_READER_BYTES, Found, RangeKeys, key_checksum
 from curator_df.core.blocks import Outcome
 from curator_df.core.drops import read_drops
-from curator_df.core.exchange import DROP_WORDS, KeyWriter
+from curator_df.core.exchange import DROP_WORDS, Exchange, KeyWriter
 from curator_df.core.range_action import OfRange, RangeAction
 from curator_df.core.sorted_rows import RowsUpTo
 from curator_df.core.storage import Folder
@@ -66,6 +66,10 @@ class PartBarrier:
             writer.append(parts.hashes, addresses[parts.rows], parts=parts.ordinals)
             checksum += key_checksum(parts.hashes, _places(addresses, parts))
         return checksum
+
+    def open_keys(self, exchange: Exchange, number: int, memory_bytes: int) -> RangeKeys:
+        """Start the key file of a range."""
+        return RangeKeys(self, exchange, number, memory_bytes)
 
     def find(self, runner: Any, before: Any, step: Any) -> Found:
         """Run the stages that this waits for (``runner`` is a `stages.StageRunner`)."""

@@ -20,6 +20,7 @@ from curator_df.core.budget import Layout, least_memory
 from curator_df.core.near_barrier import NearBarrier
 from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.program import Program, Step
+from curator_df.core.resources import NO_LIMITS, Capacity
 from curator_df.core.row_count import RowCount
 from curator_df.core.sink import Sink
 from curator_df.core.sizes import show_size
@@ -80,6 +81,8 @@ class Plan:
     """Peak of the whole process tree."""
     held_bytes: int = 0
     """What steps hold in each worker besides blocks."""
+    limits: tuple[tuple[str, int], ...] = ()
+    """Steps that take more of a worker than a thread, and how many of its tasks may be in them at a time."""
 
     def with_long_row(self, row_bytes: int) -> int:
         """Return the projection for an input that turned out to have a row of this size."""
@@ -112,6 +115,13 @@ class Plan:
             ]
         if self.held_bytes:
             said.append(("held", f"{show_size(self.held_bytes)} in each worker by steps, besides blocks"))
+        waiting = (
+            f"the others do other steps or wait, with a block each: {show_size(self.stages[-1].task_bytes)} a task"
+        )
+        said += [
+            ("at a time", f"{name}: {most} of the {layout.threads} tasks of a worker; {waiting}")
+            for name, most in self.limits
+        ]
         passes = sum(stage.of_input for stage in self.stages)
         if passes > 1:
             said.append(("passes", self._passes(passes)))
@@ -161,7 +171,9 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
         With the block size or the memory that would fit. Nothing has been started.
     """
     factor = max(task_factor(joined), _against_factor(joined))
-    held_bytes = _held_bytes(joined, layout.threads)
+    for step in (steps := _steps(joined)):
+        layout.capacity.require(step.name, step.resources)
+    held_bytes = _held_bytes(joined, layout.capacity)
     free = dataclasses.replace(layout, work_bytes=max(layout.work_bytes - held_bytes, 0))
     block_bytes = _block_bytes(joined, factor, free)
     task_bytes = task_needs(block_bytes, factor)
@@ -177,7 +189,8 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     _require_vector_room(joined, free)
     projected = layout.reserved_bytes + layout.node_workers * (layout.threads * task_bytes + held_bytes)
     stages = (*_key_stages(joined, whole), whole)
-    return Plan(layout, stages, joined.source.input_bytes, len(joined.source.files), projected, held_bytes)
+    limits = tuple((s.name, layout.capacity.at_once(s.resources)) for s in steps if s.resources != NO_LIMITS)
+    return Plan(layout, stages, joined.source.input_bytes, len(joined.source.files), projected, held_bytes, limits)
 
 
 def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
@@ -240,11 +253,13 @@ def fitting_block(work_bytes: int, factor: float) -> int:
 def task_factor(joined: Fork) -> float:
     """Return the peak bytes of a task as a multiple of its block's."""
     worst = max(joined.source.reader_factor, 1.0 + _dearest(joined.stem))
+    held = _held_blocks(joined.stem)
     kept = 0.0
     for branch in joined.branches:
         own = joined.own_steps(branch)
         beside = 1.0 if own and len(joined.branches) > 1 else 0.0  # the block that other branches still need
-        worst = max(worst, 1.0 + beside + max(_dearest(own), branch.sink.writer_factor))
+        beside += held
+        worst = max(worst, 1.0 + beside + max(_dearest(own), _held_blocks(own) + branch.sink.writer_factor))
         kept += 1.0 + (1.0 if branch.rejects is not None else 0.0)
     return worst + kept + SLACK_FACTOR
 
@@ -262,25 +277,42 @@ def _against_programs(joined: Fork) -> list[Program]:
 def _against_factor(joined: Fork) -> float:
     """Return `task_factor` for passes over other tables; 0 where there is none."""
     factors = (
-        max(program.source.reader_factor, 1.0 + max(_dearest(program.steps), KEY_WRITER_FACTOR))
+        max(
+            program.source.reader_factor,
+            1.0 + max(_dearest(program.steps), _held_blocks(program.steps) + KEY_WRITER_FACTOR),
+        )
         for program in _against_programs(joined)
     )
     return max(factors, default=-1.0 - SLACK_FACTOR) + 1.0 + SLACK_FACTOR
 
 
-def _held_bytes(joined: Fork, threads: int) -> int:
-    """Return what the steps hold in each worker besides blocks: once, and in each task beyond what every task has room for."""
+def _steps(joined: Fork) -> list[Step]:
+    """Return all steps of a run."""
     steps = list(joined.stem)
     for branch in joined.branches:
         steps += joined.own_steps(branch)
     for program in _against_programs(joined):
         steps += program.steps
+    return steps
+
+
+def _held_bytes(joined: Fork, capacity: Capacity) -> int:
+    """Return what the steps hold in each worker besides blocks: once, in each task beyond its room, and in calls at a time."""
+    steps = _steps(joined)
     beyond = max((step.fixed_bytes for step in steps), default=0) - KERNEL_FIXED_BYTES
-    return sum(step.held_bytes for step in steps) + threads * max(beyond, 0)
+    longest = int(max((step.row_bytes for step in steps), default=0) * task_factor(joined))
+    calls = sum(capacity.at_once(step.resources) * step.resource_bytes for step in steps)
+    return sum(step.held_bytes for step in steps) + capacity.threads * (max(beyond, 0) + longest) + calls
 
 
 def _dearest(steps: Sequence[Step]) -> float:
-    return max((step.peak_factor for step in steps), default=0.0)
+    factors = (_held_blocks(steps[:place]) + step.peak_factor for place, step in enumerate(steps))
+    return max(factors, default=0.0)
+
+
+def _held_blocks(steps: Sequence[Step]) -> float:
+    """Return how many blocks are held behind these steps because rows are made of them, part by part."""
+    return float(sum(step.makes_rows for step in steps))
 
 
 def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
@@ -289,7 +321,7 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
     asked = MIN_BLOCK_BYTES if explicit is None else explicit
     if asked > fitting:
         needed = task_needs(asked, factor) + 1
-        held_bytes = _held_bytes(joined, 1)  # of one thread: enough, whatever the layout
+        held_bytes = _held_bytes(joined, Capacity(1, layout.device_bytes))  # of one thread: enough, whatever the layout
         enough = least_memory(needed + held_bytes, cpus=layout.cpus)
         held = f", beside {show_size(held_bytes)} that steps hold" if held_bytes else ""
         smaller = f"blocksize={fitting:_} or " if fitting >= MIN_BLOCK_BYTES else ""

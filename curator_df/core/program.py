@@ -8,16 +8,16 @@ or any block-by-block Dask operation (``df[df.n > 3]``, ``assign``, ``map_partit
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import dask
 import dask.dataframe as dd
+import numpy as np
 from dask.dataframe.dask_expr import FrameBase
 from dask.dataframe.dask_expr._expr import Blockwise, Expr, MapPartitions, Projection
 from dask.dataframe.dask_expr.io import FromMap
@@ -28,14 +28,13 @@ from curator_df.core.fingerprint import fingerprint
 from curator_df.core.near_barrier import NearBarrier
 from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.range_action import OfRange, RangeAction
+from curator_df.core.resources import NO_LIMITS, Resources
 from curator_df.core.row_count import RowCount
 from curator_df.core.source import Range, Ranges, Source
 from curator_df.errors import ExpressionError
 
 FOREIGN_PEAK_FACTOR = 1.5
 """Assumed for a step that is not ours: one copy of the block, and masks and new columns half as large again."""
-BLOCK_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Bounds of the counts in `StepTally.blocks_by_seconds`."""
 FOREIGN_REASON = "filtered"
 """Reason under which rows count that a step removed which is not ours."""
 
@@ -108,6 +107,31 @@ class Step:
         return self.action.held_bytes if isinstance(self.action, BlockKernel) else 0
 
     @property
+    def resources(self) -> Resources:
+        """What one call takes of its worker."""
+        return self.action.resources if isinstance(self.action, BlockKernel) else NO_LIMITS
+
+    @property
+    def resource_bytes(self) -> int:
+        """Extra bytes of a call while it has that."""
+        return self.action.resource_bytes if isinstance(self.action, BlockKernel) else 0
+
+    @property
+    def row_bytes(self) -> int:
+        """Longest row that it may make of several."""
+        return self.action.row_bytes if isinstance(self.action, BlockKernel) else 0
+
+    @property
+    def row_share(self) -> float:
+        """About the share of the rows that go on, as far as that is known beforehand."""
+        return self.action.row_share if isinstance(self.action, BlockKernel) else 1.0
+
+    @property
+    def makes_rows(self) -> bool:
+        """Whether several rows with the same address may come of one."""
+        return isinstance(self.action, BlockKernel) and self.action.makes_rows
+
+    @property
     def fingerprint(self) -> str:
         """Digest of what this step does."""
         if self.barrier is not None:  # pending or resolved, it is the same step
@@ -115,40 +139,6 @@ class Step:
         if isinstance(self.action, BlockKernel):
             return fingerprint(self.action.name, self.action.func, self.action.parameters)
         return fingerprint([self.name, *(_canonical(self.action) if isinstance(self.action, Graph) else ())])
-
-
-@dataclass
-class StepTally:
-    """What one step did to the blocks of one range."""
-
-    rows_in: int = 0
-    """Rows that came."""
-    rows_out: int = 0
-    """Rows that went on."""
-    seconds: float = 0.0
-    """Wall time in the step."""
-    dropped: dict[str, int] = field(default_factory=dict)
-    """Rows removed, by reason."""
-    counters: dict[str, int] = field(default_factory=dict)
-    """What the kernel counted."""
-    bytes_in: int = 0
-    """Bytes of the blocks that came."""
-    bytes_out: int = 0
-    """Bytes of the blocks that went on."""
-    blocks_by_seconds: list[int] = field(default_factory=lambda: [0] * (len(BLOCK_SECONDS) + 1))
-    """Blocks that took up to each of `BLOCK_SECONDS` (and more than the one before); last those that took longer."""
-
-    def add(self, outcome: Outcome, rows_in: int, seconds: float, bytes_in: int, bytes_out: int) -> None:
-        """Count one block."""
-        self.rows_in += rows_in
-        self.bytes_in += bytes_in
-        self.bytes_out += bytes_out
-        self.blocks_by_seconds[bisect.bisect_left(BLOCK_SECONDS, seconds)] += 1
-        self.rows_out += len(outcome.block)
-        self.seconds += seconds
-        for counts, new in ((self.dropped, outcome.dropped), (self.counters, outcome.counters)):
-            for name, number in new.items():
-                counts[name] = counts.get(name, 0) + int(number)
 
 
 @dataclass(frozen=True)
@@ -168,6 +158,11 @@ class Program:
     origin: Source
     """The source as it was read, with the columns that this program does not need."""
 
+    @property
+    def row_share(self) -> float:
+        """About the share of the source's rows that come out, as far as that is known; samples with one seed are nested."""
+        return min((step.row_share for step in self.steps), default=1.0)
+
     @cached_property
     def fingerprint(self) -> str:
         """Digest of what the program does; blocks, workers and memory are not in it."""
@@ -184,10 +179,26 @@ def run_step(step: Step, block: Any, of_range: OfRange | None = None) -> tuple[O
     elif isinstance(step.action, BlockKernel):
         outcome = step.action.run(block)
     else:
-        result = step.action(block)
-        removed = len(block) - len(result)
-        outcome = Outcome(result, dropped={FOREIGN_REASON: removed} if removed else {})
+        outcome = _foreign_outcome(step.action, block)
     return outcome, time.perf_counter() - started
+
+
+def _foreign_outcome(action: Graph, block: Any) -> Outcome:
+    result = action(block)
+    removed = len(block) - len(result)
+    if removed <= 0:
+        return Outcome(result, dropped={FOREIGN_REASON: removed} if removed else {})
+
+    def rejects() -> tuple[Any, Mapping[str, Any]]:
+        places = np.arange(len(block))
+        addresses = block.index.to_numpy()
+        if len(block) > 1 and (addresses[1:] == addresses[:-1]).any():  # they do not say which of these rows went
+            gone = ~np.isin(places, action(block.set_axis(places)).index)
+        else:
+            gone = ~np.isin(addresses, result.index)
+        return block[gone], {"reason": [FOREIGN_REASON] * int(gone.sum())}
+
+    return Outcome(result, dropped={FOREIGN_REASON: removed}, rejects=rejects)
 
 
 def lower(df: Any) -> Program:
@@ -236,6 +247,20 @@ def origin_of(df: Any) -> ReadPartition:
     """Return the reader that a table begins with; raise `ExpressionError` if it is none of ours."""
     reader: ReadPartition = _find_origin(df.expr).operand("func")
     return reader
+
+
+def require_addresses(df: Any, operator: str) -> None:
+    """Raise `ExpressionError` if several rows of a table may have the same address, by which an operator tells rows apart."""
+    for node in df.expr.walk():  # from the last step to the first
+        kernel = node.operand("func") if isinstance(node, MapPartitions) else None
+        if isinstance(kernel, BlockKernel) and kernel.unites_rows:
+            return
+        if isinstance(kernel, BlockKernel) and kernel.makes_rows:
+            raise ExpressionError(
+                f"{operator} tells rows apart by their address, and the rows that {kernel.name} makes of one share its "
+                f"address. Run what comes before {operator} with checkpoint(df, path), and go on from the table that it "
+                "returns: there each row has an address of its own"
+            )
 
 
 def _find_origin(expression: Expr) -> Expr:

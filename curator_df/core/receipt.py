@@ -37,6 +37,11 @@ class StepReceipt:
     counters: dict[str, int] = field(default_factory=dict)
     """What the operator counted."""
 
+    @property
+    def rows_dropped(self) -> int:
+        """Rows that it took away; 0 where it made more."""
+        return max(self.rows_in - self.rows_out, 0)
+
 
 @dataclass
 class ExchangeReceipt:
@@ -170,7 +175,12 @@ class Receipt:
     @property
     def rows_dropped(self) -> int:
         """Rows removed by steps."""
-        return sum(step.rows_in - step.rows_out for step in self.steps)
+        return sum(step.rows_dropped for step in self.steps)
+
+    @property
+    def rows_made(self) -> int:
+        """Rows added by steps that make several of one."""
+        return sum(max(step.rows_out - step.rows_in, 0) for step in self.steps)
 
     @property
     def retry_seconds(self) -> list[float]:
@@ -213,7 +223,7 @@ class Receipt:
             Shape (steps, 5), in the order in which they ran.
         """
         columns = ["step", "rows_in", "rows_out", "rows_dropped", "seconds"]
-        rows = [(s.name, s.rows_in, s.rows_out, s.rows_in - s.rows_out, round(s.seconds, 3)) for s in self.steps]
+        rows = [(s.name, s.rows_in, s.rows_out, s.rows_dropped, round(s.seconds, 3)) for s in self.steps]
         return pd.DataFrame(rows, columns=columns)
 
     def reasons(self) -> pd.DataFrame:

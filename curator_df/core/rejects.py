@@ -39,7 +39,7 @@ def reject_rows(step: str, block: Any, outcome: Outcome, files: Sequence[str], s
     if outcome.rejects is not None:
         removed, why = outcome.rejects()
     else:
-        removed = block.loc[~block.index.isin(outcome.block.index)]
+        removed = block[~block.index.isin(outcome.block.index)]
         why = {"reason": [next(iter(outcome.dropped), FOREIGN_REASON)] * len(removed)}
     addresses = removed.index.to_numpy()
     values: dict[str, Any] = {

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from curator_df.core.quarantine import QUARANTINE_FOLDER
 from curator_df.core.receipt import Receipt
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_duration, show_size
 from curator_df.core.timeline import timeline_picture
 
 SHOWN_REASONS = 40
@@ -85,7 +85,7 @@ def _tiles(receipt: Receipt) -> str:
     tiles = [
         (f"{receipt.rows_written:,}", f"rows written of {receipt.rows_read:,} read ({kept:.1%})"),
         (show_size(receipt.measured_bytes), f"most memory, of {show_size(receipt.allowed_bytes)} allowed"),
-        (_duration(receipt.seconds), speed or resumed),
+        (show_duration(receipt.seconds), speed or resumed),
         (show_size(receipt.output_bytes), f"in {receipt.files:,} files, from {show_size(receipt.input_bytes)}"),
     ]
     shown = "".join(f"<div class='tile'><b>{big}</b><span>{html.escape(small)}</span></div>" for big, small in tiles)
@@ -133,7 +133,7 @@ def _steps(receipt: Receipt) -> str:
     for step in receipt.steps:
         counted = ", ".join(f"{name} {number:,}" for name, number in step.counters.items())
         name = html.escape(step.name) + (f"<br><small>{html.escape(counted)}</small>" if counted else "")
-        dropped = step.rows_in - step.rows_out
+        dropped = step.rows_dropped
         cells = [f"{step.rows_in:,}", f"{dropped:,}" if dropped else "", f"{step.rows_out:,}", f"{step.seconds:,.1f}"]
         rows.append([name, *cells, _bar(step.seconds / longest)])
     heads = ["step", "rows in", "dropped", "rows out", "seconds", ""]
@@ -232,11 +232,3 @@ def _bar(share: float, kind: str = "") -> str:
 def _sub(*texts: str) -> str:
     text = "".join(texts).strip()
     return f"<p class='sub'>{text}</p>" if text else ""
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:,.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s"

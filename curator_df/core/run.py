@@ -31,6 +31,7 @@ from curator_df.core.journal import (
     whole_ranges,
 )
 from curator_df.core.live_panel import live_panel
+from curator_df.core.manifest import Manifest
 from curator_df.core.plan import Plan, plan_fork
 from curator_df.core.program import lower
 from curator_df.core.progress import progress_bar
@@ -41,7 +42,7 @@ from curator_df.core.sizes import show_size
 from curator_df.core.source import Range, Ranges, Source
 from curator_df.core.stages import SHOW, STAGES_FOLDER, StageRunner
 from curator_df.core.storage import Folder
-from curator_df.core.task import Job, Manifest, OnError, OnOom
+from curator_df.core.task import Job, OnError, OnOom
 from curator_df.errors import ResumeError, RowCountError
 
 RANGE_BYTES = 64_000_000
@@ -240,9 +241,11 @@ class _Target:
     def finish(self) -> Receipt:
         """Check that every row is accounted for, and mark the output complete."""
         receipt = self.receipt
-        if receipt.rows_read != receipt.rows_written + receipt.rows_dropped + receipt.rows_quarantined:
+        came = receipt.rows_read + receipt.rows_made
+        if came != receipt.rows_written + receipt.rows_dropped + receipt.rows_quarantined:
+            made = f" and {receipt.rows_made:,} made of them" if receipt.rows_made else ""
             raise RowCountError(
-                f"{receipt.rows_read:,} rows read, but {receipt.rows_written:,} written + {receipt.rows_dropped:,} "
+                f"{receipt.rows_read:,} rows read{made}, but {receipt.rows_written:,} written + {receipt.rows_dropped:,} "
                 f"dropped + {receipt.rows_quarantined:,} quarantined; the output in {receipt.output} is not to be trusted"
             )
         delete_strays(self.journal, filter(None, (self.branch.sink, self.branch.rejects)))
@@ -294,7 +297,7 @@ class _Run:
             with progress_bar("comparing", 1) as show:
                 branches = self._resolve(stages, lambda title, done, total: show(done, f"{title} {done}/{total}"))
             joined = dataclasses.replace(self.fork, branches=branches)
-            job = Job(joined, stages.on_error, stages.on_oom)
+            job = Job(joined, stages.on_error, stages.on_oom, capacity=self.session.layout.capacity)
             dispatcher = Dispatcher(self.session, job, self.plan.stages[-1], self._on_done)
             self.session.tell(StageStarted(dispatcher.title, job, len(self.ranges), int(self.finished.sum())))
             with progress_bar("curating", len(self.ranges)) as self.show:

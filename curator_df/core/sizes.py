@@ -43,3 +43,18 @@ def show_size(size_bytes: float) -> str:
         if size_bytes >= scale:
             return f"{size_bytes / scale:,.{digits}f} {unit}"
     return f"{size_bytes:,.0f} B"
+
+
+def show_duration(seconds: float) -> str:
+    """Show seconds in the units in which users say them.
+
+    Examples
+    --------
+    >>> show_duration(3.25), show_duration(130), show_duration(7_500)
+    ('3.2 s', '2 min 10 s', '2 h 5 min')
+    """
+    if seconds < 120:
+        return f"{seconds:,.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s"

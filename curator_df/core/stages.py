@@ -27,21 +27,23 @@ from curator_df.core.dispatch import Dispatcher
 from curator_df.core.drops import collect_drops
 from curator_df.core.events import Exchanged, StageStarted, stage_name
 from curator_df.core.exchange import Exchange, range_starts
-from curator_df.core.exchange_plan import TASK_SLACK_BYTES, estimate_rows, project_exchange
+from curator_df.core.exchange_plan import TASK_SLACK_BYTES, estimate_kept, project_exchange
 from curator_df.core.exchange_reduce import reduce_keys
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.journal import Identity, Journal
+from curator_df.core.manifest import Manifest
 from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.plan import StagePlan
-from curator_df.core.program import Program, Step, StepTally
+from curator_df.core.program import Program, Step
 from curator_df.core.range_action import RangeAction
 from curator_df.core.range_groups import RangeGroups, ranges_per_group
 from curator_df.core.receipt import ExchangeReceipt, LeakReceipt
 from curator_df.core.row_count import CountSink, NumberRows, RowCount
 from curator_df.core.session import Session
 from curator_df.core.source import Range, Ranges
+from curator_df.core.step_tally import StepTally
 from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder, split_files
-from curator_df.core.task import Attempt, Job, Manifest, OnError, OnOom, run_guarded
+from curator_df.core.task import Attempt, Job, OnError, OnOom, run_guarded
 from curator_df.errors import CorruptFileError, ParameterError, ResumeError
 
 STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
@@ -190,7 +192,8 @@ class StageRunner:
         # Kernels work on each row by itself; whether a step of the user's does is not known.
         by_row = all(isinstance(step.action, BlockKernel) for step in program.steps)
         wanted = sink.wanted if by_row else None
-        job = Job(fork([Branch(program, sink)]), self.on_error, self.on_oom, wanted=wanted)
+        capacity = self.session.layout.capacity
+        job = Job(fork([Branch(program, sink)]), self.on_error, self.on_oom, wanted=wanted, capacity=capacity)
         return self.run_tasks(journal, title, job, ranges, stage=self.stage, folder=home or journal.folder, **which)
 
     @contextlib.contextmanager
@@ -260,7 +263,7 @@ class StageRunner:
             "hash_ranges": exchange.reducers,
             "skew": max(sizes) * len(sizes) / max(sum(sizes), 1),
             "projected_bytes": projected_bytes,
-            "key_bytes": sum(record.size_bytes for manifest in keys for record in manifest["files"]),
+            "key_bytes": sum(record.size_bytes for record in split_files(keys, "keys")),
             "drop_bytes": sum(record.size_bytes for record in found),
             "spilled_bytes": sum(manifest["summary"]["spilled_bytes"] for manifest in [*keys, *merged]),
             "seconds": time.monotonic() - started,
@@ -274,8 +277,7 @@ class StageRunner:
             return self.run_pass(journal, f"{step.name}: keys", before, barrier.columns, sink, self.ranges)
 
         def merge(keys: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            files = [record for manifest in keys for record in manifest["files"]]
-            return self._merge(journal.folder, "merge", exchange, files, exchange.reducers)
+            return self._merge(journal.folder, "merge", exchange, split_files(keys, "keys"), exchange.reducers)
 
         return mended(journal.folder, take, merge)
 
@@ -298,7 +300,7 @@ class StageRunner:
         else:
             layout = self.session.layout
             plan = project_exchange(
-                estimate_rows(before.source, self.ranges, of_parts=barrier.of_parts),
+                estimate_kept(before, self.ranges, of_parts=barrier.of_parts),
                 keep=barrier.keep,
                 map_files=len(self.ranges),
                 work_bytes=layout.thread_bytes,

@@ -26,12 +26,13 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.exchange import DROP_WORDS, MEMBER_WORDS, drop_bounds
+from curator_df.core.manifest import Manifest
 from curator_df.core.near_tasks import NearJob, distinct_rows, edge_slices, load_near_job
 from curator_df.core.row_order import Rows
 from curator_df.core.row_sort import RowSorter, merge_slices
 from curator_df.core.slice_file import SliceWriter, open_slices
 from curator_df.core.storage import disk_errors
-from curator_df.core.task import Attempt, Manifest, run_guarded
+from curator_df.core.task import Attempt, run_guarded
 
 STAR_BYTES = 100
 """Held by `run_survivors` for each star whose centre is in its group of ranges, while their parts are joined."""

@@ -7,6 +7,7 @@ memory that does not suffice (`core.out_of_memory`).
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
@@ -15,9 +16,10 @@ from curator_df.core.blocks import BlockKernel, Outcome, block_bytes
 from curator_df.core.failing_rows import may_be_users, operator_error, without_failing_rows
 from curator_df.core.limits import release_free_memory
 from curator_df.core.out_of_memory import MOST_IN_A_ROW, UnitLog, has_room, is_out_of_memory, row_without_memory
-from curator_df.core.program import Step, StepTally, run_step
+from curator_df.core.program import Step, run_step
 from curator_df.core.range_action import RangeAction
 from curator_df.core.source import BadRow
+from curator_df.core.step_tally import StepTally
 from curator_df.errors import CuratorError, RowCountError
 
 OnError = Literal["raise", "quarantine"]
@@ -47,12 +49,12 @@ class Stretch:
         }
         self._failed_in_a_row = [0] * len(steps)
 
-    def run(self, blocks: list[Any]) -> Iterator[Any]:
-        """Yield what is left of blocks after these steps, in order; where memory ran out, in parts.
+    def run(self, blocks: list[Any], first: int = 0) -> Iterator[Any]:
+        """Yield what is left of blocks after these steps, in order; where memory ran out or rows were made, in parts.
 
         The list is emptied, so that a block is let go of as soon as a step has made another of it.
         """
-        waiting = [(0, block) for block in reversed(blocks)]
+        waiting = [(first, block) for block in reversed(blocks)]
         blocks.clear()
         while waiting:
             place, part = waiting.pop()
@@ -65,7 +67,14 @@ class Stretch:
                         raise
                     waiting += self._halved(place, part, exc)
                     break
-                part_bytes = self._count(place, taken, outcome, seconds, part_bytes)
+                part_bytes = self._count(place, len(taken), outcome, seconds, part_bytes)
+                self._keep_rejects(place, taken, outcome)
+                if outcome.rest is not None:
+                    made = self._parts(place, taken, outcome)
+                    del taken, outcome
+                    for parts in made:
+                        yield from self.run(parts, place + 1)
+                    break
                 part = outcome.block
                 del taken, outcome
                 place += 1
@@ -98,21 +107,40 @@ class Stretch:
             self._set_aside(row)
         return block, outcome, seconds
 
-    def _count(self, place: int, block: Any, outcome: Outcome, seconds: float, bytes_in: int) -> int:
-        """Count what a step did to a block; return the bytes of what came out."""
-        step, removed = self.steps[place], len(block) - len(outcome.block)
+    def _parts(self, place: int, block: Any, outcome: Outcome) -> Iterator[list[Any]]:
+        """Yield what comes out of a step that makes rows, part by part; each list is emptied before the next is made."""
+        step, rest = self.steps[place], outcome.rest
+        parts = [outcome.block]
+        del outcome
+        while rest is not None:
+            yield parts
+            self._log.enter(step.name, block)
+            started = time.perf_counter()
+            more = next(rest, None)
+            if more is None:
+                return
+            self._count(place, 0, more, time.perf_counter() - started, 0)
+            parts = [more.block]
+            del more
+
+    def _count(self, place: int, rows_in: int, outcome: Outcome, seconds: float, bytes_in: int) -> int:
+        """Count what a step made of so many rows; return the bytes of what came out."""
+        step, removed = self.steps[place], rows_in - len(outcome.block)
         self._log.leave()
-        if isinstance(step.action, BlockKernel) and removed != sum(outcome.dropped.values()):
+        by_reason = sum(outcome.dropped.values())
+        if isinstance(step.action, BlockKernel) and not step.action.makes_rows and removed != by_reason:
             raise RowCountError(
-                f"{step.name} took {len(block):,} rows, returned {len(outcome.block):,} and gave reasons for "
-                f"{sum(outcome.dropped.values()):,} removed; every removed row needs one"
+                f"{step.name} took {rows_in:,} rows, returned {len(outcome.block):,} and gave reasons for "
+                f"{by_reason:,} removed; every removed row needs one"
             )
         self._failed_in_a_row[place] = 0
         bytes_out = block_bytes(outcome.block)
-        self.tallies[place].add(outcome, len(block), seconds, bytes_in, bytes_out)
-        if removed > 0:
-            self._reject(step, block, outcome)
+        self.tallies[place].add(outcome, rows_in, seconds, bytes_in, bytes_out)
         return bytes_out
+
+    def _keep_rejects(self, place: int, block: Any, outcome: Outcome) -> None:
+        if outcome.rest is None and len(outcome.block) < len(block):
+            self._reject(self.steps[place], block, outcome)
 
     def _halved(self, place: int, block: Any, exc: Exception) -> list[tuple[int, Any]]:
         """Return the halves of a block as they wait for the step that ran out of memory; set a single row aside."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from curator_df.core.program import StepTally
-from curator_df.core.task import Job, Manifest
+from curator_df.core.manifest import Manifest
+from curator_df.core.step_tally import StepTally
+from curator_df.core.task import Job
 
 
 def tallies(job: Job, manifest: Manifest) -> Iterator[tuple[int, str, StepTally]]:

@@ -13,7 +13,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import cloudpickle
@@ -24,27 +24,28 @@ from curator_df.core.activity import enter_step, leave_task
 from curator_df.core.blocks import Outcome, block_bytes
 from curator_df.core.branches import Branch, Fork
 from curator_df.core.limits import raised_data_limit, release_free_memory, status_bytes
+from curator_df.core.manifest import Manifest
 from curator_df.core.out_of_memory import (
     OnOom,
     RowAside,
     Span,
-    Unit,
     UnitLog,
     cut_block,
     is_out_of_memory,
     long_row,
     without_rows,
 )
-from curator_df.core.program import Step, StepTally
+from curator_df.core.program import Step
 from curator_df.core.quarantine import QuarantineFile
 from curator_df.core.rejects import reject_rows, rejects_meta
+from curator_df.core.resources import Capacity, shared
 from curator_df.core.sink import RangeWriter
 from curator_df.core.source import BadRow, Range
 from curator_df.core.storage import FileRecord, Folder, disk_errors
 from curator_df.core.stretch import OnError, Stretch
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError
 
-__all__ = ["Attempt", "Job", "Manifest", "OnError", "OnOom", "load_job", "request_stop", "run_guarded", "run_range"]
+__all__ = ["Attempt", "Job", "OnError", "OnOom", "load_job", "request_stop", "run_guarded", "run_range"]
 
 _stopped_stages: set[str] = set()
 
@@ -61,6 +62,8 @@ class Job:
     """What to do when memory runs out."""
     wanted: Callable[[int], npt.NDArray[np.int64] | None] | None = None
     """Returns the addresses, ascending, of the rows of a range that are wanted, or None for all; by default all are."""
+    capacity: Capacity | None = None
+    """What the tasks of a worker share; None for no limits."""
 
 
 @dataclass(frozen=True)
@@ -87,56 +90,6 @@ class Attempt:
     """Names the stage that it is of, for `request_stop`."""
 
 
-@dataclass
-class Manifest:
-    """What became of one attempt, in its first branch; ``others`` has what became of it in each other one."""
-
-    number: int
-    """Of the range."""
-    outcome: Literal["done", "memory", "oversize", "stopped", "failed"] = "failed"
-    """``done``: everything is committed. Otherwise nothing is."""
-    rows_read: int = 0
-    """Rows that the reader found, bad ones included."""
-    rows_written: int = 0
-    """Rows in the sink's files."""
-    rows_quarantined: int = 0
-    """Rows set aside: unreadable ones, ones on which a user's function raised, and the following."""
-    rows_out_of_memory: int = 0
-    """Of these, rows for which memory did not suffice even when they were alone on the node."""
-    steps: list[StepTally] = field(default_factory=list)
-    """What each step did."""
-    files: list[FileRecord] = field(default_factory=list)
-    """The sink's files."""
-    summary: dict[str, int] = field(default_factory=dict)
-    """What the sink says of the range besides its files."""
-    other_files: list[FileRecord] = field(default_factory=list)
-    """Files of rejects and quarantine."""
-    block_bytes: int = 0
-    """Block size of this attempt."""
-    largest_block_bytes: int = 0
-    """Bytes of the largest block that came: more than ``block_bytes`` where one row is."""
-    read_seconds: float = 0.0
-    """Time in the reader."""
-    write_seconds: float = 0.0
-    """Time in the sink."""
-    peak_bytes: int = 0
-    """Most resident bytes of the worker process (all its threads) up to the end of the task."""
-    worker: str = ""
-    """Host and process number of the worker."""
-    floor_bytes: int = 0
-    """What the worker held after the task, when free memory was given back (private pages)."""
-    error: BaseException | None = None
-    """Why it did not finish."""
-    unit: Unit | None = None
-    """Rows in work when it did not finish; None if that was not in a step or in the writer."""
-    step: str = ""
-    """What it worked on last: a step, ``read``, ``write``, or the kind of a task that has no steps."""
-    branch: int = 0
-    """Place of the branch among those of the job."""
-    others: list[Manifest] = field(default_factory=list)
-    """One for each other branch for which the range was not finished before."""
-
-
 async def request_stop(stage_id: str) -> None:
     """Make the tasks of a stage end in this process: those that run at their next block, others when they begin.
 
@@ -155,7 +108,7 @@ def run_range(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
     def stream(manifest: Manifest) -> None:
         job = load_job(job_bytes, attempt.stage_id)
-        with disk_errors(job.fork.branches[0].sink.folder):
+        with disk_errors(job.fork.branches[0].sink.folder), shared(job.capacity):
             _stream(job, attempt, manifest)
 
     return run_guarded(attempt, stream)
@@ -192,9 +145,7 @@ def _outcome_of(exc: BaseException) -> Literal["memory", "oversize", "stopped", 
         return "oversize"
     if isinstance(exc, _StoppedError):
         return "stopped"
-    if is_out_of_memory(exc):
-        return "memory"
-    return "failed"
+    return "memory" if is_out_of_memory(exc) else "failed"
 
 
 def _portable(exc: BaseException) -> BaseException:
@@ -279,9 +230,8 @@ class _Output:
 
 def _stream(job: Job, attempt: Attempt, manifest: Manifest) -> None:
     outputs: list[_Output] = []
-    log = UnitLog(
-        attempt.piece.number, job.fork.branches[0].sink.folder if attempt.exclusive_bytes is not None else None
-    )
+    home = job.fork.branches[0].sink.folder
+    log = UnitLog(attempt.piece.number, home if attempt.exclusive_bytes is not None else None)
     try:
         for place, branch in enumerate(job.fork.branches):
             if attempt.piece.number not in branch.finished:

@@ -21,12 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.exchange import DROP_WORDS, drop_bounds
+from curator_df.core.manifest import Manifest
 from curator_df.core.row_order import Rows
 from curator_df.core.row_sort import RowSorter, merge_slices
 from curator_df.core.sizes import show_size
 from curator_df.core.slice_file import SliceWriter, open_slices
 from curator_df.core.storage import Folder, disk_errors
-from curator_df.core.task import Attempt, Manifest, run_guarded
+from curator_df.core.task import Attempt, run_guarded
 from curator_df.core.vector_barrier import VectorBarrier
 from curator_df.core.vector_math import Floats, from_words, most_similar_earlier, roots_of, tile_rows, unit_rows
 from curator_df.core.vector_tasks import CLUSTER_HEAD, load_vector_job, stored_addresses

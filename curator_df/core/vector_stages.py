@@ -19,7 +19,7 @@ from typing import Any
 from curator_df.core.barrier import Found
 from curator_df.core.events import Exchanged
 from curator_df.core.exchange import Exchange, range_starts
-from curator_df.core.exchange_plan import TASK_SLACK_BYTES, choose_reducers, estimate_rows
+from curator_df.core.exchange_plan import TASK_SLACK_BYTES, choose_reducers, estimate_kept, smaller_part
 from curator_df.core.journal import Journal
 from curator_df.core.program import Program, Step
 from curator_df.core.range_groups import RangeGroups, ranges_per_group
@@ -222,12 +222,12 @@ class VectorStages:
 
     def _require_disk(self) -> int:
         """Return the bytes of temporary files, once as they come and once by cluster; refuse if there is no room."""
-        rows = estimate_rows(self.before.source, self.runner.ranges)
+        rows = estimate_kept(self.before, self.runner.ranges)
         needed = 2 * rows * 8 * (CLUSTER_HEAD + self.barrier.words)
         free = self.home.free_bytes()
         if free is not None and free < needed and not self.home.exists(CHOSEN):
             raise DiskFullError(
                 f"{self.step.name} needs about {show_size(needed)} for vectors, and {show_size(free)} are free in "
-                f"{self.home.url}. Nothing was started; make room, or name another workdir="
+                f"{self.home.url}. Nothing was started; make room, name another workdir=, or {smaller_part(free / needed)}"
             )
         return needed

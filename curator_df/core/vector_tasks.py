@@ -21,12 +21,13 @@ import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.manifest import Manifest
 from curator_df.core.range_groups import RangeGroups
 from curator_df.core.row_order import Rows
 from curator_df.core.row_sort import RowSorter, merge_slices
 from curator_df.core.slice_file import Bounds, damaged, open_slices, wrong
 from curator_df.core.storage import FileRecord, Folder, disk_errors
-from curator_df.core.task import Attempt, Manifest, run_guarded
+from curator_df.core.task import Attempt, run_guarded
 from curator_df.core.vector_barrier import VECTOR_HEAD, VectorBarrier
 from curator_df.core.vector_math import from_words, hash_words, nearest_centroids, unit_rows
 

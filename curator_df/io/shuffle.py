@@ -16,7 +16,7 @@ from curator_df.core.columns import refuse_columns, require_columns
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.journal import Journal, OnExisting, open_run
 from curator_df.core.plan import plan_fork
-from curator_df.core.program import lower
+from curator_df.core.program import lower, require_addresses
 from curator_df.core.run import identity_of, range_bytes, run
 from curator_df.core.session import current_session
 from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
@@ -246,6 +246,7 @@ def _planned(operator: str, chains: list[tuple[Any, Taken]]) -> ShuffledSource:
     schemas, identities, text_bytes = [], [], 0
     for df, taken in chains:
         program = lower(df)
+        require_addresses(df, operator)
         if not pd.api.types.is_integer_dtype(df._meta.index.dtype):
             raise SchemaError(
                 f"{operator} needs the index that a reader gave the rows, and this table's holds {df._meta.index.dtype}; leave "

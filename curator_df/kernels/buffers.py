@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.columns import is_text
 from curator_df.errors import SchemaError
 
 SPAN_ROWS = 4096
@@ -37,6 +38,11 @@ class TextSpan:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+
+def is_arrow_text(dtype: Any) -> bool:
+    """Tell whether a dtype is one of strings, not of objects or of categories that may be strings."""
+    return isinstance(dtype, pd.StringDtype | pd.ArrowDtype) and is_text(dtype)
 
 
 def text_chunks(texts: pd.Series) -> pa.ChunkedArray:

@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A text column with only the lines that C4's tests keep."""
+"""A text column with only the lines that C4's tests keep, and the sentences of these by datatrove's tokens."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.kernels.buffers import array_spans, large_strings, read_only, text_chunks, text_series
+from curator_df.kernels.buffers import TextSpan, array_spans, large_strings, read_only, text_chunks, text_series
 from curator_df.kernels.code_points import word_byte_classes, word_classes
+from curator_df.kernels.english_rules import sentence_table
+
+LINE_FEED = 0x0A
+LINES_AT_ONCE = 16_384
+"""Lines whose sentences are counted at a time."""
 
 
 def keep_c4_lines(texts: pd.Series, *, require_punctuation: bool = True) -> tuple[pd.Series, int]:
@@ -31,27 +39,68 @@ def keep_c4_lines(texts: pd.Series, *, require_punctuation: bool = True) -> tupl
 
 
 def _keep_of_chunk(chunk: pa.Array, require_punctuation: bool) -> tuple[pa.Array, int]:
-    from curator_df.kernels.c4_copy import copy_c4_lines
-
-    table, byte_classes = word_classes(), word_byte_classes("")
     # What is not written to takes no memory: the pages of an empty array come when they are touched.
     size = sum(int(span.offsets[-1] - span.offsets[0]) for span in array_spans(chunk))
     copied = np.empty(size, dtype=np.uint8)
     offsets = np.zeros(len(chunk) + 1, dtype=np.int64)
     changed = 0
     for span in array_spans(chunk):
-        changed += copy_c4_lines(
-            span.data,
-            span.offsets,
-            byte_classes,
-            table.page_of,
-            table.pages,
-            require_punctuation,
-            copied,
-            read_only(copied),
-            offsets[span.first_row : span.first_row + len(span) + 1],
-        )
+        places = offsets[span.first_row : span.first_row + len(span) + 1]
+        changed += _copy(span.data, span.offsets, copied, places, require_punctuation)
     if not changed:
         return chunk, 0
     valid = chunk.is_valid().to_numpy(zero_copy_only=False) if chunk.null_count else None
     return large_strings(copied[: offsets[-1]], offsets, valid), changed
+
+
+def _copy(data: Any, offsets: Any, copied: Any, places: Any, require_punctuation: bool) -> int:
+    """Append the lines that stay to ``copied``, and where each text ends to ``places``; return how many texts changed."""
+    from curator_df.kernels.c4_copy import copy_c4_lines
+
+    table = word_classes()
+    classes = (word_byte_classes(""), table.page_of, table.pages)
+    return int(copy_c4_lines(data, offsets, *classes, require_punctuation, copied, read_only(copied), places))
+
+
+def token_sentences(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], *, require_punctuation: bool = True
+) -> npt.NDArray[np.int64]:
+    r"""Count the sentences of the lines that stay as datatrove does: spaCy's, of each line by itself.
+
+    Of texts that no line fails. Memory: 4.7 times a text of lines of three letters, 2.2 times prose (20 MB, measured).
+
+    Examples
+    --------
+    >>> data = np.frombuffer(b"One (e.g. this). Two!\nAnd a third line.\nno mark", dtype=np.uint8)
+    >>> token_sentences(data, np.array([0, len(data)])).tolist()
+    [3]
+    """
+    from curator_df.kernels.token_sentences import count_sentences_of_lines
+    from curator_df.kernels.token_spans import token_spans
+
+    copied = np.empty(int(offsets[-1] - offsets[0]), dtype=np.uint8)
+    places = np.zeros(len(offsets), dtype=np.int64)
+    _copy(data, offsets, copied, places, require_punctuation)
+    kept = read_only(copied[: places[-1]])
+    begins = places[:-1][np.diff(places) > 0]
+    breaks = np.flatnonzero(kept == LINE_FEED)
+    breaks += 1
+    starts = np.concatenate([begins, breaks])
+    del breaks
+    starts.sort()
+    # A text that a line fails is as it was, and may end with a line feed: no line begins after it.
+    starts = starts[np.append(starts[1:], places[-1]) > starts]
+    table = sentence_table()
+    counts = np.zeros(len(offsets) - 1, dtype=np.int64)
+    for low in range(0, len(starts), LINES_AT_ONCE):
+        some = starts[low : low + LINES_AT_ONCE]
+        stop = starts[low + LINES_AT_ONCE] if low + LINES_AT_ONCE < len(starts) else places[-1]
+        lines = TextSpan(0, kept, np.append(some, stop), None)
+        sentences = np.zeros(len(some), dtype=np.int64)
+        for tokens in token_spans(lines):
+            first, end = tokens.first_row, tokens.first_row + len(tokens)
+            found = sentences[first:end]
+            line_offsets = lines.offsets[first : end + 1]
+            count_sentences_of_lines(kept, line_offsets, tokens.data, tokens.offsets, table.page_of, table.pages, found)
+        np.add.at(counts, np.searchsorted(places, some, side="right") - 1, sentences)
+    return counts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics that other operators add as columns, `add_token_count` and `add_comment_ratio`: rules of profiles may be on them."""
+"""Metrics that other operators add as columns, such as `add_token_count`: rules of profiles may be on them."""
 
 from __future__ import annotations
 
@@ -48,5 +48,15 @@ COLUMN_METRICS = (
         f"{_FILTERS}/code.py, PythonCommentToCodeFilter and GeneralCommentToCodeFilter",
         "0 for an empty text (NeMo divides by zero) and for Python that cannot be parsed; 9999 for a comment that does not end",
         operator="add_comment_ratio",
+    ),
+    Metric(
+        "html_text_ratio",
+        "Float64",
+        "",
+        None,
+        "Share of the code points of an HTML page that are its text, without scripts and styles, as `add_html_text_ratio` says.",
+        f"{_FILTERS}/code.py, HTMLBoilerplateFilter",
+        "0 for an empty page (NeMo divides by zero), for one with too little text and for one that cannot be parsed",
+        operator="add_html_text_ratio",
     ),
 )

@@ -55,6 +55,8 @@ COUNT_DCLM_REPEATS = 1 << 34
 """Feature bit: lines and paragraphs, white space at their ends taken off, that occur more than once."""
 COUNT_UNICODE_GRAMS = 1 << 35
 """Feature bit: repeated n-grams of the words of Unicode's rules, of every n."""
+COUNT_SOURCE = 1 << 36
+"""Feature bit: the lines and characters of source code."""
 LONGEST_COUNTED_WORD = 4095
 """A longer word is taken to be of this length in ``middle_word_lengths``."""
 
@@ -166,6 +168,15 @@ UNICODE_GRAM_COUNTS = (
     *(f"top_{n}_unicode_gram_characters" for n in TOP_GRAMS),
     *(f"repeated_{n}_unicode_gram_characters" for n in REPEATED_GRAMS),
 )
+SOURCE_COUNTS = (
+    "source_characters",
+    "source_lines",
+    "source_line_characters",
+    "longest_source_line",
+    "alphanumeric_characters",
+    "letters",
+)
+"""Lines stand between single line feeds, whatever is in them; their characters are all but line feeds."""
 
 COUNTS = (
     *WORD_COUNTS,
@@ -188,6 +199,7 @@ COUNTS = (
     *DCLM_TEXT_COUNTS,
     *DCLM_REPEAT_COUNTS,
     *UNICODE_GRAM_COUNTS,
+    *SOURCE_COUNTS,
 )
 """Every count, in the order of the columns that the compiled pass fills."""
 
@@ -205,6 +217,7 @@ _FEATURE_OF_GROUP = (
     (DCLM_TEXT_COUNTS, COUNT_DCLM_TEXT),
     (DCLM_REPEAT_COUNTS, COUNT_DCLM_REPEATS),
     (UNICODE_GRAM_COUNTS, COUNT_UNICODE_GRAMS),
+    (SOURCE_COUNTS, COUNT_SOURCE),
 )
 _FIRST_FEATURE_OF_GRAMS = (
     (TOP_GRAM_COUNTS + REPEATED_GRAM_COUNTS, COUNT_FIRST_GRAM),
@@ -230,6 +243,7 @@ GRAM_FEATURES = COUNT_FIRST_GRAM * ((1 << len(TOP_GRAMS + REPEATED_GRAMS)) - 1)
 CHARACTER_FEATURES = COUNT_CHARACTERS
 WEB_FEATURES = COUNT_WEB_LINES | COUNT_DOLMA_LINES | COUNT_WEB_PARAGRAPHS
 DCLM_FEATURES = COUNT_DCLM_TEXT | COUNT_DCLM_REPEATS | COUNT_UNICODE_GRAMS
+SOURCE_FEATURES = COUNT_SOURCE
 REPEAT_FEATURES = COUNT_FIRST_REMOVED * ((1 << (2 * len(TOP_GRAMS) + len(REPEATED_GRAMS))) - 1)
 
 

@@ -30,13 +30,14 @@ from curator_df.kernels.word_counts import COUNTS_TYPE, SPAN
 _TEXT = COUNTS.index(DCLM_TEXT_COUNTS[0])
 _REPEATS = COUNTS.index(DCLM_REPEAT_COUNTS[0])
 _GRAMS = COUNTS.index(UNICODE_GRAM_COUNTS[0])
+_STOP = _GRAMS + len(UNICODE_GRAM_COUNTS)
 
 
 @njit(types.void(*SPAN, types.int64, COUNTS_TYPE), nogil=True, cache=True)
 def count_dclm_of_span(
     data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
 ) -> None:
-    """Count each text of a span into its row of ``counts``: the columns from `counts.DCLM_TEXT_COUNTS` on.
+    """Count each text of a span into its row of ``counts``: the columns of DCLM, from `counts.DCLM_TEXT_COUNTS` on.
 
     The classes are those of `word_break`.
     """
@@ -50,4 +51,4 @@ def count_dclm_of_span(
         if features & COUNT_DCLM_REPEATS:
             table = count_dclm_repeats(data, start, stop, classes, table, counts[row, _REPEATS:_GRAMS])
         if features & COUNT_UNICODE_GRAMS:
-            count_unicode_grams(data, start, stop, classes, room, counts[row, _GRAMS:])
+            count_unicode_grams(data, start, stop, classes, room, counts[row, _GRAMS:_STOP])

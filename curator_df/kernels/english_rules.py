@@ -8,6 +8,7 @@ listed (``don't``: ``do``, ``n't``). How rules apply is in `token_affixes`, `tok
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.kernels.code_points import ASSIGNED_STOP, PAGE_COUNT, paged
+from curator_df.kernels.code_points import ASSIGNED_STOP, PAGE_COUNT, CodePointTable, paged
 
 SPACE = 1
 """``str.isspace``."""
@@ -49,6 +50,8 @@ NOTABLE = 8192
 """Some rule but the exceptions may apply to a word with it."""
 INNER = 16384
 """A token inside of a word may begin with it."""
+BLANK, ENDS_SENTENCE, PUNCTUATION = 1, 2, 4
+"""In `sentence_table`: ``str.isspace``; a token that is this character ends a sentence, and one of these alone begins none."""
 PAGES_OF, FIRST_PAGE = 256, 256 + PAGE_COUNT
 """Where the parts of `class_table` begin."""
 
@@ -95,9 +98,7 @@ def class_table() -> npt.NDArray[np.uint16]:
     """
     values = np.zeros(ASSIGNED_STOP, dtype=np.uint16)
     for name, bit in _FIRST_BIT_OF.items():
-        for entry in rules()["classes"][name].split():
-            first, _, last = entry.partition("-")
-            values[int(first, 16) : int(last or first, 16) + 1] |= bit
+        _mark(values, name, bit)
     values[(values & (PREFIX | SUFFIX | INFIX)) != 0] |= NOTABLE
     values[[ord(character) for character in _NOTABLE]] |= NOTABLE
     values[(values & INFIX) != 0] |= INNER
@@ -112,6 +113,24 @@ def class_table() -> npt.NDArray[np.uint16]:
     table = paged(values)
     of_bytes = np.where(np.arange(256) < 128, values[:256], NOTABLE).astype(np.uint16)
     return np.concatenate([of_bytes, table.page_of, table.pages.ravel()])
+
+
+@lru_cache(maxsize=1)
+def sentence_table() -> CodePointTable:
+    """Return the bits that spaCy's sentencizer looks at, of every code point (uint8)."""
+    values = np.zeros(ASSIGNED_STOP, dtype=np.uint8)
+    _mark(values, "sentence_end", ENDS_SENTENCE)
+    characters = [chr(code) for code in range(ASSIGNED_STOP)]
+    values[[character.isspace() for character in characters]] |= BLANK
+    values[[unicodedata.category(character)[0] == "P" for character in characters]] |= PUNCTUATION
+    return paged(values)
+
+
+def _mark(values: npt.NDArray[Any], name: str, bit: int) -> None:
+    """Set a bit of the code points of a class."""
+    for entry in rules()["classes"][name].split():
+        first, _, last = entry.partition("-")
+        values[int(first, 16) : int(last or first, 16) + 1] |= bit
 
 
 @lru_cache(maxsize=1)

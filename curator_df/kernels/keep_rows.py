@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.columns import is_text
-from curator_df.kernels.buffers import array_spans, large_strings, text_chunks, text_series
+from curator_df.kernels.buffers import array_spans, is_arrow_text, large_strings, text_chunks, text_series
 
 
 def keep_rows(block: pd.DataFrame, keep: npt.NDArray[np.bool_]) -> pd.DataFrame:
@@ -41,7 +40,7 @@ def keep_rows(block: pd.DataFrame, keep: npt.NDArray[np.bool_]) -> pd.DataFrame:
     if keep.all():
         return block
     dtypes = block.dtypes
-    texts = [name for name in block.columns if is_text(dtypes[name]) and not pd.api.types.is_object_dtype(dtypes[name])]
+    texts = [name for name in block.columns if is_arrow_text(dtypes[name])]
     others = block.drop(columns=texts)[keep]
     kept = {name: _keep_texts(block[name], keep, others.index) for name in texts}
     return others.assign(**kept)[list(block.columns)]

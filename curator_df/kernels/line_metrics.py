@@ -43,7 +43,10 @@ def _c4_metrics(prefix: str, ends: str) -> tuple[Metric, ...]:
             dtype="Int64",
             numerator=f"{prefix}_sentences",
             denominator=None,
-            definition=f"Sentences of the lines that stay (kernels/sentences.py), up to a line that fails the text. {lines}",
+            definition=(
+                "Sentences of the lines that stay (kernels/sentences.py; with datatrove's words kernels/token_sentences.py), up "
+                f"to a line that fails the text. {lines}"
+            ),
             source=_C4,
             edge_cases="Every line that stays has at least one sentence; 0 for a text without such lines",
         ),

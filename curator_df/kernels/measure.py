@@ -18,17 +18,25 @@ import pandas as pd
 from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import TextSpan, read_only, text_spans
+from curator_df.kernels.c4_texts import token_sentences
 from curator_df.kernels.character_classes import character_byte_classes, character_classes
 from curator_df.kernels.code_points import word_byte_classes, word_classes
 from curator_df.kernels.counts import (
+    C4_COUNTS,
     C4_FEATURES,
+    C4_UNPUNCTUATED_COUNTS,
     CHARACTER_FEATURES,
+    COUNT_C4,
+    COUNT_C4_UNPUNCTUATED,
     COUNT_MARKS,
+    COUNT_STOP_WORDS,
     COUNTS,
     DCLM_FEATURES,
     GRAM_FEATURES,
     LINE_FEATURES,
     REPEAT_FEATURES,
+    SOURCE_FEATURES,
+    STOP_WORDS,
     WEB_FEATURES,
     WORD_FEATURES,
 )
@@ -37,7 +45,7 @@ from curator_df.kernels.word_break import word_break_byte_classes, word_break_cl
 from curator_df.kernels.word_metrics import TEXT_COUNTS
 
 MEASURED_ROWS = 512
-"""Rows of a span: their counts take 510 KB, whatever the column."""
+"""Rows of a span: their counts take 530 KB, whatever the column."""
 LONGEST_TEXT_BYTES = (1 << 32) - 2
 """Places in a text are held in 32 bits."""
 
@@ -56,7 +64,13 @@ class Measured:
     """Number of rows."""
 
 
-def measure(texts: pd.Series, metrics: Sequence[str], *, words: Words = "whitespace") -> Iterator[Measured]:
+def measure(
+    texts: pd.Series,
+    metrics: Sequence[str],
+    *,
+    words: Words = "whitespace",
+    stop_words: tuple[str, ...] = STOP_WORDS,
+) -> Iterator[Measured]:
     """Measure a text column, `MEASURED_ROWS` rows at a time.
 
     Parameters
@@ -65,8 +79,10 @@ def measure(texts: pd.Series, metrics: Sequence[str], *, words: Words = "whitesp
         The column; null is allowed.
     metrics : sequence of str
         Names of the catalogue (`metrics.METRICS`).
-    words : {"whitespace", "datatrove"}
+    words : {"whitespace", "datatrove", "icu"}
         How to cut words: what `metrics.Words` says.
+    stop_words : tuple of str
+        Words that ``stop_word_count`` counts.
 
     Yields
     ------
@@ -89,16 +105,18 @@ def measure(texts: pd.Series, metrics: Sequence[str], *, words: Words = "whitesp
     features = features_of(metrics)
     counts = np.zeros((MEASURED_ROWS, len(COUNTS)), dtype=np.int64)
     for span in text_spans(texts, MEASURED_ROWS):
-        _count(span, features, counts[: len(span)], words)
+        _count(span, features, counts[: len(span)], words, stop_words)
         values = {name: metric_values(name, counts[: len(span)]).copy() for name in metrics}
         yield Measured(span.first_row, values, span.valid, len(span))
 
 
-def compiled_groups(metrics: Sequence[str], words: Words = "whitespace") -> tuple[str, ...]:
+def compiled_groups(
+    metrics: Sequence[str], words: Words = "whitespace", stop_words: tuple[str, ...] = STOP_WORDS
+) -> tuple[str, ...]:
     """Return the groups of `warm.GROUPS` that metrics need beyond the basic one."""
     features = features_of(metrics)
     groups = {
-        "tokens": WORD_FEATURES | GRAM_FEATURES if words == "datatrove" else 0,
+        "tokens": WORD_FEATURES | GRAM_FEATURES | C4_FEATURES if words == "datatrove" else 0,
         "lines": LINE_FEATURES,
         "grams": GRAM_FEATURES,
         "c4": C4_FEATURES,
@@ -106,11 +124,15 @@ def compiled_groups(metrics: Sequence[str], words: Words = "whitespace") -> tupl
         "web": WEB_FEATURES,
         "repeats": REPEAT_FEATURES,
         "dclm": DCLM_FEATURES,
+        "source": SOURCE_FEATURES,
+        "listed_words": COUNT_STOP_WORDS if stop_words != STOP_WORDS else 0,
     }
     return tuple(group for group, wanted in groups.items() if features & wanted)
 
 
-def _count(span: TextSpan, features: int, counts: npt.NDArray[np.int64], words: Words) -> None:
+def _count(
+    span: TextSpan, features: int, counts: npt.NDArray[np.int64], words: Words, stop_words: tuple[str, ...]
+) -> None:
     """Make the counts that are asked for. A span is small enough to stay in the cache for all groups of them."""
     longest = int(np.diff(span.offsets).max(initial=0))
     most = LONGEST_TEXT_BYTES if words == "whitespace" else LONGEST_TEXT_BYTES // 2
@@ -118,29 +140,54 @@ def _count(span: TextSpan, features: int, counts: npt.NDArray[np.int64], words: 
         raise ParameterError(
             f"measure: a text of {longest:,} bytes is too long to be measured; the limit is {most:,} bytes"
         )
-    if words == "datatrove":
-        _count_tokens(span, features & (WORD_FEATURES | GRAM_FEATURES), counts)
+    if words != "whitespace":
+        _count_tokens(span, features & (WORD_FEATURES | GRAM_FEATURES), counts, words, stop_words)
         features &= ~(WORD_FEATURES | GRAM_FEATURES)
-    _count_text(span, longest, features, counts)
+    _count_text(span, longest, features, counts, stop_words)
+    if words == "datatrove" and features & C4_FEATURES:
+        _count_token_sentences(span, features, counts)
 
 
-def _count_tokens(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None:
-    """Make the counts of words with datatrove's tokens for words; what is counted in the text itself stays so."""
-    from curator_df.kernels.english_tokens import token_spans
+def _count_token_sentences(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None:
+    """Count the sentences of C4's lines by tokens, in texts that no line fails; some rows at a time."""
+    from curator_df.kernels.token_spans import BATCH_BYTES
+
+    groups = ((COUNT_C4, C4_COUNTS, True), (COUNT_C4_UNPUNCTUATED, C4_UNPUNCTUATED_COUNTS, False))
+    first = 0
+    while first < len(span):
+        ends = span.offsets[first + 1 :] - span.offsets[first]
+        stop = first + max(1, int(np.searchsorted(ends, BATCH_BYTES, side="right")))
+        for feature, (lorem_ipsum, curly_bracket, sentences), is_punctuated in groups:
+            if features & feature:
+                rows = counts[first:stop]
+                passes = (rows[:, COUNTS.index(lorem_ipsum)] | rows[:, COUNTS.index(curly_bracket)]) == 0
+                offsets = span.offsets[first : stop + 1]
+                found = token_sentences(span.data, offsets, require_punctuation=is_punctuated)
+                rows[passes, COUNTS.index(sentences)] = found[passes]
+        first = stop
+
+
+def _count_tokens(
+    span: TextSpan, features: int, counts: npt.NDArray[np.int64], words: Words, stop_words: tuple[str, ...]
+) -> None:
+    """Make the counts of words with tokens for words; what is counted in the text itself stays so."""
+    from curator_df.kernels.token_spans import token_spans
 
     of_text = [COUNTS.index(name) for name in TEXT_COUNTS]
     kept = np.empty((0, 0), dtype=np.int64)
     if features & WORD_FEATURES:
-        _count_text(span, 0, features & WORD_FEATURES, counts)
+        _count_text(span, 0, features & WORD_FEATURES, counts, STOP_WORDS)
         kept = counts[:, of_text]
-    for tokens in token_spans(span) if features else ():
+    for tokens in token_spans(span, words) if features else ():
         first = tokens.first_row - span.first_row
-        _count_text(tokens, 0, features, counts[first : first + len(tokens)])
+        _count_text(tokens, 0, features, counts[first : first + len(tokens)], stop_words)
     if features & WORD_FEATURES:
         counts[:, of_text] = kept
 
 
-def _count_text(span: TextSpan, longest: int, features: int, counts: npt.NDArray[np.int64]) -> None:
+def _count_text(
+    span: TextSpan, longest: int, features: int, counts: npt.NDArray[np.int64], stop_words: tuple[str, ...]
+) -> None:
     """Make the counts with words between white space; ``longest`` is the longest text's bytes, for C4's lines alone."""
     table = word_classes()
     byte_classes = word_byte_classes("#." if features & COUNT_MARKS else "")
@@ -150,6 +197,8 @@ def _count_text(span: TextSpan, longest: int, features: int, counts: npt.NDArray
         from curator_df.kernels.word_pass import count_words_of_span
 
         count_words_of_span(*texts, features, counts)
+        if features & COUNT_STOP_WORDS and stop_words != STOP_WORDS:
+            counts[:, COUNTS.index("stop_words")] = _stop_words_of(texts, stop_words)
     if features & LINE_FEATURES:
         from curator_df.kernels.line_pass import count_lines_of_span
 
@@ -166,6 +215,21 @@ def _count_text(span: TextSpan, longest: int, features: int, counts: npt.NDArray
         from curator_df.kernels.repeat_pass import count_repeats_of_span
 
         count_repeats_of_span(*texts, features, counts)
+    if features & SOURCE_FEATURES:
+        from curator_df.kernels.source_pass import count_source_of_span
+
+        count_source_of_span(*texts, counts)
+    if features & C4_FEATURES:
+        from curator_df.kernels.c4_pass import count_c4_of_span
+
+        # Pages that no line is copied to take no memory.
+        scratch = np.empty(longest, dtype=np.uint8)
+        count_c4_of_span(*texts, features, scratch, read_only(scratch), counts)
+    _count_by_other_classes(span, features, counts)
+
+
+def _count_by_other_classes(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None:
+    """Make the counts that look characters up in tables of their own."""
     if features & DCLM_FEATURES:
         from curator_df.kernels.dclm_pass import count_dclm_of_span
 
@@ -178,9 +242,13 @@ def _count_text(span: TextSpan, longest: int, features: int, counts: npt.NDArray
         kinds = character_classes()
         kinds_of = (character_byte_classes(), kinds.page_of, kinds.pages)
         count_characters_of_span(span.data, span.offsets, *kinds_of, counts)
-    if features & C4_FEATURES:
-        from curator_df.kernels.c4_pass import count_c4_of_span
 
-        # Pages that no line is copied to take no memory.
-        scratch = np.empty(longest, dtype=np.uint8)
-        count_c4_of_span(*texts, features, scratch, read_only(scratch), counts)
+
+def _stop_words_of(texts: tuple[Any, ...], stop_words: tuple[str, ...]) -> npt.NDArray[np.int64]:
+    """Return how many different words of a list are in each text."""
+    from curator_df.kernels.listed_words import count_listed_words_of_span, word_list
+
+    listed = word_list(stop_words)
+    found = np.empty(len(texts[1]) - 1, dtype=np.int64)
+    count_listed_words_of_span(*texts, listed.data, listed.offsets, listed.slots, found)
+    return found

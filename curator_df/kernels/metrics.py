@@ -7,6 +7,7 @@ divides counts that exist is one entry; a new count is a name in `counts` and a 
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
@@ -35,11 +36,13 @@ from curator_df.kernels.line_metrics import LINE_METRICS
 from curator_df.kernels.metric import Metric
 from curator_df.kernels.nemo_metrics import NEMO_METRICS
 from curator_df.kernels.repetition_metrics import REPETITION_METRICS
+from curator_df.kernels.source_metrics import SOURCE_METRICS
 from curator_df.kernels.word_metrics import WORD_METRICS
 
-Words = Literal["whitespace", "datatrove"]
+Words = Literal["whitespace", "datatrove", "icu"]
 """Ways of cutting a text into words. ``whitespace``: as ``str.split`` does. ``datatrove``: the tokens of datatrove 0.10.0 for
-English, which are spaCy's: punctuation marks are words, and ``can't`` is two."""
+English, which are spaCy's: punctuation marks are words, and ``can't`` is two. ``icu``: the words of any language by ICU, with
+dictionaries of Chinese, Japanese, Thai, Lao, Khmer and Burmese; punctuation marks are words."""
 
 _OWN_WORD_COUNTS = frozenset(
     (
@@ -69,6 +72,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             *NEMO_METRICS,
             *DOLMA_METRICS,
             *DCLM_METRICS,
+            *SOURCE_METRICS,
         )
     }
 )
@@ -126,6 +130,12 @@ def require_words(operator: str, names: Sequence[str], words: Words) -> None:
         )
 
 
+def require_words_package(operator: str, words: Words) -> None:
+    """Raise `ImportError` if a package that cuts such words is not installed; it is not loaded."""
+    if words == "icu" and importlib.util.find_spec("icu4py") is None:
+        raise ImportError(f"{operator}: words='icu' needs icu4py: pip install 'curator-df[icu]'")
+
+
 def _counts_of(name: str) -> set[str]:
     return {count for count in (METRICS[name].numerator, METRICS[name].denominator) if count is not None}
 
@@ -143,8 +153,9 @@ def work_factor(names: Sequence[str], words: Words = "whitespace") -> float:
 
     Repeated lines and n-grams: a table of 8 bytes for each word or line, and the shortest of those take 2 bytes (prose:
     1.9). DCLM: for lines two bits a byte beside the table; for n-grams 24 bytes for each word of Unicode's rules, of which
-    there are at most two in three bytes (a letter and a superscript). C4: a copy of a line with brackets. Tokens are copied
-    with a byte after each, and the shortest take one byte.
+    there are at most two in three bytes (a letter and a superscript). C4: a copy of a line with brackets; with datatrove's
+    words a copy of the lines that stay, and their places. Tokens are copied with a byte after each, and the shortest take one
+    byte.
 
     Examples
     --------
@@ -154,7 +165,9 @@ def work_factor(names: Sequence[str], words: Words = "whitespace") -> float:
     (2.0, 10.0)
     """
     features = features_of(names)
-    if words == "datatrove" and features & (WORD_FEATURES | GRAM_FEATURES):
+    if words == "datatrove" and features & C4_FEATURES:
+        return max(10.0, _work_factor(features))
+    if words != "whitespace" and features & (WORD_FEATURES | GRAM_FEATURES):
         rest = features & ~(WORD_FEATURES | GRAM_FEATURES)
         return max(10.0 if features & GRAM_FEATURES else 2.0, _work_factor(rest))
     return _work_factor(features)

@@ -18,6 +18,16 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from curator_df.kernels.eight_bytes import (
+    first_mark,
+    line_feed_marks,
+    lower_word,
+    other_marks,
+    put_word,
+    space_marks,
+    spaced_word,
+    word_at,
+)
 from curator_df.kernels.lower_case import SPACE_BYTE, SPACE_STEP
 from curator_df.kernels.word_counts import code_point
 
@@ -35,22 +45,6 @@ PIECE_BYTES = 1024
 @njit(nogil=True, inline="always")
 def _rotated(word: int, bits: int) -> int:
     return (word << bits) | (word >> (_64 - bits))
-
-
-@njit(nogil=True, inline="always")
-def word_at(data: Any, at: int) -> int:
-    """Return the eight bytes from ``at`` (uint64) on as a number."""
-    # LLVM makes one load of these eight.
-    return (
-        _U(data[at])
-        | _U(data[at + _1]) << _8
-        | _U(data[at + _2]) << _16
-        | _U(data[at + _3]) << _24
-        | _U(data[at + _4]) << _32
-        | _U(data[at + _U(5)]) << _40
-        | _U(data[at + _6]) << _48
-        | _U(data[at + _7]) << _56
-    )
 
 
 @njit(nogil=True, inline="always")
@@ -156,9 +150,25 @@ def put_code_point(piece: Any, held: int, code: int) -> int:
 
 @njit(nogil=True)
 def _fill_plain(data: Any, at: int, stop: int, piece: Any, held: int, lowered: Any) -> tuple[int, int]:
-    """Append ASCII up to white space, another script, the end of the piece or of the text."""
+    """Append ASCII, from a character that is no white space up to what needs a closer look, or the end of piece or text.
+
+    Single spaces and line feeds inside are taken along; the last character that is appended is never white space.
+    """
     # Unsigned, so that numba leaves out its test for negative indices.
     here, end, place, full = _U(at), _U(stop), _U(held), _U(PIECE_BYTES)
+    while here + _8 <= end and place < full:
+        word = word_at(data, here)
+        line_feeds = line_feed_marks(word)
+        blanks = line_feeds | space_marks(word)
+        # A blank after a blank is for the other loop, and so is one of which is not seen here what follows.
+        whole = first_mark(other_marks(word, line_feeds) | (blanks & (blanks << _8)))
+        if whole > _0 and (blanks >> (_8 * whole - _1)) & _1:
+            whole -= _1
+        put_word(piece, place, lower_word(spaced_word(word, line_feeds)))
+        here += whole
+        place += whole
+        if whole < _7:
+            break
     while here < end and place < full:
         byte = lowered[data[here]]
         if byte == SPACE_BYTE:

@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator"
 """The compiled pass that writes the tokens of texts with white space between them.
 
-Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `english_tokens` for
+Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `token_spans` for
 the function to call.
 """
 

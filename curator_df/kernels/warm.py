@@ -24,18 +24,29 @@ _SOURCES = Path(__file__).parent
 _IMPORT = re.compile(r"^ *from curator_df\.kernels\.(\w+) import", re.MULTILINE)
 BASIC = "basic"
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    BASIC: ("murmur_hash", "part_bytes", "row_copy", "unicode_scan", "word_counts", "word_pass"),
+    BASIC: ("eight_bytes", "murmur_hash", "part_bytes", "row_copy", "unicode_scan", "word_counts", "word_pass"),
     "lines": ("line_counts", "line_pass"),
     "grams": ("word_reading", "short_grams", "gram_counts", "gram_pass"),
     "characters": ("character_counts",),
     "web": ("boilerplate", "line_counts", "web_lines", "web_pass"),
     "repeats": ("word_reading", "short_grams", "gram_counts", "gram_search", "gram_repeats", "repeat_pass"),
+    "source": ("source_pass",),
+    "listed_words": ("listed_words",),
     "cleaning": ("byte_search", "clean_copy"),
     "comments": ("comment_scan",),
     "contamination": ("ngram_match",),
     "cuts": ("byte_search", "cut_copy", "markdown_copy"),
     "pii": ("byte_search", "pii_scan"),
-    "tokens": ("borrowed", "token_affixes", "token_urls", "token_split", "token_restore", "token_pass"),
+    "segments": ("byte_search", "segment_copy"),
+    "tokens": (
+        "borrowed",
+        "token_affixes",
+        "token_urls",
+        "token_split",
+        "token_restore",
+        "token_pass",
+        "token_sentences",
+    ),
     "dclm": ("byte_search", "line_counts", "unicode_words", "unicode_grams", "stripped_pieces", "dclm_pass"),
     "c4": ("sentences", "c4_lines", "c4_pass", "c4_copy"),
     "near_duplicates": (

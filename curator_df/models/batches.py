@@ -34,6 +34,8 @@ class BatchCounts:
     """That went well."""
     batches_halved: int = 0
     """That did not fit into memory."""
+    waited_milliseconds: int = 0
+    """Until other tasks of the worker left room for the model (`curator_df.resources`)."""
 
 
 class BatchSize:

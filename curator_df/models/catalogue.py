@@ -21,6 +21,8 @@ class Classifier:
     """Tokens of a text that are read; None for what the model allows, 512 at most."""
     max_chars: int | None = None
     """Characters of a text that become tokens; None for 16 for each token."""
+    center_chars: int | None = None
+    """Characters on either side of a text's middle that are read at all; None for the text from its beginning."""
     tiers: Mapping[str, float] | None = None
     """Of a model with one number: the least number of each class, from the highest to the lowest."""
     clip: tuple[float, float] | None = None
@@ -29,6 +31,49 @@ class Classifier:
     """Commit, tag or branch; None for the latest, whose commit is then part of what a run compares."""
 
 
+QUALITY = Classifier(
+    "QUALITY",
+    "nvidia/quality-classifier-deberta",
+    "nemo_curator 0.9.0, classifiers/quality.py",
+    max_length=1024,
+    max_chars=6000,
+)
+"""High, Medium or Low."""
+DOMAIN = Classifier(
+    "DOMAIN",
+    "nvidia/domain-classifier",
+    "nemo_curator 0.9.0, classifiers/domain.py",
+    max_length=512,
+    max_chars=2000,
+)
+"""One of 26 domains, of English text."""
+MULTILINGUAL_DOMAIN = Classifier(
+    "MULTILINGUAL_DOMAIN",
+    "nvidia/multilingual-domain-classifier",
+    "nemo_curator 0.9.0, classifiers/domain.py",
+    max_length=512,
+    max_chars=2000,
+)
+"""The same, of other languages too."""
+CONTENT_TYPE = Classifier(
+    "CONTENT_TYPE",
+    "nvidia/content-type-classifier-deberta",
+    "nemo_curator 0.9.0, classifiers/content_type.py",
+    max_length=1024,
+    max_chars=5000,
+)
+"""One of 11 types of text, such as news or a review."""
+FINEMATH = Classifier(
+    "FINEMATH",
+    "HuggingFaceTB/finemath-classifier",
+    "Allal et al. 2025, https://arxiv.org/abs/2502.02737; nemo_curator 1.4.0, stages/math/classifiers/finemath.py",
+    max_length=512,
+    center_chars=10_000,
+    tiers={"4_or_more": 3.5, "3": 2.5, "less": 0.0},
+    clip=(0.0, 5.0),
+)
+"""How much mathematical reasoning there is in a text, from 0 to 5; the classes are the rounded score, as FineMath-4+ and -3+
+are cut."""
 FINEWEB_EDU = Classifier(
     "FINEWEB_EDU",
     "HuggingFaceFW/fineweb-edu-classifier",

@@ -15,6 +15,7 @@ import pandas as pd
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import refuse_columns, require_text
+from curator_df.core.resources import NO_LIMITS, Resources
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import repeated_texts, text_chunks
 from curator_df.kernels.keep_rows import keep_rows
@@ -30,7 +31,7 @@ from curator_df.models.local_models import (
     is_pipeline,
     pipeline,
 )
-from curator_df.models.text_model import DEFAULT_BATCH_TOKENS, BatchRows, TextModel, text_model, user_model
+from curator_df.models.text_model import DEFAULT_BATCH_TOKENS, BatchRows, TextModel, price_of, text_model, user_model
 
 Model = Classifier | str | os.PathLike[str] | Callable[[Sequence[str]], Any]
 Found = TextModel | UserModel | FastTextClassifier | Pipeline
@@ -56,6 +57,7 @@ def add_class(
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
     max_batch_tokens: int = DEFAULT_BATCH_TOKENS,
+    resources: Resources | None = None,
     revision: str | None = None,
     text: str = "text",
 ) -> Any:
@@ -80,7 +82,7 @@ def add_class(
     score_of : str, optional
         Class whose score is kept, whichever is the class of the text: how good a text is, as a model with the classes good
         and bad sees it. By default the score is that of the text's class.
-    max_length, max_chars, model_inference_batch_size, max_batch_tokens
+    max_length, max_chars, model_inference_batch_size, max_batch_tokens, resources
         As in `add_embedding`.
     revision : str, optional
         Commit, tag or branch of a model of the hub.
@@ -129,7 +131,7 @@ def add_class(
         scores = scores.of_class("add_class", score_of)
     longest = max(len(name.encode()) for name in scores.labels)
     factor = math.ceil(10 * ADD_FACTOR + 10 * longest / ROW_BYTES) / 10
-    parameters = {"text": text, "into": into, "model": model, "scores": scores}
+    parameters = {"text": text, "into": into, "model": model, "scores": scores, "resources": resources or NO_LIMITS}
     kernel = _kernel("add_class", add_class_block, parameters, factor)
     dtypes: dict[str, Any] = {into: pd.StringDtype("pyarrow"), f"{into}_score": "Float32"}
     return map_blocks(df, kernel, meta=df._meta.assign(**{n: pd.Series([], dtype=d) for n, d in dtypes.items()}))
@@ -146,6 +148,7 @@ def keep_class(
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
     max_batch_tokens: int = DEFAULT_BATCH_TOKENS,
+    resources: Resources | None = None,
     revision: str | None = None,
     text: str = "text",
 ) -> Any:
@@ -159,7 +162,7 @@ def keep_class(
         As in `add_class`.
     keep : str or sequence of str
         Classes of the rows that stay.
-    labels, tiers, max_length, max_chars, model_inference_batch_size, max_batch_tokens, revision
+    labels, tiers, max_length, max_chars, model_inference_batch_size, max_batch_tokens, resources, revision
         As in `add_class`.
     text : str, default "text"
         Column of the text.
@@ -206,7 +209,7 @@ def keep_class(
     if unknown := [name for name in wanted if name not in scores.labels]:
         known = ", ".join(map(repr, scores.labels))
         raise ParameterError(f"keep_class: keep names {unknown[0]!r}, which is no class of the model; it has: {known}")
-    parameters = {"text": text, "keep": wanted, "model": model, "scores": scores}
+    parameters = {"text": text, "keep": wanted, "model": model, "scores": scores, "resources": resources or NO_LIMITS}
     return map_blocks(df, _kernel("keep_class", keep_class_block, parameters, KEEP_FACTOR), meta=df._meta)
 
 
@@ -223,7 +226,7 @@ def _chosen(
     require_text(df, operator, text)
     require_backend(df._meta, operator, "pandas")
     chosen = dict(given)
-    clip = None
+    clip, center = None, None
     if isinstance(classifier, Classifier):
         of_catalogue = {
             "tiers": classifier.tiers,
@@ -231,7 +234,8 @@ def _chosen(
             "max_chars": classifier.max_chars,
         }
         chosen |= {name: value for name, value in of_catalogue.items() if chosen[name] is None}
-        name, revision, clip = classifier.model, revision or classifier.revision, classifier.clip
+        name, revision = classifier.model, revision or classifier.revision
+        clip, center = classifier.clip, classifier.center_chars
     elif is_pipeline(classifier):
         made = pipeline(operator, classifier, chosen["max_chars"])
         kind: Meaning = "largest" if made.labels else "probabilities"
@@ -250,26 +254,32 @@ def _chosen(
     else:
         name = os.fspath(classifier)
     lengths = {key: chosen[key] for key in ("max_length", "max_chars")}
-    model = text_model(operator, name, head="classes", revision=revision, **lengths, **batches)
+    model = text_model(operator, name, head="classes", revision=revision, center_chars=center, **lengths, **batches)
     if model.files.several_classes:
         raise ParameterError(
             f"{operator}: {name!r} gives a text several classes at once; pass a function that returns one number for each"
         )
+    widths = (len(model.files.classes),) if model.files.layers is None else model.files.layers.widths
+    if len(widths) > 1:
+        raise ParameterError(
+            f"{operator}: {name!r} answers {len(widths)} questions at once; add_prompt_scores takes it"
+        )
     names = tuple(chosen["labels"] or model.files.classes)
-    return model, ClassScores.of(operator, names, len(model.files.classes), chosen["tiers"], clip, "probabilities")
+    return model, ClassScores.of(operator, names, widths[0], chosen["tiers"], clip, "probabilities")
 
 
 def _kernel(operator: str, function: Callable[..., Any], parameters: dict[str, Any], peak_factor: float) -> BlockKernel:
     model = parameters["model"]
-    users = isinstance(model, UserModel)
-    price = {} if users else {"held_bytes": model.held_bytes, "fixed_bytes": model.call_bytes}
-    return BlockKernel(operator, function, parameters, peak_factor, peak_is_measured=True, is_users=users, **price)
+    price = price_of(operator, model, parameters["resources"])
+    return BlockKernel(operator, function, parameters, peak_factor, peak_is_measured=True, **price)
 
 
-def add_class_block(block: Any, *, text: str, into: str, model: Found, scores: ClassScores) -> Outcome:
+def add_class_block(
+    block: Any, *, text: str, into: str, model: Found, scores: ClassScores, resources: Resources
+) -> Outcome:
     """Kernel of `add_class`."""
     require_backend(block, "add_class", "pandas")
-    codes, numbers, counters = _classified(block, text, model, scores)
+    codes, numbers, counters = _classified(block, text, model, scores, resources)
     columns = {
         into: pd.Series(repeated_texts(scores.labels, codes), index=block.index, copy=False),
         f"{into}_score": pd.Series(pd.arrays.FloatingArray(numbers, codes < 0), index=block.index, copy=False),
@@ -277,10 +287,12 @@ def add_class_block(block: Any, *, text: str, into: str, model: Found, scores: C
     return Outcome(block.assign(**columns), counters=counters)
 
 
-def keep_class_block(block: Any, *, text: str, keep: tuple[str, ...], model: Found, scores: ClassScores) -> Outcome:
+def keep_class_block(
+    block: Any, *, text: str, keep: tuple[str, ...], model: Found, scores: ClassScores, resources: Resources
+) -> Outcome:
     """Kernel of `keep_class`."""
     require_backend(block, "keep_class", "pandas")
-    codes, numbers, counters = _classified(block, text, model, scores)
+    codes, numbers, counters = _classified(block, text, model, scores, resources)
     staying = np.isin(codes, [scores.labels.index(name) for name in keep])
     if staying.all():
         return Outcome(block, counters=counters)
@@ -297,7 +309,7 @@ def keep_class_block(block: Any, *, text: str, keep: tuple[str, ...], model: Fou
 
 
 def _classified(
-    block: Any, text: str, model: Found, scores: ClassScores
+    block: Any, text: str, model: Found, scores: ClassScores, resources: Resources
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], dict[str, int]]:
     """Return the number of the class of each row (-1: none), its score, and counters."""
     codes: npt.NDArray[np.int32] = np.full(len(block), -1, dtype=np.int32)
@@ -306,5 +318,5 @@ def _classified(
     def keep(places: npt.NDArray[np.int64], made: npt.NDArray[np.float32]) -> None:
         codes[places], numbers[places] = scores.read(made)
 
-    counts = run_model(model, text_chunks(block[text]), keep)
+    counts = run_model(model, text_chunks(block[text]), keep, resources)
     return codes, numbers, vars(counts)

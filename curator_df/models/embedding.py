@@ -15,6 +15,7 @@ import pyarrow as pa
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import choose, refuse_columns, require_text
+from curator_df.core.resources import NO_LIMITS, Resources
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import text_chunks
 from curator_df.models.callables import UserModel
@@ -23,6 +24,7 @@ from curator_df.models.text_model import (
     DEFAULT_BATCH_TOKENS,
     BatchRows,
     TextModel,
+    price_of,
     require_count,
     text_model,
     user_model,
@@ -47,6 +49,7 @@ def add_embedding(
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
     max_batch_tokens: int = DEFAULT_BATCH_TOKENS,
+    resources: Resources | None = None,
     revision: str | None = None,
     text: str = "text",
 ) -> Any:
@@ -78,6 +81,9 @@ def add_embedding(
         Most documents of a batch. By default as many as ``max_batch_tokens`` allow; a function is given 256.
     max_batch_tokens : int, default 2048
         Most tokens of a batch, padding included. It is what the memory is planned for.
+    resources : Resources, optional
+        What one call of the model takes of its worker, from `curator_df.resources`; by default a thread, and as many calls at a
+        time as there are threads.
     revision : str, optional
         Commit, tag or branch of a model of the hub.
     text : str, default "text"
@@ -132,10 +138,10 @@ def add_embedding(
     choose(operator, "pooling", pooling, Pooling)
     choose(operator, "precision", precision, Precision)
     parameters: dict[str, Any] = {"text": text, "into": into, "normalize": normalize, "precision": precision}
+    parameters |= {"resources": resources or NO_LIMITS}
     if callable(model):
         width = require_count(operator, "dimensions", dimensions)
         parameters |= {"model": user_model(operator, model, width, max_chars, model_inference_batch_size)}
-        price: dict[str, Any] = {"is_users": True}
     else:
         found = text_model(
             operator,
@@ -151,7 +157,6 @@ def add_embedding(
             raise ParameterError(f"{operator}: dimensions={dimensions}, but {model!r} makes {found.files.hidden}")
         width = found.files.hidden
         parameters |= {"model": found}
-        price = {"held_bytes": found.held_bytes, "fixed_bytes": found.call_bytes}
     dtype = vectors_dtype(width, precision)
     parameters |= {"width": width}
     kernel = BlockKernel(
@@ -160,7 +165,7 @@ def add_embedding(
         parameters,
         round(1.0 + width * np.dtype(precision).itemsize / ROW_BYTES, 1),
         peak_is_measured=True,
-        **price,
+        **price_of(operator, parameters["model"], parameters["resources"]),
     )
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series([], dtype=dtype)}))
 
@@ -174,6 +179,7 @@ def add_embedding_block(
     width: int,
     normalize: bool,
     precision: Precision,
+    resources: Resources,
 ) -> Outcome:
     """Kernel of `add_embedding`."""
     require_backend(block, "add_embedding", "pandas")
@@ -183,7 +189,7 @@ def add_embedding_block(
         vectors[places] = unit_vectors(made) if normalize else made
 
     texts = text_chunks(block[text])
-    counts = run_model(model, texts, keep)
+    counts = run_model(model, texts, keep, resources)
     column = vectors_column(vectors, texts.is_null().to_numpy())
     return Outcome(block.assign(**{into: pd.Series(column, index=block.index, copy=False)}), counters=vars(counts))
 

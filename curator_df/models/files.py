@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from curator_df.errors import CorruptFileError, InputError, ParameterError
+from curator_df.models.own_layers import OwnLayers, own_layers
 
 WEIGHTS = "*.safetensors"
 READ_FILES = ("*.json", "*.txt", "*.model", WEIGHTS)
@@ -27,6 +28,8 @@ HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 INSTALL = "install what models need: pip install 'curator-df[models]'"
 OFFSET_POSITIONS = frozenset({"camembert", "roberta", "xlm-roberta", "xlm-roberta-xl"})
 """Kinds of models whose first positions are those of padding."""
+MOST_TOKENS = 4096
+"""Of a text, for a model that has no limit of its own and whose tokenizer names none."""
 _HIDDEN = ("hidden_size", "dim", "d_model")
 _INNER = ("intermediate_size", "hidden_dim", "ffn_dim")
 _HEADS = ("num_attention_heads", "n_heads")
@@ -62,6 +65,8 @@ class ModelFiles:
     """Names of the classes, in order; where the configuration has none, the two that transformers gives to a classifier."""
     several_classes: bool
     """Whether a text may be of several classes at once."""
+    layers: OwnLayers | None = None
+    """Those of the model's own, on an encoder that is published elsewhere; None of one that is whole."""
 
     def local_folder(self) -> str:
         """Return the folder on this machine; a model of the hub is downloaded where it is missing, once for a machine."""
@@ -139,20 +144,33 @@ def _described(operator: str, name: str, folder: str, revision: str | None) -> M
     if not names & {"tokenizer.json", "tokenizer_config.json"}:
         raise InputError(f"{operator}: {folder!r} has no tokenizer (tokenizer.json or tokenizer_config.json)")
     config = _json(Path(folder, "config.json"))
-    sizes = _sizes(operator, name, config)
+    encoder = _encoder(config)
+    sizes = _sizes(operator, name, encoder)
+    shapes = {key: shape for path in weights for key, shape in _shapes(path).items()}
+    layers = None if encoder is config else own_layers(operator, name, json.dumps(encoder, sort_keys=True), shapes)
     return ModelFiles(
         name,
         folder,
         revision,
         digest=digest_of(files),
-        kind=str(config.get("model_type", "")),
+        kind=str(encoder.get("model_type", "")),
         **sizes,
-        longest=_longest(folder, config),
-        parameters=sum(_parameters(path) for path in weights),
+        longest=_longest(folder, encoder),
+        parameters=sum(math.prod(shape) for shape in shapes.values()),
         weight_bytes=sum(path.stat().st_size for path in weights),
         classes=_classes(config),
         several_classes=config.get("problem_type") == "multi_label_classification",
+        layers=layers,
     )
+
+
+def _encoder(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration of the encoder: the model's own, or that of the one that it names."""
+    base = config.get("base_model")
+    if not isinstance(base, str) or "model_type" in config:
+        return config
+    folder = base if os.path.isdir(base) else download(base, None, ["config.json"])
+    return _json(Path(folder, "config.json"))
 
 
 def _sizes(operator: str, name: str, config: dict[str, Any]) -> dict[str, int]:
@@ -171,13 +189,15 @@ def _sizes(operator: str, name: str, config: dict[str, Any]) -> dict[str, int]:
 def _longest(folder: str, config: dict[str, Any]) -> int:
     """Return the most tokens of a text that the model, its tokenizer and its authors allow."""
     limits = [int(config.get("max_position_embeddings", 512))]
-    if config.get("model_type") in OFFSET_POSITIONS:
+    if config.get("position_biased_input") is False:  # only distances between tokens count
+        limits.clear()
+    elif config.get("model_type") in OFFSET_POSITIONS:
         limits[0] -= int(config.get("pad_token_id", 1)) + 1
     for file, key in (("tokenizer_config.json", "model_max_length"), ("sentence_bert_config.json", "max_seq_length")):
         path = Path(folder, file)
         if path.is_file() and isinstance(found := _json(path).get(key), int | float):
             limits.append(int(found))
-    return min(limits)
+    return min(limits, default=MOST_TOKENS)
 
 
 def _classes(config: dict[str, Any]) -> tuple[str, ...]:
@@ -193,8 +213,8 @@ def _json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _parameters(path: Path) -> int:
-    """Return how many numbers a safetensors file holds, from its header."""
+def _shapes(path: Path) -> dict[str, list[int]]:
+    """Return the shapes of the tensors in a safetensors file, from its header."""
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = file.read(length) if length < path.stat().st_size else b""
@@ -202,7 +222,7 @@ def _parameters(path: Path) -> int:
         tensors: dict[str, Any] = json.loads(header)
     except ValueError as exc:
         raise CorruptFileError(f"{path} is no safetensors file, or is cut short") from exc
-    return sum(math.prod(tensor["shape"]) for name, tensor in tensors.items() if name != "__metadata__")
+    return {name: tensor["shape"] for name, tensor in tensors.items() if name != "__metadata__"}
 
 
 def digest_of(files: Sequence[Path]) -> str:

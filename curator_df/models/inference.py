@@ -2,7 +2,8 @@
 """Run a model on a text column, in a worker: tokens on the CPU, batches of like length, the order of the rows restored.
 
 A process loads a model once (`core.held`). Tasks of several threads use it at the same time, each with one thread of torch, so
-that the model takes no more CPUs than there are threads for work.
+that the model takes no more CPUs than there are threads for work. Where less was asked for (`core.resources`), texts become
+tokens while other tasks have the model.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,9 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curator_df.core.held import held
+from curator_df.core.resources import NO_LIMITS, Resources, admitted
 from curator_df.errors import ParameterError
 from curator_df.models.batches import BatchCounts, BatchSize, run_batches, windows
-from curator_df.models.files import INSTALL
+from curator_df.models.files import INSTALL, WEIGHTS
+from curator_df.models.own_layers import OwnLayers, load_own_layers
 from curator_df.models.text_model import TextModel
 
 WINDOW_CHARACTERS = 2_000_000
@@ -52,25 +56,34 @@ class LoadedModel:
             raise ParameterError(f"the model {model.files.name!r} needs torch and transformers; {INSTALL}") from exc
         self.model, folder = model, model.files.local_folder()
         given = {"local_files_only": True, "trust_remote_code": False}
-        with _without_progress(transformers), _one_thread(torch):
+        with _without_progress(transformers), _threads(torch, 1):
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, use_fast=True, **given)
-            kind = (
-                transformers.AutoModelForSequenceClassification if model.head == "classes" else transformers.AutoModel
-            )
-            made, loading = kind.from_pretrained(
-                folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **given
-            )
-        self._require_all(loading)
+            if model.files.layers is None:
+                made = self._whole(transformers, torch, folder, given)
+            else:
+                made = self._with_own_layers(model.files.layers, folder)
         self._module = made.eval()
         padding = self._tokenizer.pad_token_id
         self._padding = 0 if padding is None else int(padding)
         self.size = BatchSize(model.batch_tokens, model.batch_rows)
 
-    def _require_all(self, loading: dict[str, Any]) -> None:
-        """Refuse a model some of whose weights are not there: they would be random numbers."""
-        missing = sorted(
-            name for name in loading["missing_keys"] if "pooler" not in name or self.model.head == "classes"
+    def _whole(self, transformers: Any, torch: Any, folder: str, given: dict[str, Any]) -> Any:
+        self._matrix = self._bias = None
+        classifies = self.model.head == "classes"
+        kind = transformers.AutoModelForSequenceClassification if classifies else transformers.AutoModel
+        made, loading = kind.from_pretrained(
+            folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **given
         )
+        self._require_all(sorted(name for name in loading["missing_keys"] if "pooler" not in name or classifies))
+        return made
+
+    def _with_own_layers(self, layers: OwnLayers, folder: str) -> Any:
+        files = sorted(Path(folder).glob(WEIGHTS))
+        made, self._matrix, self._bias = load_own_layers(layers, files, self._require_all)
+        return made
+
+    def _require_all(self, missing: list[str]) -> None:
+        """Refuse a model some of whose weights are not there: they would be random numbers."""
         if missing:
             listed = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
             purpose = "classes" if self.model.head == "classes" else "embeddings"
@@ -78,20 +91,26 @@ class LoadedModel:
                 f"the model {self.model.files.name!r} has no weights for {listed}, so it cannot make {purpose}"
             )
 
-    def run(self, texts: pa.ChunkedArray, keep: Keep) -> BatchCounts:
+    def run(self, texts: pa.ChunkedArray, keep: Keep, resources: Resources = NO_LIMITS) -> BatchCounts:
         """Give all texts but null to the model, and what it makes of them to ``keep`` with their places."""
+        import torch
+
         counts = BatchCounts()
         characters = pc.fill_null(pc.utf8_length(texts), 0).to_numpy()
         for rows in windows(np.minimum(characters, self.model.max_chars), WINDOW_CHARACTERS):
             window = texts.slice(rows.start, rows.stop - rows.start)
             places = np.flatnonzero(window.is_valid().to_numpy()) + rows.start
+            if self.model.center_chars is not None:
+                window = middles(window, self.model.center_chars)
             # Cut before nulls are taken out, which copies.
             tokens, offsets = self._encode(pc.utf8_slice_codeunits(window, 0, self.model.max_chars).drop_null())
 
             def forward(chosen: npt.NDArray[np.int64]) -> None:
                 keep(places[chosen], self._forward(tokens, offsets, chosen))  # noqa: B023 - called in this turn only
 
-            run_batches(np.diff(offsets), self.size, forward, counts)
+            with admitted(resources) as waited, _threads(torch, resources.cpus or 1):
+                counts.waited_milliseconds += waited
+                run_batches(np.diff(offsets), self.size, forward, counts)
         return counts
 
     def _encode(self, texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
@@ -123,34 +142,58 @@ class LoadedModel:
         is_token = np.arange(int(lengths.max())) < lengths[:, None]
         padded = np.full(is_token.shape, self._padding, dtype=np.int64)
         padded[is_token] = np.concatenate([tokens[start : start + n] for start, n in zip(starts, lengths, strict=True)])
-        with torch.inference_mode(), _one_thread(torch):
+        with torch.inference_mode():
             mask = torch.from_numpy(is_token.astype(np.int64))
             made = self._module(input_ids=torch.from_numpy(padded), attention_mask=mask)
             result: npt.NDArray[np.float32] = self._pooled(made, mask).numpy()
         return result
 
     def _pooled(self, made: Any, mask: Any) -> Any:
-        if self.model.head == "classes":
+        layers = self.model.files.layers
+        if self.model.head == "classes" and layers is None:
             return made.logits
-        layer = made.last_hidden_state
-        if self.model.head == "cls":
-            return layer[:, 0]
-        weights = mask.unsqueeze(-1).to(layer.dtype)
-        return (layer * weights).sum(1) / weights.sum(1)
+        layer, pooling = made.last_hidden_state, self.model.head if layers is None else layers.pooling
+        if pooling == "cls":
+            pooled = layer[:, 0]
+        else:
+            weights = mask.unsqueeze(-1).to(layer.dtype)
+            pooled = (layer * weights).sum(1) / weights.sum(1)
+        return pooled if self._matrix is None else pooled @ self._matrix.T + self._bias
 
 
-def run_model(model: Runs | TextModel, texts: pa.ChunkedArray, keep: Keep) -> BatchCounts:
+def middles(texts: pa.ChunkedArray, reach: int) -> pa.ChunkedArray:
+    """Return texts without what is further than so many characters from their middle.
+
+    Examples
+    --------
+    >>> middles(pa.chunked_array([["abcd", "abcdefg", None]]), 2).to_pylist()
+    ['abcd', 'bcde', None]
+    """
+    lengths = pc.fill_null(pc.utf8_length(texts), 0).to_numpy()
+    chunks, after = [], 0
+    for row in np.flatnonzero(lengths > 2 * reach).tolist():
+        start = int(lengths[row]) // 2 - reach
+        middle = pc.utf8_slice_codeunits(texts.slice(row, 1), start, start + 2 * reach)
+        chunks += [*texts.slice(after, row - after).chunks, *middle.chunks]
+        after = row + 1
+    return pa.chunked_array([*chunks, *texts.slice(after).chunks], texts.type)
+
+
+def run_model(model: Runs | TextModel, texts: pa.ChunkedArray, keep: Keep, resources: Resources) -> BatchCounts:
     """Run a model on texts; one that this process does not hold yet is loaded first."""
     if isinstance(model, TextModel):
-        return held(model, lambda: LoadedModel(model)).run(texts, keep)
-    return model.run(texts, keep)
+        return held(model, lambda: LoadedModel(model)).run(texts, keep, resources)
+    with admitted(resources) as waited:
+        counts = model.run(texts, keep)
+    counts.waited_milliseconds = waited
+    return counts
 
 
 @contextlib.contextmanager
-def _one_thread(torch: Any) -> Iterator[None]:
-    """Let torch work in this thread alone."""
+def _threads(torch: Any, count: int) -> Iterator[None]:
+    """Let torch work in this thread, and in others up to so many."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, require_columns
+from curator_df.core.program import require_addresses
 from curator_df.core.stages import DROP_PEAK_FACTOR
 from curator_df.core.storage import Folder
 from curator_df.core.vector_barrier import MOST_CLUSTERS, VectorBarrier
@@ -228,6 +229,7 @@ def _ascending(operator: str, eps: Sequence[float]) -> tuple[float, ...]:
 def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | None = None, chosen: int = 0) -> Any:
     require_columns(df, operator, question.embedding)
     require_backend(df._meta, operator, "pandas")
+    require_addresses(df, operator)
     width, dtype = vector_type(df, operator, question.embedding, question.dimensions)
     require_sklearn(operator)
     clusters = question.num_clusters

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from curator_df.core.resources import Resources
 from curator_df.errors import ParameterError
 from curator_df.models.callables import DEFAULT_ROWS, UserModel
 from curator_df.models.files import ModelFiles, find_model
@@ -48,18 +49,38 @@ class TextModel:
     """Most padded tokens of a batch."""
     batch_rows: int | None = field(metadata={"identity": False})
     """Most documents of a batch."""
+    center_chars: int | None = None
+    """Characters on either side of a text's middle that are read at all; None for the text from its beginning."""
 
     @property
     def held_bytes(self) -> int:
         """What a worker holds once: the libraries, and the weights as they are while they are loaded."""
-        return RUNTIME_BYTES + LOADING_FACTOR * max(4 * self.files.parameters, self.files.weight_bytes)
+        return RUNTIME_BYTES + LOADING_FACTOR * max(self.weight_bytes, self.files.weight_bytes)
 
     @property
     def call_bytes(self) -> int:
-        """What each task holds while the model runs: the numbers of one layer for all tokens of a batch."""
-        files, tokens = self.files, max(self.batch_tokens, self.max_length)
-        scores = self.max_length * (EAGER_COPIES * files.heads if files.kind in EAGER_KINDS else 2)
-        return CALL_BYTES + 4 * tokens * (4 * files.hidden + 2 * files.inner + scores)
+        """What each task holds while the model runs."""
+        return CALL_BYTES + self.batch_bytes
+
+    @property
+    def batch_bytes(self) -> int:
+        """Of that, the numbers of one layer for all tokens of a batch."""
+        return max(self.batch_tokens, self.max_length) * self._token_bytes
+
+    @property
+    def weight_bytes(self) -> int:
+        """Weights as float32."""
+        return 4 * self.files.parameters
+
+    @property
+    def _token_bytes(self) -> int:
+        scores = self.max_length * (EAGER_COPIES * self.files.heads if self.files.kind in EAGER_KINDS else 2)
+        return 4 * (4 * self.files.hidden + 2 * self.files.inner + scores)
+
+    def fitting_tokens(self, call_bytes: int) -> int:
+        """Return the most padded tokens of a batch for which a call needs no more than that; 0 where none fits."""
+        tokens = max((call_bytes - CALL_BYTES) // self._token_bytes, 0)
+        return tokens if tokens >= self.max_length else 0
 
 
 def text_model(
@@ -72,11 +93,16 @@ def text_model(
     max_chars: int | None,
     batch_rows: BatchRows,
     batch_tokens: int,
+    center_chars: int | None = None,
 ) -> TextModel:
     """Find a model and check how it is to be used; see `find_model` for errors."""
     rows = None if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
     require_count(operator, "max_batch_tokens", batch_tokens)
     files = find_model(operator, name, revision)
+    if files.layers is not None and head != "classes":
+        raise ParameterError(
+            f"{operator}: {files.name!r} makes classes; it has layers of its own, and no vectors to give"
+        )
     longest = min(files.longest, 512) if max_length is None else require_count(operator, "max_length", max_length)
     if longest > files.longest:
         raise ParameterError(
@@ -85,7 +111,7 @@ def text_model(
     characters = (
         CHARACTERS_PER_TOKEN * longest if max_chars is None else require_count(operator, "max_chars", max_chars)
     )
-    return TextModel(files, head, longest, characters, batch_tokens, rows)
+    return TextModel(files, head, longest, characters, batch_tokens, rows, center_chars)
 
 
 def user_model(
@@ -95,6 +121,28 @@ def user_model(
     rows = DEFAULT_ROWS if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
     characters = None if max_chars is None else require_count(operator, "max_chars", max_chars)
     return UserModel(operator, function, width, characters, rows)
+
+
+def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
+    """Return what a kernel states of a model: its bytes, and what a call takes of its worker.
+
+    Raises
+    ------
+    ParameterError
+        If a model that runs on CPUs asks for a GPU.
+    """
+    price: dict[str, Any] = {"resources": resources}
+    if isinstance(model, UserModel):
+        return price | {"is_users": True}
+    if resources.of_gpu:
+        raise ParameterError(
+            f"{operator}: this model runs on CPUs, so its resources are cpus=; gpus= and gpu_memory= are for a function that "
+            "uses a GPU itself"
+        )
+    price["held_bytes"] = model.held_bytes
+    if isinstance(model, TextModel) and resources.cpus is not None:
+        return price | {"fixed_bytes": CALL_BYTES, "resource_bytes": model.batch_bytes}
+    return price | {"fixed_bytes": model.call_bytes}
 
 
 def require_count(operator: str, name: str, value: object) -> int:

@@ -3,18 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import pandas as pd
 
@@ -22,11 +17,11 @@ from curator_df.core.program import lower
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import OperatorError, ParameterError
 from curator_df.io.parquet import read_parquet
+from curator_df.monitor.fresh_process import FreshProcessError, run_fresh
 from curator_df.monitor.profile_process import ProfileJob
 
 ALLOWANCE_BYTES = 1_000_000
 """What a call may hold beyond its factor: pages that the system adds to a process in batches, and small buffers."""
-TIMEOUT_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -48,6 +43,9 @@ class StepMemory:
     """What the first call left in the process: imports, models, caches."""
     extra_bytes: dict[int, int] = field(default_factory=dict)
     """Bytes of each block that was tried, and the extra bytes of the call."""
+    allocations: tuple[tuple[str, int], ...] = ()
+    """Lines of code, and the bytes that they hold when the call with the largest block holds most; of memray, and none
+    where that is not installed."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class MemoryProfile:
             Shape (steps, 6): ``step``, ``stated_factor``, ``is_measured``, ``peak_factor``, ``fixed_bytes``,
             ``held_bytes``.
         """
-        table = pd.DataFrame([asdict(step) for step in self.steps]).drop(columns="extra_bytes")
+        table = pd.DataFrame([asdict(step) for step in self.steps]).drop(columns=["extra_bytes", "allocations"])
         return table.astype({"peak_factor": "Float64", "fixed_bytes": "Int64", "held_bytes": "Int64"})
 
     def __str__(self) -> str:
@@ -92,7 +90,8 @@ def profile_memory(operator: Callable[[Any], Any], sample: Any, *, sample_size: 
     -------
     MemoryProfile
         Shows what to write down; ``steps`` and ``to_frame()`` have ``peak_factor`` (a multiple of the block's bytes,
-        rounded up to 0.1), ``fixed_bytes`` and ``held_bytes`` of each step.
+        rounded up to 0.1), ``fixed_bytes`` and ``held_bytes`` of each step; ``steps`` have the lines of code that hold most,
+        where memray is installed.
 
     Raises
     ------
@@ -145,35 +144,26 @@ def _lazy(sample: Any, folder: str) -> Any:
     return read_parquet(path)
 
 
-def _measured(job: ProfileJob) -> list[dict[str, int]]:
+def _measured(job: ProfileJob) -> list[dict[str, Any]]:
     """Run a job in a fresh process, with the allocators and settings of a worker."""
-    # With this process's own path, as the compiler of kernels is started.
-    program = f"import sys; sys.path[:] = {sys.path!r}; from curator_df.monitor.profile_process import main; main()"
     allocators = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        input=cloudpickle.dumps(job),
-        capture_output=True,
-        env={**os.environ, **allocators},
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip()
-        if "NoRowsError" in said:
-            raise ParameterError("profile_memory: the sample has no rows")
-        raise OperatorError(f"profile_memory: the fresh process ended with status {done.returncode}:\n{said}")
-    return [json.loads(line) for line in done.stdout.decode().splitlines() if line.startswith("{")]
+    try:
+        return run_fresh("curator_df.monitor.profile_process", job, **allocators)
+    except FreshProcessError as exc:
+        if "NoRowsError" in str(exc):
+            raise ParameterError("profile_memory: the sample has no rows") from None
+        raise OperatorError(f"profile_memory: {exc}") from None
 
 
-def _step_memory(step: Any, lines: list[dict[str, int]]) -> StepMemory:
+def _step_memory(step: Any, lines: list[dict[str, Any]]) -> StepMemory:
     stated = (step.name, step.peak_factor, step.peak_is_measured)
     sizes = {line["block_bytes"]: line["extra_bytes"] for line in lines if "block_bytes" in line}
     if not sizes:
         return StepMemory(*stated, None, None, None)
     factor, fixed_bytes = fit(sizes)
     held = max(line["held_bytes"] for line in lines if "held_bytes" in line)
-    return StepMemory(*stated, factor, fixed_bytes, held, sizes)
+    allocations = tuple((line, size) for found in lines for line, size in found.get("allocations", ()))
+    return StepMemory(*stated, factor, fixed_bytes, held, sizes, allocations)
 
 
 def fit(sizes: dict[int, int]) -> tuple[float, int]:
@@ -209,6 +199,8 @@ def _line(step: StepMemory) -> str:
         if step.held_bytes > ALLOWANCE_BYTES
         else ""
     )
+    if step.allocations:
+        said += "; most of it by " + ", ".join(f"{line} {show_size(size)}" for line, size in step.allocations)
     if step.peak_factor <= step.stated_factor and not fixed:
         return f"{said}. The plan has room for it"
     arguments = f"peak_factor={step.peak_factor:.1f}, " + (f"fixed_bytes={fixed:_}, " if fixed else "")

@@ -2,7 +2,8 @@
 """The fresh process of `profile_memory`: runs steps on a sample in three sizes and prints what each call needed.
 
 Reads a pickle of `ProfileJob` from standard input; prints one JSON object a line: ``step`` (its place), ``block_bytes``,
-``extra_bytes``; and one of the first call on a small block, with ``held_bytes`` instead.
+``extra_bytes``; one of the first call on a small block, with ``held_bytes`` instead; and, where memray is installed, one of
+a last call on the largest block, with ``allocations``: lines of code and bytes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from curator_df.core.limits import peak_of_call, release_free_memory, status_byt
 from curator_df.core.program import Step, run_step
 from curator_df.core.source import Source
 from curator_df.io.frames import to_block
+from curator_df.monitor.allocations import has_memray, peak_allocations
 
 SMALL_BYTES = 100_000
 """Of the block of the first call."""
@@ -63,7 +65,7 @@ def sample_table(source: Source, wanted_bytes: int) -> pa.Table:
     return pa.concat_tables([table] * times).combine_chunks()
 
 
-def measure(job: ProfileJob) -> Iterator[dict[str, int]]:
+def measure(job: ProfileJob) -> Iterator[dict[str, Any]]:
     """Yield what each step needed at each size."""
     table = sample_table(job.source, job.sample_bytes)
     row_bytes = max(table.nbytes // len(table), 1)
@@ -75,6 +77,8 @@ def measure(job: ProfileJob) -> Iterator[dict[str, int]]:
         block_bytes = table.slice(0, rows).nbytes
         for place, extra_bytes, _ in _run(job, block):
             yield {"step": place, "block_bytes": block_bytes, "extra_bytes": extra_bytes}
+    if has_memray():  # not in the calls above, which it would disturb
+        yield from _allocations(job, block)
 
 
 def _run(job: ProfileJob, block: Any) -> Iterator[tuple[int, int, int]]:
@@ -89,6 +93,16 @@ def _run(job: ProfileJob, block: Any) -> Iterator[tuple[int, int, int]]:
         release_free_memory()
         if place >= job.first:
             yield place, extra_bytes, max(0, status_bytes("VmRSS") - before)
+
+
+def _allocations(job: ProfileJob, block: Any) -> Iterator[dict[str, Any]]:
+    for place, step in enumerate(job.steps):
+        if step.barrier is not None:
+            continue
+        if place >= job.first:
+            call = functools.partial(run_step, step, block)
+            yield {"step": place, "allocations": peak_allocations(call)}
+        block = run_step(step, block)[0].block
 
 
 def _blocks(source: Source, block_bytes: int) -> Iterator[Any]:

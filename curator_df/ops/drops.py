@@ -58,7 +58,8 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
     Notes
     -----
     Computes: yes, on the cluster or scheduler that is there. Peak extra memory: 0.3 x block, and 4.2 x if a rule is on
-    repeated lines or n-grams (10.2 x on datatrove's words); a few numbers for each rule are sent, 16 blocks' at a time.
+    repeated lines or n-grams (10.2 x on datatrove's or ICU's words, and for C4's sentences by datatrove's); a few numbers for
+    each rule are sent, 16 blocks' at a time.
 
     Examples
     --------
@@ -82,7 +83,7 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
         {"profile": profile, "text": text, "from_metrics": from_metrics},
         round(max(PEAK_FACTOR, work), 1),
         peak_is_measured=False,
-        compiled=() if from_metrics else compiled_groups(profile.text_metrics, profile.words),
+        compiled=() if from_metrics else compiled_groups(profile.text_metrics, profile.words, profile.stop_words),
     )
     counts = map_blocks(df, kernel, meta=_no_counts())
     summed = counts.reduction(

@@ -17,6 +17,7 @@ from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, require_columns, require_text
 from curator_df.core.exchange import Keep
 from curator_df.core.part_barrier import PartBarrier
+from curator_df.core.program import require_addresses
 from curator_df.core.stages import DROP_PEAK_FACTOR
 from curator_df.core.storage import Folder
 from curator_df.errors import BarrierError, ParameterError, SchemaError
@@ -224,6 +225,7 @@ def _pending(
         raise ParameterError(f"{operator}: text=[] names no column")
     require_columns(df, operator, *columns)
     require_backend(df._meta, operator, "pandas")
+    require_addresses(df, operator)
     if normalize is not None:
         choose(operator, "normalize", normalize, Normalize)
     rank_column = ranked_by(df, operator, keep)
@@ -246,6 +248,7 @@ def _pending_parts(
         raise ParameterError(f"{operator}: on_text={kind!r} takes one text column, and no groups=")
     require_text(df, operator, text)
     require_backend(df._meta, operator, "pandas")
+    require_addresses(df, operator)
     if normalize is not None:
         choose(operator, "normalize", normalize, Normalize)
     if keep not in ("first", "last"):

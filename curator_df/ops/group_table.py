@@ -15,10 +15,11 @@ import pandas as pd
 from curator_df.core.barrier import Found
 from curator_df.core.id_pass import GroupRows, Matches
 from curator_df.core.id_sink import IdReader
+from curator_df.core.manifest import Manifest
 from curator_df.core.near_barrier import KeptSignatures
 from curator_df.core.source import OFFSET_BITS, Range
 from curator_df.core.storage import FileRecord, Folder
-from curator_df.core.task import Attempt, Manifest, run_guarded
+from curator_df.core.task import Attempt, run_guarded
 from curator_df.io.output import FileSink
 
 COLUMNS: dict[str, Any] = {

@@ -13,6 +13,7 @@ import pyarrow as pa
 from curator_df.core.backend import integer_column, require_backend
 from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, refuse_columns, require_columns
+from curator_df.core.program import require_addresses
 from curator_df.core.row_count import RowCount
 from curator_df.errors import ParameterError
 from curator_df.kernels.content_hash import row_hashes
@@ -65,6 +66,8 @@ def add_ids(
 
     Raises
     ------
+    ExpressionError
+        If rows share an address, after `split_documents`, with ``by="address"`` and without ``dense=True``.
     ColumnError
         If the new column is there already, or one of ``text`` is missing.
     ParameterError
@@ -96,6 +99,7 @@ def add_ids(
         raise ParameterError("add_ids: start= numbers rows only with dense=True")
     parameters: dict[str, Any] = {"into": into}
     if by == "address":
+        require_addresses(df, "add_ids(by='address')")
         kernel = BlockKernel("add_ids", address_ids, parameters, ADDRESS_FACTOR, peak_is_measured=True)
         meta = df._meta.assign(**{into: integer_column(df._meta, np.zeros(0, np.int64))})
         return map_blocks(df, kernel, meta=meta)

@@ -12,8 +12,16 @@ from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.errors import ParameterError
+from curator_df.kernels.counts import STOP_WORDS
 from curator_df.kernels.measure import compiled_groups, measure
-from curator_df.kernels.metrics import METRICS, Words, require_metrics, require_words, work_factor
+from curator_df.kernels.metrics import (
+    METRICS,
+    Words,
+    require_metrics,
+    require_words,
+    require_words_package,
+    work_factor,
+)
 from curator_df.ops.profile import METRICS_PEAK_FACTOR, WORK_PEAK_FACTOR
 from curator_df.ops.rules import Profile
 from curator_df.ops.verdicts import metrics_meta, with_metrics
@@ -30,9 +38,9 @@ def add_metrics(df: Any, metrics: Profile | Sequence[str], *, text: str = "text"
         Names of metrics (docs/profiles.md lists them), or a profile: then those that its rules use.
     text : str, default "text"
         Column of the text.
-    words : {"whitespace", "datatrove"}, optional
-        How texts are cut into words: between white space, or into the tokens of datatrove 0.10.0 for English. If not given,
-        as the profile says, and between white space for names.
+    words : {"whitespace", "datatrove", "icu"}, optional
+        How texts are cut into words: between white space, into the tokens of datatrove 0.10.0 for English, or into the words
+        that ICU finds in any language. If not given, as the profile says, and between white space for names.
 
     Returns
     -------
@@ -43,6 +51,8 @@ def add_metrics(df: Any, metrics: Profile | Sequence[str], *, text: str = "text"
     ------
     ColumnError
         If the text column is missing, or a metric's column is there already.
+    ImportError
+        If ICU is to cut words and icu4py is not installed: ``pip install 'curator-df[icu]'``.
     ParameterError
         If a name is not in the catalogue (the message lists it), or its metric is not defined on such words.
     UnsupportedBackendError
@@ -51,7 +61,7 @@ def add_metrics(df: Any, metrics: Profile | Sequence[str], *, text: str = "text"
     Notes
     -----
     Rows: same. Peak extra memory: 0.9 x block for every 10 metrics, or fewer; at least 4.2 x if one is of repeated lines or
-    n-grams, 10.2 x if of n-grams of datatrove's words. Computes: no.
+    n-grams, 10.2 x if of n-grams of datatrove's or ICU's words or C4's sentences by datatrove's. Computes: no.
 
     All come out of one pass over each text. Once they are stored, `keep_profile` and `describe_drops` take
     ``from_metrics=True``: another threshold then needs no pass over the text.
@@ -76,8 +86,10 @@ def add_metrics(df: Any, metrics: Profile | Sequence[str], *, text: str = "text"
     require_metrics(names)
     if words is None:
         words = metrics.words if isinstance(metrics, Profile) else "whitespace"
+    stop_words = metrics.stop_words if isinstance(metrics, Profile) else STOP_WORDS
     choose("add_metrics", "words", words, Words)
     require_words("add_metrics", names, words)
+    require_words_package("add_metrics", words)
     require_text(df, "add_metrics", text)
     require_backend(df._meta, "add_metrics", "pandas")
     refuse_columns(df, "add_metrics", *names)
@@ -85,19 +97,26 @@ def add_metrics(df: Any, metrics: Profile | Sequence[str], *, text: str = "text"
     kernel = BlockKernel(
         "add_metrics",
         add_metrics_block,
-        {"metrics": names, "text": text, "words": words},
+        {"metrics": names, "text": text, "words": words, "stop_words": stop_words},
         round(factor, 1),
         peak_is_measured=True,
-        compiled=compiled_groups(names, words),
+        compiled=compiled_groups(names, words, stop_words),
     )
     return map_blocks(df, kernel, meta=metrics_meta(df._meta, names))
 
 
-def add_metrics_block(block: Any, *, metrics: tuple[str, ...], text: str, words: Words = "whitespace") -> Any:
+def add_metrics_block(
+    block: Any,
+    *,
+    metrics: tuple[str, ...],
+    text: str,
+    words: Words = "whitespace",
+    stop_words: tuple[str, ...] = STOP_WORDS,
+) -> Any:
     """Kernel of `add_metrics`."""
     require_backend(block, "add_metrics", "pandas")
     columns: dict[str, Any] = {name: np.zeros(len(block), dtype=METRICS[name].dtype.lower()) for name in metrics}
-    for measured in measure(block[text], metrics, words=words):
+    for measured in measure(block[text], metrics, words=words, stop_words=stop_words):
         for name, values in columns.items():
             values[measured.first_row : measured.first_row + measured.rows] = measured.values[name]
     missing = block[text].isna().to_numpy(dtype=bool)

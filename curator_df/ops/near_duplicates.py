@@ -11,6 +11,7 @@ from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import require_columns, require_text
 from curator_df.core.near_barrier import NearBarrier
+from curator_df.core.program import require_addresses
 from curator_df.core.stages import DROP_PEAK_FACTOR
 from curator_df.core.storage import Folder
 from curator_df.errors import ParameterError
@@ -237,6 +238,7 @@ def _pending(
     text, scheme, verify, signatures = question.text, question.scheme, question.verify, question.signatures
     _require_columns(df, operator, question)
     require_backend(df._meta, operator, "pandas")
+    require_addresses(df, operator)
     if verify is not None and not 0.0 < verify <= 1.0:
         raise ParameterError(f"{operator}: verify={verify} is not above 0 and at most 1 (or None)")
     if bands_per_iteration is not None and not 1 <= bands_per_iteration <= scheme.num_bands:

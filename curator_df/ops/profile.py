@@ -64,6 +64,8 @@ def keep_profile(
     ColumnError
         If the text column is missing, or a metric's column is there already; if one that rules are on and another operator
         adds is missing; with ``from_metrics``, if any is.
+    ImportError
+        If ICU is to cut words and icu4py is not installed: ``pip install 'curator-df[icu]'``.
     ParameterError
         If ``profile`` is not a profile, or metrics are to be added and read.
     UnsupportedBackendError
@@ -72,7 +74,8 @@ def keep_profile(
     Notes
     -----
     Rows: subset. Peak extra memory: 1.2 x block, with ``add_metrics`` 0.9 x more for every 10 metrics; at least 4.2 x if a
-    rule is on repeated lines or n-grams, and 10.2 x if those are of datatrove's words. Computes: no.
+    rule is on repeated lines or n-grams, and 10.2 x if n-grams are of datatrove's or ICU's words, or C4's sentences of
+    datatrove's. Computes: no.
 
     A dropped row is counted under the reason of the first rule that it breaks.
 
@@ -93,7 +96,7 @@ def keep_profile(
         refuse_columns(df, "keep_profile", *profile.text_metrics)
     parameters = {"profile": profile, "text": text, "add_metrics": add_metrics, "from_metrics": from_metrics}
     factor = _peak_factor(KEEP_PEAK_FACTOR, profile, add_metrics=add_metrics, from_metrics=from_metrics)
-    compiled = () if from_metrics else compiled_groups(profile.text_metrics, profile.words)
+    compiled = () if from_metrics else compiled_groups(profile.text_metrics, profile.words, profile.stop_words)
     kernel = BlockKernel(
         "keep_profile", keep_profile_block, parameters, factor, peak_is_measured=True, compiled=compiled
     )
@@ -136,14 +139,16 @@ def add_profile(
     ColumnError
         If the text column is missing, or a new column is there already; if a metric's column that another operator adds is
         missing; with ``from_metrics``, if any is.
+    ImportError
+        If ICU is to cut words and icu4py is not installed: ``pip install 'curator-df[icu]'``.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
     Notes
     -----
     Rows: same. Peak extra memory: 0.2 x block (0.6 x with ``from_metrics``), with metrics 1.0 x for up to 10 and 0.9 x more
-    for every 10 others; at least 4.2 x if a rule is on repeated lines or n-grams, and 10.2 x if those are of datatrove's
-    words. Computes: no.
+    for every 10 others; at least 4.2 x if a rule is on repeated lines or n-grams, and 10.2 x if those are of datatrove's or
+    ICU's words. Computes: no.
 
     Examples
     --------
@@ -171,7 +176,7 @@ def add_profile(
     }
     rows_factor = STORED_ADD_PEAK_FACTOR if from_metrics else ADD_PEAK_FACTOR
     factor = _peak_factor(rows_factor, profile, add_metrics=add_metrics, from_metrics=from_metrics)
-    compiled = () if from_metrics else compiled_groups(profile.text_metrics, profile.words)
+    compiled = () if from_metrics else compiled_groups(profile.text_metrics, profile.words, profile.stop_words)
     kernel = BlockKernel("add_profile", add_profile_block, parameters, factor, peak_is_measured=True, compiled=compiled)
     meta = df._meta.assign(**{reason: pd.Series(dtype=pd.StringDtype("pyarrow"))})
     return map_blocks(df, kernel, meta=metrics_meta(meta, profile.text_metrics) if add_metrics else meta)

@@ -6,6 +6,7 @@ A profile is a value: `Profile.replace` and ``+`` make new ones. What applies th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
+from curator_df.kernels.counts import STOP_WORDS
 from curator_df.kernels.metrics import METRICS, Words, require_rule_metrics, require_words
 
 Keep = Literal[">=", "<=", ">", "<"]
@@ -83,10 +85,18 @@ class Profile:
     """In the order in which they are tried."""
     words: Words = "whitespace"
     """How a text is cut into words."""
+    stop_words: tuple[str, ...] = STOP_WORDS
+    """Words that ``stop_word_count`` counts."""
 
     def __post_init__(self) -> None:
         choose(f"Profile {self.name!r}", "words", self.words, Words)
         object.__setattr__(self, "rules", tuple(self.rules))
+        object.__setattr__(self, "stop_words", tuple(self.stop_words))
+        odd = [word for word in self.stop_words if word.split() != [word]]
+        if odd or len(set(self.stop_words)) < len(self.stop_words) or not self.stop_words:
+            raise ParameterError(
+                f"Profile {self.name!r}: stop_words={self.stop_words!r} must be different words without white space"
+            )
         require_words(f"Profile {self.name!r}", self.text_metrics, self.words)
         twice = sorted({reason for reason in self.reasons if self.reasons.count(reason) > 1})
         if twice:
@@ -107,13 +117,17 @@ class Profile:
         """Of these, those that are made of the text; the others are columns of their names (`add_token_count`)."""
         return tuple(name for name in self.metrics if name in METRICS)
 
-    def replace(self, *, words: Words | None = None, **thresholds: float | None) -> Profile:
+    def replace(
+        self, *, words: Words | None = None, stop_words: Sequence[str] | None = None, **thresholds: float | None
+    ) -> Profile:
         """Return the profile with other thresholds, or with texts cut into words in another way.
 
         Parameters
         ----------
-        words : {"whitespace", "datatrove"}, optional
+        words : {"whitespace", "datatrove", "icu"}, optional
             How to cut words; as it is if not given.
+        stop_words : sequence of str, optional
+            Words that ``stop_word_count`` counts, in this case; as they are if not given.
         **thresholds : float or None
             New threshold by the reason of a rule, or by its metric where one rule alone uses that metric. None takes
             the rule out.
@@ -121,13 +135,13 @@ class Profile:
         Returns
         -------
         Profile
-            With ``+modified`` at the end of its version if thresholds are given.
+            With ``+modified`` at the end of its version if thresholds or stop words are given.
 
         Raises
         ------
         ParameterError
             If a name is neither, or is the metric of several rules: the message lists the names there are. If a metric is
-            not defined on such words.
+            not defined on such words. If a stop word is twice there, empty or has white space.
 
         Examples
         --------
@@ -143,9 +157,11 @@ class Profile:
             threshold = by_reason.get(rule.reason, rule.threshold)
             if threshold is not None:
                 rules.append(rule if rule.reason not in by_reason else replace(rule, threshold=threshold, source=""))
-        is_as_it_was = not thresholds or self.version.endswith("+modified")
+        is_as_it_was = not (thresholds or stop_words) or self.version.endswith("+modified")
         version = self.version if is_as_it_was else self.version + "+modified"
-        return replace(self, rules=tuple(rules), version=version, words=self.words if words is None else words)
+        words = self.words if words is None else words
+        listed = self.stop_words if stop_words is None else tuple(stop_words)
+        return replace(self, rules=tuple(rules), version=version, words=words, stop_words=listed)
 
     def __add__(self, other: Profile | Rule) -> Profile:
         """Return a profile that tries these rules and then those of ``other``."""
@@ -158,12 +174,18 @@ class Profile:
                 f"profiles {self.name!r} (words={self.words!r}) and {other.name!r} (words={other.words!r}) cut words "
                 f"differently; apply them one after the other, or make both one of: {', '.join(get_args(Words))}"
             )
+        counting = [profile for profile in (self, other) if "stop_word_count" in profile.metrics]
+        if len({profile.stop_words for profile in counting}) > 1:
+            raise ParameterError(
+                f"profiles {self.name!r} and {other.name!r} count other stop words; apply them one after the other"
+            )
         return Profile(
             name=f"{self.name} + {other.name}",
             version=f"{self.version} + {other.version}",
             source=f"{self.source}; {other.source}",
             rules=self.rules + other.rules,
             words=self.words,
+            stop_words=(counting or [self])[0].stop_words,
         )
 
     def _reason_of(self, name: str) -> str:

@@ -93,6 +93,7 @@ def sample_rows(
         {"fraction": float(fraction), "seed": seed, "columns": columns},
         PEAK_FACTOR,
         peak_is_measured=True,
+        row_share=float(fraction),
     )
     return map_blocks(df, kernel, meta=df._meta)
 

@@ -15,7 +15,7 @@ from curator_df.core.backend import require_backend
 from curator_df.core.columns import require_columns, require_text
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.measure import MEASURED_ROWS, Measured, measure
-from curator_df.kernels.metrics import CATALOGUE
+from curator_df.kernels.metrics import CATALOGUE, require_words_package
 from curator_df.ops.rules import Profile
 
 PASSES = -1
@@ -39,7 +39,7 @@ def measured_rows(block: Any, profile: Profile, text: str, *, from_metrics: bool
         for first_row in range(0, len(block), MEASURED_ROWS):
             yield _read(block, columns, Measured(first_row, {}, None, min(MEASURED_ROWS, len(block) - first_row)))
         return
-    for measured in measure(block[text], profile.text_metrics, words=profile.words):
+    for measured in measure(block[text], profile.text_metrics, words=profile.words, stop_words=profile.stop_words):
         yield _read(block, columns, measured) if columns else measured
 
 
@@ -120,4 +120,5 @@ def require_measurable(df: Any, operator: str, profile: Profile, text: str, *, f
             )
     if not from_metrics:
         require_text(df, operator, text)
+        require_words_package(operator, profile.words)
     require_backend(df._meta, operator, "pandas")

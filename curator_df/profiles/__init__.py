@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published sets of filter rules and thresholds, as data, each with its source beside it."""
+"""Published sets of filter rules and thresholds, as data, each with its source beside it.
+
+Two are functions: `fineweb_2` has a profile for each language, and `nemo_per_extension` reads one from a table of the user.
+"""
 
 from curator_df.profiles.c4 import DATATROVE_C4, FINEWEB_C4
 from curator_df.profiles.dclm import DCLM_QUALITY, DCLM_REPETITION
 from curator_df.profiles.dolma import DOLMA_C4, DOLMA_GOPHER_V1, DOLMA_GOPHER_V2
+from curator_df.profiles.extensions import nemo_per_extension
 from curator_df.profiles.fineweb import DATATROVE_FINEWEB, FINEWEB_PAPER
+from curator_df.profiles.fineweb_2 import fineweb_2
 from curator_df.profiles.gopher import DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION
-from curator_df.profiles.nemo import NEMO_CODE, NEMO_CODE_COMMENTS, NEMO_CODE_TOKENS, NEMO_ENGLISH
+from curator_df.profiles.nemo import NEMO_CODE, NEMO_CODE_COMMENTS, NEMO_CODE_HTML, NEMO_CODE_TOKENS, NEMO_ENGLISH
 
 __all__ = [
     "DATATROVE_C4",
@@ -22,6 +27,9 @@ __all__ = [
     "FINEWEB_PAPER",
     "NEMO_CODE",
     "NEMO_CODE_COMMENTS",
+    "NEMO_CODE_HTML",
     "NEMO_CODE_TOKENS",
     "NEMO_ENGLISH",
+    "fineweb_2",
+    "nemo_per_extension",
 ]

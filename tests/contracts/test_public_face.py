@@ -15,7 +15,18 @@ import pytest
 
 import curator_df as cdf
 
-LAZY_VERBS = ("read_", "add_", "normalize_", "keep_", "drop_", "sample_", "redact_", "remove_")
+LAZY_VERBS = (
+    "read_",
+    "add_",
+    "normalize_",
+    "keep_",
+    "drop_",
+    "sample_",
+    "redact_",
+    "remove_",
+    "split_documents",
+    "join_",
+)
 """Verbs whose functions are lazy and state what they do to rows and memory."""
 OTHER_VERBS = ("find_", "describe_", "write_")
 VERBLESS = {
@@ -30,6 +41,7 @@ VERBLESS = {
     "monitor_memory",
     "profile_memory",
     "recommend",
+    "resources",
     "serve_metrics",
     "shuffle_rows",
     "slurm_cluster",

@@ -36,7 +36,10 @@ def test_too_little_memory_or_disk_is_refused(tmp_path):
         project_exchange(10**6, keep="first", map_files=8, work_bytes=4_000_000)
     with (
         mock.patch.object(Folder, "free_bytes", return_value=10**9),
-        pytest.raises(DiskFullError, match=r"of keys.*1\.00 GB are free in .*Nothing was started"),
+        pytest.raises(
+            DiskFullError,
+            match=r"of keys.*1\.00 GB are free in .*Nothing was started.* put sample_rows\(fraction=0\.0[1-9]\)",
+        ),
     ):
         project_exchange(10**9, keep="first", map_files=8, work_bytes=10**8, folder=Folder(str(tmp_path)))
 

@@ -72,7 +72,7 @@ def test_a_row_costs_what_is_stated(job_of, keep, monkeypatch):
 
 
 def run_plainly(attempt, work):
-    from curator_df.core.task import Manifest
+    from curator_df.core.manifest import Manifest
 
     manifest = Manifest(attempt.piece.number)
     work(manifest)

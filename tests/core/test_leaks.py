@@ -5,11 +5,13 @@ import json
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from curator_df.core.leak_probe import restart
 from curator_df.core.leaks import LeakWatch, left_by, theil_sen, trend_probability
 
 MB = 1_000_000
@@ -90,6 +92,17 @@ def test_the_call_that_leaves_memory_behind_is_named():
     assert left == {"keeps": pytest.approx(MB, rel=0.2)}
 
 
+@pytest.mark.parametrize(
+    ("answer", "there", "gone"), [("OK", "new", True), ("timed out", "new", True), ("timed out", "old", False)]
+)
+def test_a_worker_that_is_slow_to_come_back_was_started_again(answer, there, gone):
+    client = mock.Mock()
+    client.scheduler_info.return_value = {"workers": {"old": {"nanny": "its nanny"}}}
+    client.restart_workers.return_value = {"old": answer}
+    client.nthreads.return_value = {there: 1}
+    assert restart(client, "old") is gone
+
+
 SCRIPT = """
 import json, sys
 import numpy as np
@@ -118,13 +131,14 @@ if __name__ == "__main__":
 
 
 @pytest.mark.proof
+@pytest.mark.timeout(2_000)
 @pytest.mark.parametrize(("step", "rows"), [("leaks", 1_200), ("clean", 20_000)])
 def test_an_operator_that_leaks_a_megabyte_a_block_is_named_and_2000_clean_blocks_are_not(tmp_path, step, rows):
     (tmp_path / "script.py").write_text(SCRIPT)
     with open(tmp_path / "in.jsonl", "w") as file:
         file.writelines(json.dumps({"id": number, "text": f"{number} " * 70}) + "\n" for number in range(rows))
     command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "in.jsonl"), str(tmp_path / "out"), step]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, env={**os.environ}, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1_800, env={**os.environ}, check=False)
     assert done.returncode == 0, done.stderr
     receipt = json.loads(done.stdout.splitlines()[-1])
     kept = [n for path in sorted((tmp_path / "out").glob("*.parquet")) for n in pq.read_table(path)["id"].to_pylist()]

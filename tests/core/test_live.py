@@ -15,9 +15,10 @@ from curator_df.core import live
 from curator_df.core.events import RunEnded, RunStarted, StageStarted, TaskEnded
 from curator_df.core.live import RunView, bar
 from curator_df.core.live_panel import live_panel, text_panel
-from curator_df.core.program import StepTally
+from curator_df.core.manifest import Manifest
 from curator_df.core.session import Session
-from curator_df.core.task import Job, Manifest
+from curator_df.core.step_tally import StepTally
+from curator_df.core.task import Job
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 STEPS = [SimpleNamespace(name="normalize_unicode"), SimpleNamespace(name="keep_where")]

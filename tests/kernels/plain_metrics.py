@@ -120,6 +120,16 @@ def c4_metrics(text: str, prefix: str, *, is_punctuated: bool) -> dict[str, floa
     }
 
 
+def source_metrics(text: str) -> dict[str, float]:
+    lines = text.split("\n")
+    return {
+        "longest_line_length": max(map(len, lines)),
+        "mean_line_length": sum(map(len, lines)) / len(lines),
+        "alphanumeric_ratio": share(len(re.findall(r"[a-zA-Z0-9\n?!,.]", text)), len(text)),
+        "letter_ratio": share(sum(map(str.isalpha, text)), len(text)) if text else 1,
+    }
+
+
 def plain_metrics(text: str) -> dict[str, float]:
     """Return every metric of the catalogue."""
     return {
@@ -131,4 +141,5 @@ def plain_metrics(text: str) -> dict[str, float]:
         **nemo_metrics(text),
         **dolma_metrics(text),
         **dclm_metrics(text),
+        **source_metrics(text),
     }

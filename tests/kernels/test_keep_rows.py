@@ -17,6 +17,7 @@ DTYPES = [
     pd.ArrowDtype(pa.string()),
     pd.ArrowDtype(pa.large_string()),
     object,
+    "category",
 ]
 
 

@@ -138,6 +138,23 @@ def test_a_model_is_loaded_once_and_let_go_of(model, monkeypatch):
     assert len(loads) == 2
 
 
+def test_a_model_computes_in_as_many_threads_as_it_takes(model, monkeypatch):
+    seen = []
+    forward = inference.LoadedModel._forward
+
+    def noted(*given):
+        seen.append(torch.get_num_threads())
+        return forward(*given)
+
+    monkeypatch.setattr(inference.LoadedModel, "_forward", noted)
+    for wanted, how in ((1, {}), (2, {"resources": cdf.resources(cpus=2)})):
+        vectors(table(TEXTS).pipe(cdf.add_embedding, model=model, **how))
+        assert set(seen) == {wanted}
+        seen.clear()
+    with pytest.raises(errors.ParameterError, match="runs on CPUs"):
+        table(TEXTS).pipe(cdf.add_embedding, model=model, resources=cdf.resources(gpus=1))
+
+
 def test_a_model_without_all_its_weights_is_refused(model, tmp_path):
     from safetensors.torch import load_file, save_file
 

@@ -22,7 +22,7 @@ def test_the_near_duplicates_of_the_sample_are_found(shared_data, tmp_path):
     vectors = embedded.compute(scheduler="synchronous")[["id", "embedding"]].reset_index(drop=True)
     release_held()
     vectors.to_parquet(tmp_path / "vectors.parquet")
-    with cdf.start_cluster(memory="1.5GB", cpus=2):
+    with cdf.start_cluster(memory="3GB", cpus=2):
         table = cdf.read_parquet(str(tmp_path / "vectors.parquet"))
         groups = cdf.find_semantic_duplicates(table, eps=EPS, num_clusters=8, workdir=tmp_path / "work").compute()
         ids = table.compute()["id"]

@@ -78,3 +78,30 @@ def write_bert(folder: Path, *, labels: tuple[str, ...] = (), seed: int = 0, **m
     made = BertForSequenceClassification(config) if labels else BertModel(config)
     made.eval().save_pretrained(folder)
     return folder
+
+
+def write_deberta(folder: Path, *, seed: int = 0) -> Path:
+    """Write a DeBERTa of two layers that knows distances between tokens and no positions, as DeBERTa v3 does."""
+    torch = pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")
+    write_tokenizer(folder)
+    from transformers import DebertaV2Config, DebertaV2Model
+
+    torch.manual_seed(seed)
+    config = DebertaV2Config(
+        vocab_size=128,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=32,
+        relative_attention=True,
+        position_buckets=16,
+        pos_att_type=["p2c", "c2p"],
+        norm_rel_ebd="layer_norm",
+        share_att_key=True,
+        position_biased_input=False,
+        type_vocab_size=0,
+        initializer_range=0.5,
+    )
+    DebertaV2Model(config).eval().save_pretrained(folder)
+    return folder

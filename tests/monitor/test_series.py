@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from curator_df.core.events import Exchanged, Note, RunEnded, RunStarted, StageStarted, TaskEnded, stage_name, told_run
-from curator_df.core.program import StepTally
+from curator_df.core.manifest import Manifest
 from curator_df.core.session import Session
+from curator_df.core.step_tally import StepTally
 from curator_df.core.tallies import tallies
-from curator_df.core.task import Manifest
 from curator_df.monitor import series
 from curator_df.monitor.run_series import RunSeries
 from curator_df.monitor.series import METRICS, SeriesBook

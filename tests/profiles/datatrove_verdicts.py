@@ -4,7 +4,8 @@
 Reads a line of JSON with the marks of `plain_sentences`, then lines of JSON texts; answers each with
 ``{filter: [reason or null, text]}``. Words are cut at white space, and sentences by the plain rule: both are put in
 datatrove's place for a tokenizer, the filters themselves are untouched. A name that ends in ``, spaCy`` is the filter as it
-is, and ``words`` asks for the words of datatrove's tokenizer.
+is, and ``words`` asks for the words of datatrove's tokenizer. ``fineweb_2`` and a language are the filters of FineWeb-2's
+pipeline one after the other, with the values of that language.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from datatrove.pipeline.filters import (
     gopher_quality_filter,
     gopher_repetition_filter,
 )
+from datatrove.pipeline.filters.base_filter import BaseFilter
 from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION, split_into_sentences, split_into_words
 from plain_sentences import Marks, sentences
 
@@ -37,6 +39,7 @@ FILTERS = {
     "c4, unpunctuated": C4QualityFilter(filter_no_terminal_punct=False),
     "fineweb": FineWebQualityFilter(),
 }
+FINEWEB_2 = "fineweb_2 "
 SPACY = ", spaCy"
 WORD_MODULES = (gopher_quality_filter, gopher_repetition_filter, fineweb_quality_filter)
 
@@ -45,8 +48,39 @@ def white_space_words(text: str, language: str) -> list[str]:
     return text.split()
 
 
+def fineweb_2_filters(language: str) -> list[BaseFilter]:
+    """Return the filters with the arguments that huggingface/fineweb-2, fineweb-2-pipeline.py gives them."""
+    held = Path(__file__).resolve().parents[2] / "curator_df" / "profiles" / "fineweb_2.json"
+    values = json.loads(held.read_text(encoding="utf-8"))[language]
+    return [
+        GopherRepetitionFilter(
+            dup_para_frac=0,
+            dup_line_char_frac=0,
+            dup_para_char_frac=0,
+            **{name: values[name] for name in ("dup_line_frac", "top_n_grams", "dup_n_grams")},
+        ),
+        FineWebQualityFilter(
+            short_line_thr=999,
+            char_duplicates_ratio=0.1,
+            **{name: values[name] for name in ("line_punct_thr", "new_line_ratio")},
+        ),
+        GopherQualityFilter(
+            stop_words=values["stopwords"],
+            min_stop_words=2,
+            **{
+                name: values[name]
+                for name in ("min_avg_word_length", "max_avg_word_length", "max_non_alpha_words_ratio")
+            },
+        ),
+    ]
+
+
 def verdict(name: str, text: str) -> list[str | None]:
     document = Document(text=text, id="")
+    if name.startswith(FINEWEB_2):
+        FILTERS.setdefault(name, fineweb_2_filters(name.removeprefix(FINEWEB_2)))
+        answers = (answer for each in FILTERS[name] if (answer := each.filter(document)) is not True)
+        return [next((answer[1] for answer in answers), None), text]
     try:
         answer = FILTERS[name.removesuffix(SPACY)].filter(document)
     except ZeroDivisionError:

@@ -6,7 +6,8 @@ the filters are loaded: what they import for other purposes is left empty. Of n-
 counts, where NeMo leaves it to a set.
 
 A line with a pair of a language and a text is answered with the share of comments, by the filter for that language; null
-where it fails.
+where it fails. Of the language "page" it is the share of text in a page; of "extension", with a table, a language, an
+extension and a text in the text's place, the score by file extension.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-EMPTY = ["requests", "platformdirs", "transformers", "sentencepiece", "bs4"]
-EMPTY += [] if importlib.util.find_spec("comment_parser") else ["comment_parser"]
+EMPTY = ["requests", "platformdirs", "transformers", "sentencepiece"]
+EMPTY += [name for name in ("comment_parser", "bs4") if importlib.util.find_spec(name) is None]
 NAMES = ("user_cache_dir", "AutoTokenizer", "BeautifulSoup", "comment_parser", "BitextFilter")
 
 
@@ -98,11 +99,29 @@ def score(name: str, text: str) -> list[Any]:
     return [value, bool(FILTERS[name].keep_document(value))]
 
 
-def comment_ratio(language: str, text: str) -> float | None:
+def comment_ratio(language: str, text: Any) -> float | None:
+    if language == "page":
+        return page_ratio(text)
+    if language == "extension":
+        return extension_score(*text)
     general = code.GeneralCommentToCodeFilter
     peer = code.PythonCommentToCodeFilter() if language == "python" else general(MIMES[language])
     try:
         return peer.score_document(text)
+    except ZeroDivisionError:
+        return None
+
+
+def page_ratio(page: str) -> float | None:
+    try:
+        return code.HTMLBoilerplateFilter(min_lang_content_num_chars=3).score_document(page)
+    except (ZeroDivisionError, importlib.import_module("bs4.exceptions").ParserRejectedMarkup):
+        return None
+
+
+def extension_score(table: str, language: str, extension: str, text: str) -> float | None:
+    try:
+        return code.PerExtensionFilter(language, extension, table).score_document(text)
     except ZeroDivisionError:
         return None
 

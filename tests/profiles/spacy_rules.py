@@ -14,6 +14,7 @@ import sys
 import spacy
 from spacy.lang import char_classes
 from spacy.lang.tokenizer_exceptions import URL_MATCH
+from spacy.pipeline import Sentencizer
 from spacy.symbols import ORTH
 
 SOURCE = (
@@ -53,6 +54,7 @@ def main() -> None:
         "upper": ranges(f"[{char_classes.ALPHA_UPPER}]"),
         "quote": ranges(f"[{char_classes.CONCAT_QUOTES}]"),
         "before_dot": ranges(f"[0-9{before_dot}]"),
+        "sentence_end": ranges(f"[{re.escape(''.join(Sentencizer.default_punct_chars))}]"),
     }
     exceptions = sorted(
         " ".join(token[ORTH] for token in tokens)

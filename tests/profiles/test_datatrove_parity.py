@@ -26,6 +26,7 @@ from curator_df.profiles import (
     DATATROVE_GOPHER_QUALITY,
     DATATROVE_GOPHER_REPETITION,
     FINEWEB_C4,
+    fineweb_2,
 )
 from tests.profiles.peers import Peer, real_texts, running
 
@@ -127,6 +128,20 @@ def test_twenty_thousand_real_documents_are_judged_alike(peer, shared_data):
     texts = real_texts(shared_data)
     assert len(texts) > 20_000
     assert_equal(peer, texts)
+
+
+@pytest.mark.parametrize("language", ["deu_Latn", "fra_Latn", "rus_Cyrl"])
+def test_fineweb_2_judges_as_its_pipeline(peer, shared_data, language):
+    profile = fineweb_2(language, words="whitespace")
+    stop_words = " ".join(profile.stop_words[:2])
+    texts = [text for english in real_texts(shared_data)[::200] for text in (english, f"{english} {stop_words}")]
+    texts += ["a", " \n", "- a...\n" * 60, f"# {stop_words} " * 30, f"{stop_words}.\n" * 40]
+    block = pd.DataFrame({"text": pd.array(texts, "string[pyarrow]")})
+    ours = add_profile_block(block, profile=profile, text="text", reason="reason", add_metrics=False)["reason"]
+    name = f"fineweb_2 {language}"
+    theirs = [peer.ask([text, [name]])[name][0] for text in texts]
+    assert [None if reason is pd.NA else reason for reason in ours] == theirs
+    assert len(set(theirs)) > 5
 
 
 def test_sentences_of_words_change_few_verdicts_of_c4(peer, shared_data):

@@ -19,11 +19,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from curator_df.kernels.buffers import text_spans
+from curator_df.kernels.c4_texts import keep_c4_lines
 from curator_df.kernels.english_rules import rules
-from curator_df.kernels.english_tokens import token_spans
 from curator_df.kernels.sentences import ABBREVIATIONS, CLOSERS
+from curator_df.kernels.token_spans import token_spans
 from curator_df.ops.profile import add_profile_block
-from curator_df.profiles import DATATROVE_FINEWEB, DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION
+from curator_df.profiles import DATATROVE_C4, DATATROVE_FINEWEB, DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION
 from tests.profiles.peers import Peer, real_texts, running
 from tests.profiles.token_texts import TOKEN_TEXTS
 
@@ -32,6 +33,7 @@ PROFILES = {
     "gopher_quality, spaCy": DATATROVE_GOPHER_QUALITY.replace(words="datatrove"),
     "gopher_repetition, spaCy": DATATROVE_GOPHER_REPETITION.replace(words="datatrove"),
     "fineweb, spaCy": DATATROVE_FINEWEB.replace(words="datatrove"),
+    "c4, spaCy": DATATROVE_C4.replace(words="datatrove"),
 }
 
 pytestmark = [
@@ -69,14 +71,17 @@ def reasons(texts: list[str]) -> dict[str, list[str | None]]:
 
 def assert_equal(peer: Peer, texts: list[str]) -> None:
     words, ours = tokens(texts), reasons(texts)
+    kept = keep_c4_lines(pd.Series(texts, dtype="string[pyarrow]"))[0].tolist()
     for number, text in enumerate(texts):
         theirs = peer.ask([text, ["words", *PROFILES]])
         assert words[number] == theirs.pop("words"), text
-        for name, (reason, _) in theirs.items():
+        for name, (reason, left) in theirs.items():
             if reason == "ZeroDivisionError":
                 assert text == ""
                 continue
             assert ours[name][number] == reason, (name, text)
+            if name.startswith("c4") and reason is None:
+                assert kept[number] == left, text
 
 
 @settings(max_examples=300)

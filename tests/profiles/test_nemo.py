@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The constants of the NeMo profiles."""
 
-from curator_df.profiles import NEMO_CODE, NEMO_CODE_COMMENTS, NEMO_CODE_TOKENS, NEMO_ENGLISH
+from curator_df.profiles import NEMO_CODE, NEMO_CODE_COMMENTS, NEMO_CODE_HTML, NEMO_CODE_TOKENS, NEMO_ENGLISH
 
 
 def table(profile):
@@ -54,6 +54,10 @@ def test_nemo_code_on_columns_is_the_rest_of_the_chain():
     for profile in (NEMO_CODE_COMMENTS, NEMO_CODE_TOKENS):
         assert all("heuristic_filter_code.yaml: " in rule.source for rule in profile.rules)
         assert profile.text_metrics == ()
+
+
+def test_nemo_code_html_is_the_default_of_its_filter():
+    assert table(NEMO_CODE_HTML) == [("html_text_ratio", ">=", 0.2, "html_boilerplate")]
 
 
 def test_nemo_code_is_what_needs_no_parser():

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curator_df.errors import ParameterError
-from curator_df.kernels import english_tokens
+from curator_df.kernels import token_spans as token_spans_module
 from curator_df.kernels.buffers import text_spans
-from curator_df.kernels.english_tokens import token_spans
 from curator_df.kernels.measure import compiled_groups, measure
+from curator_df.kernels.token_spans import token_spans
 from curator_df.ops.rules import Profile, Rule
 from curator_df.profiles import DATATROVE_GOPHER_REPETITION, NEMO_ENGLISH
 from tests.profiles.token_texts import TOKEN_TEXTS
@@ -55,7 +55,7 @@ def test_nothing_of_a_text_is_lost_but_white_space(texts):
 
 
 def test_texts_that_do_not_fit_together_are_cut_one_by_one(monkeypatch):
-    monkeypatch.setattr(english_tokens, "BATCH_BYTES", 8)
+    monkeypatch.setattr(token_spans_module, "BATCH_BYTES", 8)
     texts = ["a, bb.", "!" * 40, None, "", "can't", "c"]
     assert tokens(texts) == [["a", ",", "bb", "."], ["!"] * 40, [], [], ["ca", "n't"], ["c"]]
 

@@ -1,26 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""English texts cut into words as datatrove cuts them: tokens with white space between, for kernels that read words."""
+"""Texts cut into words that are not those between white space: tokens with white space between, for kernels that read words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from curator_df.kernels.buffers import TextSpan, read_only
 from curator_df.kernels.english_rules import class_table, phrases
+from curator_df.kernels.metrics import Words
 
 BATCH_BYTES = 1 << 18
 """Texts whose tokens are held at a time, unless one is longer: small enough to stay in the cache for what counts them."""
 
+Split = Callable[[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64]], None]
+"""Writes the tokens of texts (data, offsets) into room, white space after each, and where those of each text stop. At most
+two bytes for each byte of the texts."""
 
-def token_spans(span: TextSpan) -> Iterator[TextSpan]:
+
+def token_spans(span: TextSpan, words: Words = "datatrove") -> Iterator[TextSpan]:
     """Walk the rows of a span as texts of tokens, some rows at a time.
 
     Parameters
     ----------
     span : TextSpan
         Texts.
+    words : {"datatrove", "icu"}
+        Which tokens: what `metrics.Words` says.
 
     Yields
     ------
@@ -41,18 +50,30 @@ def token_spans(span: TextSpan) -> Iterator[TextSpan]:
     >>> [tokens.data[start:stop].tobytes().decode().split() for start, stop in rows]
     [['He', 'ca', "n't", '(', 'e.g.', 'at', '5', 'p.m.', ')', 'stop', '.'], ['U.S.', 'www.a.org/b:c']]
     """
-    from curator_df.kernels.token_pass import split_span
-
-    classes, exceptions = class_table(), phrases()
+    split = _splitter(words)
     sizes = np.diff(span.offsets)
     room = np.empty(2 * max(BATCH_BYTES, int(sizes.max(initial=0))), dtype=np.uint8)
     first = 0
     while first < len(span):
         ends = span.offsets[first + 1 :] - span.offsets[first]
         rows = max(1, int(np.searchsorted(ends, len(room) // 2, side="right")))
-        offsets = span.offsets[first : first + rows + 1]
         stops = np.empty(rows + 1, dtype=np.int64)
-        split_span(span.data, offsets, classes, exceptions, room, stops)
+        split(span.data, span.offsets[first : first + rows + 1], room, stops)
         valid = None if span.valid is None else span.valid[first : first + rows]
         yield TextSpan(span.first_row + first, read_only(room), stops, valid)
         first += rows
+
+
+def _splitter(words: Words) -> Split:
+    if words == "icu":
+        from curator_df.kernels.icu_words import split_texts
+
+        return split_texts
+    from curator_df.kernels.token_pass import split_span
+
+    classes, exceptions = class_table(), phrases()
+
+    def split(data: Any, offsets: Any, room: Any, stops: Any) -> None:
+        split_span(data, offsets, classes, exceptions, room, stops)
+
+    return split

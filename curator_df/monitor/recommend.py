@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import os
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from curator_df.core.near_stages import default_bands_per_iteration, project_ban
 from curator_df.core.plan import Plan, plan_stream
 from curator_df.core.program import lower
 from curator_df.core.run import range_bytes
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import read_size, show_duration, show_size
 from curator_df.core.storage import Folder
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.kinds import holds_parquet
@@ -26,6 +27,8 @@ from curator_df.io.listing import Paths
 from curator_df.io.output import FileSink
 from curator_df.io.parquet import read_parquet
 from curator_df.io.write import TARGET_FILE_BYTES, ParquetFormat
+from curator_df.monitor.recommended_batches import recommend_batches
+from curator_df.monitor.sample_run import SampleTime, measure_sample
 from curator_df.ops.near_duplicates import drop_near_duplicates
 from curator_df.ops.near_scheme import DEFAULTS, MANY_ROWS
 from curator_df.ops.unicode import normalize_unicode
@@ -62,6 +65,12 @@ class Recommendation:
     """Temporary files of `drop_near_duplicates`; the output comes besides."""
     sample_fraction: float
     """``fraction`` of `sample_rows` with which the temporary files fit; 1.0 where all of it does, 0.0 where nothing does."""
+    projected_seconds: float | None
+    """About how long it takes, from a sample; None where none was run."""
+    batch_tokens: int | None
+    """``max_batch_tokens`` of a model's operator; 0 where not even one text fits, None where no model was asked about."""
+    device_batch_tokens: int | None
+    """The same for a GPU with ``device_memory``; None without one."""
     reasons: tuple[tuple[str, str], ...]
     """What was looked at or chosen, and why."""
 
@@ -71,7 +80,7 @@ class Recommendation:
         Returns
         -------
         pandas.DataFrame
-            Shape (12, 2).
+            Shape (15, 2).
         """
         return pd.DataFrame(
             [(name, value) for name, value in vars(self).items() if name != "reasons"], columns=["name", "value"]
@@ -94,9 +103,12 @@ def recommend(
     paths: Paths,
     *,
     memory: str | int | None = None,
+    device_memory: str | int | None = None,
     cpus: int | None = None,
+    model: str | os.PathLike[str] | None = None,
     text: str = "text",
     workdir: str | os.PathLike[str] | None = None,
+    sample_size: str | int | None = "8MB",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Recommendation:
     """Say what to set for cleaning an input and dropping its near duplicates.
@@ -107,12 +119,19 @@ def recommend(
         JSONL or Parquet files, as `read_jsonl` and `read_parquet` take them.
     memory : str or int, optional
         Bytes to allow; 60 % of the machine by default.
+    device_memory : str or int, optional
+        Bytes of a GPU, for the batches of a model on it.
     cpus : int, optional
         CPUs to use; all by default.
+    model : str or path, optional
+        A model as `add_embedding` takes it, whose batches are to fit. With ``device_memory`` alone they are those of
+        all-MiniLM-L6-v2, of which nothing is read then.
     text : str
         Name of the text column.
     workdir : str or path, optional
         Folder for temporary files, whose free space counts; the working directory by default.
+    sample_size : str or int, optional
+        Text that is really cleaned, compared and written, so that time can be told; None runs nothing.
     storage_options : dict, optional
         For fsspec.
 
@@ -127,12 +146,19 @@ def recommend(
     BudgetError
         If ``memory`` is under the floor, with what would fit.
     InputError
-        If no file matches.
+        If no file matches, or there is no such model.
+    OperatorError
+        If the run of the sample fails.
 
     Notes
     -----
-    Rows: none. Peak extra memory: a block of 0.5 MB. Computes: reads the first block of up to 8 ranges. The plan is that of
-    ``normalize_unicode`` and ``drop_near_duplicates`` with its default bands into Parquet; for another chain see `explain`.
+    Rows: none. Peak extra memory: 3 x ``sample_size`` here, and 1 GB at most in processes of its own. Computes: reads the
+    first blocks of up to 8 ranges, and runs the sample in a fresh process. The plan is that of ``normalize_unicode`` and
+    ``drop_near_duplicates`` with its default bands into Parquet; for another chain see `explain`.
+
+    The time is what the bytes of the sample took in one thread, for all bytes, divided by the threads. So it is of this
+    machine as busy as it is now, with files on a local disk. A sample has fewer duplicates than the whole, whose comparison
+    comes on top.
 
     Examples
     --------
@@ -140,7 +166,8 @@ def recommend(
     >>> cdf.recommend("corpus/", memory="16GB").bands_per_iteration  # doctest: +SKIP
     5
     """
-    read = read_parquet if holds_parquet(paths, storage_options) else read_jsonl
+    is_parquet = holds_parquet(paths, storage_options)
+    read = read_parquet if is_parquet else read_jsonl
     docs = read(paths, storage_options=storage_options)
     require_text(docs, "recommend", text)
     layout = choose_layout(parse_memory(memory), cpus=cpus)
@@ -149,11 +176,18 @@ def recommend(
     rows = estimate_rows(source, ranges)
     wide, num_bands = rows >= MANY_ROWS, int(DEFAULTS["num_bands"])
     bands = default_bands_per_iteration(rows, num_bands, layout.exclusive_bytes)
-    chain = drop_near_duplicates(normalize_unicode(docs, text=text), text=text, use_64_bit_hash=wide)
-    plan = plan_stream(lower(chain), FileSink(Folder("."), ParquetFormat("zstd"), TARGET_FILE_BYTES), None, layout)
+    chain = functools.partial(_deduplicated, text=text, use_64_bit_hash=wide)
+    plan = _plan(chain(docs), layout)
     folder = Folder(os.fspath(workdir) if workdir is not None else ".")
     disk_bytes, free_bytes = _disk_bytes(rows, num_bands, len(ranges), layout), folder.free_bytes()
     fraction = _fraction(rows, num_bands, len(ranges), layout, free_bytes)
+    time = None
+    if sample_size is not None:
+        sample_bytes = read_size("sample_size", sample_size)
+        time = measure_sample(source, ranges, chain, is_parquet=is_parquet, sample_bytes=sample_bytes)
+    threads = layout.workers * layout.threads
+    device_bytes = None if device_memory is None else read_size("device_memory", device_memory)
+    batches = recommend_batches(model, device_bytes, lambda step: _plan(step(docs), layout))
     return Recommendation(
         rows=rows,
         text_bytes=source.text_bytes,
@@ -167,6 +201,9 @@ def recommend(
         projected_bytes=plan.projected_bytes,
         disk_bytes=disk_bytes,
         sample_fraction=fraction,
+        projected_seconds=None if time is None else time.seconds(source.text_bytes, threads),
+        batch_tokens=batches.tokens,
+        device_batch_tokens=batches.device_tokens,
         reasons=(
             (
                 "input",
@@ -178,8 +215,18 @@ def recommend(
             ("bands", f"bands_per_iteration={bands} of {num_bands}: the keys of so many fit into the work memory"),
             ("hash", _hash_reason(rows, wide)),
             ("disk", _disk_reason(disk_bytes, free_bytes, folder, fraction)),
+            *_time_reason(time, source.text_bytes, threads),
+            *batches.reasons,
         ),
     )
+
+
+def _deduplicated(docs: Any, *, text: str, use_64_bit_hash: bool) -> Any:
+    return drop_near_duplicates(normalize_unicode(docs, text=text), text=text, use_64_bit_hash=use_64_bit_hash)
+
+
+def _plan(chain: Any, layout: Layout) -> Plan:
+    return plan_stream(lower(chain), FileSink(Folder("."), ParquetFormat("zstd"), TARGET_FILE_BYTES), None, layout)
 
 
 def _amount(rows: int, text_bytes: int) -> str:
@@ -221,3 +268,11 @@ def _disk_reason(disk_bytes: int, free_bytes: int | None, folder: Folder, fracti
     if fraction == 0.0:
         return f"{said}: not even a hundredth of the rows fits; name another workdir="
     return f"{said}: that is enough for sample_rows(fraction={fraction}), or name another workdir="
+
+
+def _time_reason(time: SampleTime | None, text_bytes: int, threads: int) -> list[tuple[str, str]]:
+    if time is None:
+        return []
+    said = f"about {show_duration(time.seconds(text_bytes, threads))}: {show_size(time.text_bytes)} took "
+    said += f"{show_duration(time.run_seconds)} in one thread, and {threads} may work"
+    return [("time", f"{said}; comparing duplicates that the sample has not comes on top")]

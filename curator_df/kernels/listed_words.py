@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+"""How many different words of a list are in each text: the stop words of a language.
+
+The eight of English have a count of their own in `word_pass`; any others are looked up here, in a hash table of the list.
+Importing this module imports numba and compiles, or loads from the on-disk cache, one function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, types
+
+from curator_df.kernels.code_points import SPACE
+from curator_df.kernels.word_counts import SPAN, code_point
+
+_BASIS, _PRIME = 0xCBF29CE484222325, 0x100000001B3
+"""FNV-1a, 64 bits. It says where to look; what is found there is compared."""
+
+
+@dataclass(frozen=True)
+class WordList:
+    """Words, for the compiled look-up."""
+
+    data: npt.NDArray[np.uint8]
+    """Their bytes, one word after the other."""
+    offsets: npt.NDArray[np.int64]
+    """Shape (words + 1,)."""
+    slots: npt.NDArray[np.int64]
+    """Shape (a power of two,): number of a word and one, where its hash leads; 0 where there is none."""
+
+
+@lru_cache(maxsize=16)
+def word_list(words: tuple[str, ...]) -> WordList:
+    """Return a list of words, at most half as many as it has slots."""
+    encoded = [word.encode() for word in words]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    slots = np.zeros(max(4, 1 << (2 * len(words) - 1).bit_length()), dtype=np.int64)
+    for number, word in enumerate(encoded, start=1):
+        mixed = _BASIS
+        for byte in word:
+            mixed = ((mixed ^ byte) * _PRIME) % (1 << 64)
+        slot = mixed % len(slots)
+        while slots[slot]:
+            slot = (slot + 1) % len(slots)
+        slots[slot] = number
+    offsets.flags.writeable = slots.flags.writeable = False
+    return WordList(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets, slots)
+
+
+@njit(nogil=True)
+def _number(data: Any, start: int, stop: int, listed: Any, offsets: Any, slots: Any) -> int:
+    """Return the number of a word in the list, from 0, or -1."""
+    mixed = np.uint64(_BASIS)
+    for at in range(start, stop):
+        mixed = (mixed ^ np.uint64(data[at])) * np.uint64(_PRIME)
+    slot = types.int64(mixed & np.uint64(len(slots) - 1))
+    while slots[slot]:
+        number = slots[slot] - 1
+        first = offsets[number]
+        if offsets[number + 1] - first == stop - start:
+            at = 0
+            while at < stop - start and listed[first + at] == data[start + at]:
+                at += 1
+            if at == stop - start:
+                return number
+        slot = (slot + 1) & (len(slots) - 1)
+    return -1
+
+
+@njit(nogil=True)
+def _count(data: Any, start: int, stop: int, classes: Any, words: Any, longest: int, seen: Any, stamp: int) -> int:
+    byte_classes, page_of, pages = classes
+    listed, offsets, slots = words
+    found, at, word = 0, start, -1
+    while at <= stop:
+        flags, width = types.int64(SPACE), 1
+        if at < stop:
+            flags = types.int64(byte_classes[data[at]])
+            if data[at] >= 0x80:
+                code, width = code_point(data, at, stop)
+                flags = types.int64(pages[page_of[code >> 8], code & 255])
+        if flags & SPACE:
+            if word >= 0 and at - word <= longest:
+                number = _number(data, word, at, listed, offsets, slots)
+                if number >= 0 and seen[number] != stamp:
+                    seen[number] = stamp
+                    found += 1
+            word = -1
+        elif word < 0:
+            word = at
+        at += width
+    return found
+
+
+_WORDS = (types.Array(types.uint8, 1, "C", readonly=True), *(types.Array(types.int64, 1, "C", readonly=True),) * 2)
+
+
+@njit(types.void(*SPAN, *_WORDS, types.int64[::1]), nogil=True, cache=True)
+def count_listed_words_of_span(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    listed: Any,
+    listed_offsets: Any,
+    slots: Any,
+    counts: Any,
+) -> None:
+    """Count, for each text of a span, the words of a list (`word_list`) that stand in it between white space."""
+    classes, words = (byte_classes, page_of, pages), (listed, listed_offsets, slots)
+    longest = 0
+    for number in range(len(listed_offsets) - 1):
+        longest = max(longest, listed_offsets[number + 1] - listed_offsets[number])
+    seen = np.full(len(listed_offsets), -1, dtype=np.int64)
+    for row in range(len(counts)):
+        counts[row] = _count(data, offsets[row], offsets[row + 1], classes, words, longest, seen, row)

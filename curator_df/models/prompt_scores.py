@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kind of task a prompt sets, and how demanding it is: `add_prompt_scores`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from curator_df.core.backend import require_backend
+from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.columns import refuse_columns, require_text
+from curator_df.core.resources import NO_LIMITS, Resources
+from curator_df.kernels.buffers import repeated_texts, text_chunks
+from curator_df.models.inference import run_model
+from curator_df.models.prompt_tasks import NO_TASK, NUMBERS, PromptTasks
+from curator_df.models.text_model import DEFAULT_BATCH_TOKENS, BatchRows, TextModel, price_of, text_model
+
+OPERATOR = "add_prompt_scores"
+TASKS = ("task_type_1", "task_type_2")
+MODEL = "nvidia/prompt-task-and-complexity-classifier"
+PEAK_FACTOR = 3.0
+"""Assumed, for rows of 100 bytes: ten columns of numbers of 9 bytes and two of names, and what makes them."""
+
+
+def add_prompt_scores(
+    df: Any,
+    *,
+    model: str | os.PathLike[str] = MODEL,
+    prefix: str = "",
+    max_length: int | None = 512,
+    max_chars: int | None = 2_000,
+    model_inference_batch_size: BatchRows = "auto",
+    max_batch_tokens: int = DEFAULT_BATCH_TOKENS,
+    resources: Resources | None = None,
+    revision: str | None = None,
+    text: str = "text",
+) -> Any:
+    """Add what kind of task a prompt sets, and how demanding it is, as NVIDIA's prompt classifier sees it.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    model : str or path
+        A folder, or the id of a model of the Hugging Face hub, of the same architecture.
+    prefix : str, default ""
+        Begins the names of the columns.
+    max_length, max_chars, model_inference_batch_size, max_batch_tokens, resources
+        As in `add_embedding`; by default 512 tokens of 2,000 characters.
+    revision : str, optional
+        Commit, tag or branch of a model of the hub.
+    text : str, default "text"
+        Column of the prompt.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows with eleven columns, null where the text is null: ``task_type_1`` and ``task_type_2``, names of the
+        likeliest tasks (the second ``NA`` below a probability of 0.1); and as ``Float64`` ``task_type_prob``, from 0 to 1
+        ``creativity_scope``, ``reasoning``, ``contextual_knowledge``, ``domain_knowledge``, ``no_label_reason``,
+        ``constraint_ct``, from 0 on ``number_of_few_shots``, and ``prompt_complexity_score``, the weighted sum of six of them.
+
+    Raises
+    ------
+    ColumnError
+        If the text column is missing, or a new one is there already.
+    InputError
+        If there is no such model, or files of it are missing.
+    ParameterError
+        If it is a model of another kind, has no safetensors, or a parameter is out of range.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 3.0 x block for rows of 100 bytes, and the model. Computes: no.
+
+    What is said of memory and batches in `add_embedding` holds here.
+
+    References
+    ----------
+    .. [1] https://huggingface.co/nvidia/prompt-task-and-complexity-classifier; nemo_curator 0.9.0,
+       ``classifiers/prompt_task_complexity.py``
+
+    Examples
+    --------
+    >>> docs = cdf.add_prompt_scores(docs, text="prompt")  # doctest: +SKIP
+    """
+    require_text(df, OPERATOR, text)
+    require_backend(df._meta, OPERATOR, "pandas")
+    dtypes: dict[str, Any] = {
+        **{f"{prefix}{name}": pd.StringDtype("pyarrow") for name in TASKS},
+        **{f"{prefix}{name}": "Float64" for name in NUMBERS},
+    }
+    refuse_columns(df, OPERATOR, *dtypes)
+    found = text_model(
+        OPERATOR,
+        model,
+        head="classes",
+        revision=revision,
+        max_length=max_length,
+        max_chars=max_chars,
+        batch_rows=model_inference_batch_size,
+        batch_tokens=max_batch_tokens,
+    )
+    limits = resources or NO_LIMITS
+    tasks = PromptTasks.of(OPERATOR, found.files)
+    parameters = {"text": text, "prefix": prefix, "model": found, "tasks": tasks, "resources": limits}
+    price = price_of(OPERATOR, found, limits)
+    kernel = BlockKernel(OPERATOR, add_prompt_scores_block, parameters, PEAK_FACTOR, **price)
+    return map_blocks(df, kernel, meta=df._meta.assign(**{n: pd.Series([], dtype=d) for n, d in dtypes.items()}))
+
+
+def add_prompt_scores_block(
+    block: Any, *, text: str, prefix: str, model: TextModel, tasks: PromptTasks, resources: Resources
+) -> Outcome:
+    """Kernel of `add_prompt_scores`."""
+    require_backend(block, OPERATOR, "pandas")
+    texts = text_chunks(block[text])
+    codes: npt.NDArray[np.int32] = np.full((len(TASKS), len(block)), -1, dtype=np.int32)
+    numbers: npt.NDArray[np.float64] = np.full((len(NUMBERS), len(block)), np.nan)
+
+    def keep(places: npt.NDArray[np.int64], made: npt.NDArray[np.float32]) -> None:
+        kinds, read = tasks.read(made)
+        codes[:, places] = np.where(kinds < 0, len(tasks.tasks), kinds).T
+        numbers[:, places] = read.T
+
+    counts = run_model(model, texts, keep, resources)
+    names, is_null = (*tasks.tasks, NO_TASK), codes[0] < 0
+    columns: dict[str, Any] = {
+        f"{prefix}{name}": repeated_texts(names, found) for name, found in zip(TASKS, codes, strict=True)
+    }
+    for name, found in zip(NUMBERS, numbers, strict=True):
+        columns[f"{prefix}{name}"] = pd.arrays.FloatingArray(found, is_null.copy())
+    made = {name: pd.Series(column, index=block.index, copy=False) for name, column in columns.items()}
+    return Outcome(block.assign(**made), counters=vars(counts))

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of a model that fit: on the CPU by the plan of its step, on a GPU by the same arithmetic."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from curator_df.core.blocks import BlockKernel, map_blocks
+from curator_df.core.sizes import show_size
+from curator_df.errors import BudgetError
+from curator_df.models.embedding import ROW_BYTES, add_embedding_block
+from curator_df.models.files import ModelFiles
+from curator_df.models.text_model import CHARACTERS_PER_TOKEN, DEFAULT_BATCH_TOKENS, TextModel, text_model
+
+MINILM = ModelFiles(
+    name="sentence-transformers/all-MiniLM-L6-v2",
+    folder="",
+    revision=None,
+    digest="",
+    kind="bert",
+    hidden=384,
+    inner=1536,
+    heads=12,
+    longest=512,
+    parameters=22_713_216,
+    weight_bytes=90_868_376,
+    classes=(),
+    several_classes=False,
+)
+"""The model for which batches are recommended where none is named: the numbers of its config.json and of its weights, so
+that nothing is downloaded."""
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Padded tokens of a batch that fit, and why."""
+
+    tokens: int | None = None
+    """Of each task on the CPU; 0 where not even one text fits, None where no model was asked about."""
+    device_tokens: int | None = None
+    """On a GPU, in the same way."""
+    reasons: tuple[tuple[str, str], ...] = ()
+    """What was chosen, and why."""
+
+
+def recommend_batches(
+    name: str | os.PathLike[str] | None, device_bytes: int | None, plan: Callable[[Callable[[Any], Any]], object]
+) -> Batches:
+    """Choose the batches of a model, or of MiniLM where only a GPU is named; nothing where neither is.
+
+    Parameters
+    ----------
+    name : str or path, optional
+        A model as `add_embedding` takes it.
+    device_bytes : int, optional
+        Memory of a GPU.
+    plan : callable
+        Plans a step, which is a function from a lazy table to a lazy table; raises `BudgetError` if it does not fit.
+    """
+    if name is None and device_bytes is None:
+        return Batches()
+    model = _default_model() if name is None else _named_model(name)
+    tokens, said = _host_tokens(model, plan)
+    reasons = [("model", f"{model.files.name}: {said}")]
+    if device_bytes is None:
+        return Batches(tokens, None, tuple(reasons))
+    on_device = model.fitting_tokens(device_bytes - model.weight_bytes)
+    said = f"{show_size(device_bytes)} of a GPU do not hold its weights and a text of {model.max_length:,} tokens"
+    if on_device:
+        said = f"{show_size(device_bytes)} of a GPU hold its weights and batches of {on_device:,} padded tokens, "
+        said += f"{on_device // model.max_length:,} texts of {model.max_length:,}"
+    reasons.append(("device", f"{said}; computed, not measured: models run on CPUs as yet"))
+    return Batches(tokens, on_device, tuple(reasons))
+
+
+def _default_model() -> TextModel:
+    longest = MINILM.longest
+    return TextModel(MINILM, "mean", longest, CHARACTERS_PER_TOKEN * longest, DEFAULT_BATCH_TOKENS, None)
+
+
+def _named_model(name: str | os.PathLike[str]) -> TextModel:
+    given = {"revision": None, "max_length": None, "max_chars": None}
+    return text_model("recommend", name, head="mean", batch_rows="auto", batch_tokens=DEFAULT_BATCH_TOKENS, **given)
+
+
+def _host_tokens(model: TextModel, plan: Callable[[Callable[[Any], Any]], object]) -> tuple[int, str]:
+    """Return the largest batch, up to the default, with which a plan of the model's step fits."""
+    tokens = model.batch_tokens
+    while True:
+        try:
+            plan(functools.partial(_with_model, model=dataclasses.replace(model, batch_tokens=tokens)))
+        except BudgetError as exc:
+            if tokens <= model.max_length:
+                return 0, f"it does not fit, not even with one text at a time ({exc})"
+            tokens = max(tokens // 2, model.max_length)
+            continue
+        why = "the default" if tokens == DEFAULT_BATCH_TOKENS else "the most that fit"
+        return tokens, f"max_batch_tokens={tokens:_} of each task: {why}"
+
+
+def _with_model(docs: Any, model: TextModel) -> Any:
+    """Return the table with a step that costs what `add_embedding` costs; it is planned, and never run."""
+    factor = round(1.0 + 4 * model.files.hidden / ROW_BYTES, 1)
+    kernel = BlockKernel(
+        "model", add_embedding_block, {}, factor, held_bytes=model.held_bytes, fixed_bytes=model.call_bytes
+    )
+    return map_blocks(docs, kernel, meta=docs._meta)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long an input will take, from a sample that is really worked on: read, compared and written, in one thread.
+
+A sixth of the rows of the sample run first, and do not count: they load libraries and kernels. Then a quarter runs, and
+all of it; what both take says what a run takes whatever its size, and what each byte takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import cloudpickle
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from curator_df.cluster.local import start_cluster
+from curator_df.core.exchange_plan import LARGEST_SAMPLED_ROW_BYTES, sampled_ranges
+from curator_df.core.program import lower
+from curator_df.core.source import Ranges, Source
+from curator_df.errors import CuratorError, OperatorError
+from curator_df.io.jsonl import read_jsonl
+from curator_df.io.parquet import read_parquet
+from curator_df.io.write import JsonlFormat, write_parquet
+from curator_df.monitor.fresh_process import FreshProcessError, run_fresh
+
+MEMORY_BYTES = 1_000_000_000
+"""What the run of the sample is allowed: enough for a worker of its own, and for kernels to be compiled one group at a time."""
+EVERY = (6, 4, 1)
+"""Each run takes one of so many rows."""
+
+
+@dataclass(frozen=True)
+class SampleTime:
+    """What a run over a sample took."""
+
+    text_bytes: int
+    """Of the sample."""
+    run_seconds: float
+    """Of all of it, in one thread."""
+    fixed_seconds: float
+    """Whatever the size."""
+    byte_seconds: float
+    """For each byte more."""
+
+    def seconds(self, text_bytes: int, threads: int) -> float:
+        """Return how long so much text takes if so many threads work all the time."""
+        return self.fixed_seconds + self.byte_seconds * text_bytes / threads
+
+
+@dataclass(frozen=True)
+class SampleJob:
+    """What the fresh process runs."""
+
+    chain: Callable[[Any], Any]
+    """From a lazy table to a lazy table."""
+    is_parquet: bool
+    """Whether the files are Parquet, or JSON Lines."""
+    files: tuple[str, ...]
+    """One for each run."""
+
+
+def measure_sample(
+    source: Source, ranges: Ranges, chain: Callable[[Any], Any], *, is_parquet: bool, sample_bytes: int
+) -> SampleTime | None:
+    """Run a chain over rows from the first blocks of a few ranges; None where no row could be read.
+
+    Raises
+    ------
+    OperatorError
+        If the run fails, with what it said.
+    """
+    with tempfile.TemporaryDirectory(prefix="curator-df-sample-") as folder:
+        blocks = list(_blocks(source, ranges, sample_bytes))
+        if not blocks:
+            return None
+        rows = pa.concat_tables(blocks)
+        files = tuple(_write(rows.take(pa.array(range(0, len(rows), every))), folder, is_parquet) for every in EVERY)
+        try:
+            lines = run_fresh(__name__, SampleJob(chain, is_parquet, files))
+        except FreshProcessError as exc:
+            raise OperatorError(
+                f"recommend: the run of a sample failed; sample_size=None leaves it out. {exc}"
+            ) from None
+    _, part, whole = ((line["text_bytes"], line["seconds"]) for line in lines)
+    return fit_time(part, whole)
+
+
+def fit_time(part: tuple[int, float], whole: tuple[int, float]) -> SampleTime:
+    """Return what follows from the bytes and seconds of two runs.
+
+    Where the larger one was not slower, which is noise, all of its time counts as that of its bytes.
+
+    Examples
+    --------
+    >>> fit_time((2_000_000, 1.5), (8_000_000, 4.5)).seconds(1_000_000_000, 2)
+    250.5
+    >>> fit_time((2_000, 1.5), (8_000, 1.0)).seconds(16_000, 1)
+    2.0
+    """
+    (part_bytes, part_seconds), (text_bytes, run_seconds) = part, whole
+    if run_seconds <= part_seconds or text_bytes <= part_bytes:
+        return SampleTime(text_bytes, run_seconds, 0.0, run_seconds / max(text_bytes, 1))
+    each = (run_seconds - part_seconds) / (text_bytes - part_bytes)
+    fixed = max(run_seconds - each * text_bytes, 0.0)
+    return SampleTime(text_bytes, run_seconds, fixed, (run_seconds - fixed) / text_bytes)
+
+
+def _blocks(source: Source, ranges: Ranges, sample_bytes: int) -> Iterator[pa.Table]:
+    numbers = sampled_ranges(ranges)
+    for number in numbers:
+        try:
+            blocks = source.blocks(
+                ranges[number],
+                block_bytes=max(sample_bytes // len(numbers), 1),
+                largest_row_bytes=LARGEST_SAMPLED_ROW_BYTES,
+            )
+            for block in blocks:
+                yield pa.Table.from_pandas(block, preserve_index=False)
+                break
+        except CuratorError:  # the run will say what is wrong, with all that belongs to it
+            continue
+
+
+def _write(rows: pa.Table, folder: str, is_parquet: bool) -> str:
+    path = Path(folder) / f"{len(rows)}.{'parquet' if is_parquet else 'jsonl'}"
+    if is_parquet:
+        pq.write_table(rows, path)
+    else:
+        with open(path, "wb") as file:
+            JsonlFormat("none").open(cast("Any", file), rows.schema).write(rows)
+    return str(path)
+
+
+def main() -> None:
+    """Run what came on standard input; print the bytes and seconds of each run."""
+    job: SampleJob = cloudpickle.loads(sys.stdin.buffer.read())
+    read = read_parquet if job.is_parquet else read_jsonl
+    with start_cluster(memory=MEMORY_BYTES, cpus=1, dashboard_port=None):
+        for number, path in enumerate(job.files):
+            docs = read(path)
+            receipt = write_parquet(job.chain(docs), f"{path}-{number}")
+            line = {"text_bytes": lower(docs).source.text_bytes, "seconds": receipt.seconds}
+            os.write(1, json.dumps(line).encode() + b"\n")

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The share of HTML pages that is text: `add_html_text_ratio`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from curator_df.core.backend import require_backend
+from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.columns import refuse_columns, require_text
+from curator_df.core.sizes import read_size
+from curator_df.errors import ParameterError
+from curator_df.kernels.html_share import PARSED_FACTOR, html_text_ratios
+
+PEAK_FACTOR = 0.4
+"""A number and its mask of 9 bytes for each row, made twice, of rows of 100 bytes."""
+
+
+def add_html_text_ratio(
+    df: Any,
+    *,
+    min_characters: int = 100,
+    max_page_size: int | str = "400kB",
+    into: str = "html_text_ratio",
+    text: str = "text",
+) -> Any:
+    """Add the share of each HTML page that is its text: little of it, and the page is mostly markup.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    min_characters : int, default 100
+        A page with less text has 0.
+    max_page_size : int or str, default "400kB"
+        Bytes of a page that are read; of a longer one the share is that of its beginning. A page that is read takes up to 270
+        times its bytes, for which the plan of a run leaves room.
+    into : str, default "html_text_ratio"
+        Name of the column; rules of profiles may be on it under this name.
+    text : str, default "text"
+        Column of the pages.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows with a column ``Float64`` from 0 to 1, null where the page is null.
+
+    Raises
+    ------
+    ParameterError
+        If ``min_characters`` is negative, or ``max_page_size`` is no size.
+    ColumnError
+        If the text column is missing, or ``into`` is there already.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 0.4 x block, and a parsed page. Computes: no.
+
+    Text is what is between tags, without ``script``, ``style``, ``template``, comments and annotations of ruby; white space alone
+    between two tags is one character. The page is read by Python's ``html.parser``, one page at a time with Python's lock held:
+    give workers processes of their own rather than threads. The numbers are those of NeMo Curator, which makes a tree of the
+    page with Beautiful Soup and the same parser. The receipt counts ``pages_cut`` and ``pages_not_parsed``: pages that the
+    parser refuses, or that have thousands of tags without an end, over which it would take minutes. They have 0.
+
+    References
+    ----------
+    .. [1] nemo_curator 0.9.0, filters/code.py, HTMLBoilerplateFilter
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> page = "<script>let x = 1;</script><p>To be or not to be</p>"
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": [page]}), npartitions=1)
+    >>> docs.pipe(add_html_text_ratio, min_characters=5).compute()["html_text_ratio"].round(2).tolist()
+    [0.35]
+    """
+    operator = "add_html_text_ratio"
+    require_text(df, operator, text)
+    require_backend(df._meta, operator, "pandas")
+    refuse_columns(df, operator, into)
+    if min_characters < 0:
+        raise ParameterError(f"{operator}: min_characters={min_characters} is negative")
+    max_page_bytes = read_size("max_page_size", max_page_size)
+    kernel = BlockKernel(
+        operator,
+        add_html_text_ratio_block,
+        {"text": text, "min_characters": min_characters, "max_page_bytes": max_page_bytes, "into": into},
+        PEAK_FACTOR,
+        fixed_bytes=PARSED_FACTOR * max_page_bytes,
+        peak_is_measured=True,
+    )
+    return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series(dtype="Float64")}))
+
+
+def add_html_text_ratio_block(block: Any, *, text: str, min_characters: int, max_page_bytes: int, into: str) -> Outcome:
+    """Kernel of `add_html_text_ratio`."""
+    require_backend(block, "add_html_text_ratio", "pandas")
+    ratios, counts = html_text_ratios(block[text], min_characters, max_page_bytes)
+    column = pd.arrays.FloatingArray(ratios, block[text].isna().to_numpy(dtype=bool))
+    added = block.assign(**{into: pd.Series(column, index=block.index, copy=False)})
+    return Outcome(added, counters=dict(counts))

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Segments of texts put together again: `join_documents`."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from curator_df.core.backend import require_backend
+from curator_df.core.blocks import BlockKernel, map_blocks
+from curator_df.core.columns import is_text, require_columns, require_text
+from curator_df.core.sizes import read_size
+from curator_df.errors import BarrierError, ParameterError, SchemaError
+from curator_df.kernels.buffers import text_dtype
+from curator_df.ops.document_joiner import OPERATOR, Joining
+from curator_df.ops.document_ranges import DocumentBarrier
+
+# Measured (tests/contracts/test_memory.py): at most 1.68, of rows of 100 bytes that are a document each; other columns may be
+# copied twice.
+PEAK_FACTOR = 2.2
+HELD_DOCUMENTS = 4
+"""The segments of the document that is open, the same put together, the joined text, and a file of segments of it."""
+
+
+def join_documents(
+    df: Any,
+    *,
+    separator: str = "\n\n",
+    text: str = "text",
+    id: str = "id",  # noqa: A002 - what users call it
+    segment_id: str = "segment_id",
+    max_characters: int | None = None,
+    keep_segment_id: bool = False,
+    max_document_size: int | str = "4MB",
+) -> Any:
+    r"""Make one row of the consecutive rows of a document, with their texts joined: what `split_documents` took apart.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with a reader. The segments of a document come one after the other and in order, as
+        `split_documents` leaves them; some may be missing.
+    separator : str, default "\\n\\n"
+        Goes between two segments. It may be empty.
+    text : str, default "text"
+        Column of the text. Null segments are passed over; of nulls alone the joined text is null.
+    id : str, default "id"
+        Column of text or integers that names the document. A row without an id is a document of its own.
+    segment_id : str, default "segment_id"
+        Column of integers: the number of the segment in its document.
+    max_characters : int, optional
+        Begin another row with the segment with which the joined text would have more characters, separators included. A
+        longer segment is a row of its own. By default a document is one row.
+    keep_segment_id : bool, default False
+        Keep the column, as ``Int64``: the number of the row in its document, from 0.
+    max_document_size : int or str, default "4MB"
+        Most bytes of the segments of a document, with a separator for each: the plan of a run leaves room for it.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The table with a pending join: `checkpoint` and the writers compute it, ``.compute()`` and ``.head()`` cannot. Rows
+        are in the order of the documents, and the other columns are those of the first row of each. The receipt counts rows
+        that are part of another one now as dropped, under ``joined``; they are not among the rejects.
+
+    Raises
+    ------
+    ParameterError
+        If ``max_characters`` is less than 1, ``max_document_size`` is no size, or the columns are not three.
+    ColumnError
+        If a column is missing.
+    SchemaError
+        If ``segment_id`` is not of integers, or ``id`` is neither of text nor of integers.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+    BarrierError
+        From ``.compute()`` or ``.head()`` on the result.
+    OperatorError
+        From the run, if segments are not in order, those of one document are not one after the other, or a document is longer
+        than ``max_document_size``. Nothing is joined wrongly instead.
+
+    Notes
+    -----
+    Rows: one for each document, in order. Peak extra memory: 2.2 x block, and 4 x ``max_document_size``. Computes: no.
+
+    Documents come out whole wherever blocks, files and ranges are cut: a pass over what comes before finds those that lie in
+    several ranges, and that no document is in two places. It keeps a hash (MurmurHash3, 128 bits) and an address for each
+    document, in files below the output.
+
+    With ``max_characters`` the rows of a document share its address, as after `split_documents`.
+
+    References
+    ----------
+    .. [1] nemo_curator 0.9.0, modules/joiner.py, DocumentJoiner
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> rows = pd.DataFrame({"id": ["a", "a", "b"], "segment_id": [0, 1, 0], "text": ["one", "two", "three"]})
+    >>> join_documents(dd.from_pandas(rows, npartitions=2)).columns.tolist()
+    ['id', 'text']
+    """
+    require_text(df, OPERATOR, text)
+    require_columns(df, OPERATOR, id, segment_id)
+    require_backend(df._meta, OPERATOR, "pandas")
+    _check_columns(df, text, id, segment_id)
+    if not isinstance(separator, str):
+        raise ParameterError(f"{OPERATOR}: separator={separator!r} is not text")
+    if max_characters is not None and (not isinstance(max_characters, int) or max_characters < 1):
+        raise ParameterError(f"{OPERATOR}: max_characters={max_characters!r} is not a whole number from 1 up")
+    max_document_bytes = read_size("max_document_size", max_document_size)
+    joining = Joining(text, id, segment_id, separator, max_characters, bool(keep_segment_id), max_document_bytes)
+    kernel = BlockKernel(
+        OPERATOR,
+        refuse_block,
+        {},
+        PEAK_FACTOR,
+        fixed_bytes=HELD_DOCUMENTS * max_document_bytes,
+        row_bytes=max_document_bytes,
+        peak_is_measured=True,
+        compiled=("segments",),
+        makes_rows=max_characters is not None,
+        unites_rows=max_characters is None,
+        barrier=DocumentBarrier(joining),
+    )
+    meta = df._meta.astype({text: text_dtype(df._meta[text].dtype), segment_id: "Int64"})
+    return map_blocks(df, kernel, meta=meta if keep_segment_id else meta.drop(columns=segment_id))
+
+
+def _check_columns(df: Any, text: str, document: str, segment_id: str) -> None:
+    if len({text, document, segment_id}) < 3:
+        raise ParameterError(
+            f"{OPERATOR}: text={text!r}, id={document!r} and segment_id={segment_id!r} are not three columns"
+        )
+    dtypes = df.dtypes
+    if getattr(dtypes[segment_id], "kind", "O") not in "iu":
+        raise SchemaError(
+            f"{OPERATOR}: segment_id={segment_id!r} needs integers, the column holds {dtypes[segment_id]}"
+        )
+    if not is_text(dtypes[document]) and getattr(dtypes[document], "kind", "O") not in "iu":
+        raise SchemaError(f"{OPERATOR}: id={document!r} needs text or integers, the column holds {dtypes[document]}")
+
+
+def refuse_block(block: Any) -> NoReturn:  # noqa: ARG001 - the face of a kernel
+    """Refuse to run block by block."""
+    raise BarrierError(
+        f"{OPERATOR} cannot be computed block by block: a document may go on in the next one. Compute the table with "
+        "checkpoint(df, path), which returns it to be looked at, or write it with write_parquet or write_jsonl"
+    )

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FineWeb-2's filters: rules of Gopher and FineWeb, with thresholds and stop words of their own for each language.
+
+The values of some languages are in ``fineweb_2.json``, each read from FineWeb-2's ``configs``; the configuration of any other
+language can be given as a file. Which rules there are, and in what order, is in its ``fineweb-2-pipeline.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from curator_df.errors import InputError, ParameterError
+from curator_df.kernels.metrics import Words
+from curator_df.ops.rules import Profile, Rule
+from curator_df.profiles.fineweb import DATATROVE_FINEWEB
+from curator_df.profiles.gopher import DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION
+
+_PIPELINE = "huggingface/fineweb-2, fineweb-2-pipeline.py"
+_PLAIN = {
+    "dup_line_frac": "dup_line_frac",
+    "line_punct_thr": "line_punct_ratio",
+    "new_line_ratio": "list_ratio",
+    "min_avg_word_length": "gopher_below_avg_threshold",
+    "max_avg_word_length": "gopher_above_avg_threshold",
+    "max_non_alpha_words_ratio": "gopher_below_alpha_threshold",
+}
+"""Key of a configuration, and the reason of the rule whose threshold it is."""
+_GRAMS = {"top_n_grams": "top_{}_gram", "dup_n_grams": "duplicated_{}_n_grams"}
+"""Keys with pairs of a length in words and a threshold."""
+_OFF = ("dup_para_frac", "dup_para_char_frac", "dup_line_char_frac", "short_line_ratio")
+"""Rules that its pipeline switches off."""
+_CHAR_DUP_RATIO = 0.1
+"""Its pipeline: char_duplicates_ratio=0.1, "changed from 0.01 in fineweb english"."""
+
+
+def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, words: Words = "icu") -> Profile:
+    """Return FineWeb-2's filters for a language.
+
+    Parameters
+    ----------
+    language : str
+        Language and script as FineWeb-2 names them, such as ``"fra_Latn"``.
+    config : path, optional
+        A configuration of FineWeb-2, such as ``configs/swh_Latn.yml``, for a language whose values are not here.
+    words : {"icu", "whitespace"}, default "icu"
+        How to cut words: by ICU (``pip install 'curator-df[icu]'``), which FineWeb-2's own tokenizers come closest to, or
+        between white space, for languages that write it between words.
+
+    Returns
+    -------
+    Profile
+        Gopher's repetition rules, FineWeb's and Gopher's quality rules in FineWeb-2's order, under the reasons of datatrove.
+        A threshold of 0 takes its rule out, as there, but that of line feeds. The limit of the language score is not in
+        it: that is `keep_language`'s.
+
+    Raises
+    ------
+    InputError
+        If ``config`` cannot be read, or does not have a value.
+    ParameterError
+        If the language is not here and no ``config`` is given: the message lists those that are.
+
+    Notes
+    -----
+    FineWeb-2 made its thresholds with the tokenizer of each language that datatrove assigns to it. Words by ICU are not the
+    same: an elided article (``l'homme``) is no word of its own, and verdicts differ.
+
+    References
+    ----------
+    .. [1] G. Penedo et al. 2025, FineWeb2: one pipeline to scale them all, arXiv 2506.20920
+    .. [2] https://github.com/huggingface/fineweb-2, configs
+
+    Examples
+    --------
+    >>> profile = fineweb_2("fra_Latn")
+    >>> str(profile.rules[0]), profile.stop_words[:3]
+    ('duplicate_line_ratio <= 0.264', ('de', 'la', 'le'))
+    """
+    values, source = _values(language, config)
+    try:
+        thresholds = {reason: float(values[key]) for key, reason in _PLAIN.items()}
+        thresholds.update((name.format(n), float(value)) for key, name in _GRAMS.items() for n, value in values[key])
+        stop_words = tuple(dict.fromkeys(map(str, values["stopwords"])))
+    except (KeyError, TypeError, ValueError) as exc:
+        raise InputError(f"fineweb_2: {source} is no configuration of FineWeb-2: {exc!r}") from exc
+    thresholds["char_dup_ratio"] = _CHAR_DUP_RATIO
+    chain = DATATROVE_GOPHER_REPETITION.rules + DATATROVE_FINEWEB.rules + DATATROVE_GOPHER_QUALITY.rules
+    rules = [_with_threshold(rule, thresholds.get(rule.reason, rule.threshold), source) for rule in chain]
+    return Profile(
+        name=f"fineweb_2 {language}",
+        version="2",
+        source=f"{source}; {_PIPELINE}",
+        rules=tuple(
+            rule for rule in rules if rule.reason not in _OFF and (rule.threshold or rule.reason == "list_ratio")
+        ),
+        words=words,
+        stop_words=stop_words,
+    )
+
+
+def _with_threshold(rule: Rule, threshold: float, source: str) -> Rule:
+    if threshold == rule.threshold:
+        return rule
+    return Rule(rule.metric, rule.keep, threshold, rule.reason, source)
+
+
+def _values(language: str, config: str | os.PathLike[str] | None) -> tuple[dict[str, Any], str]:
+    """Return a configuration, and where it comes from."""
+    if config is None:
+        held = _held()
+        if language not in held:
+            raise ParameterError(
+                f"fineweb_2: no values of {language!r} are here; give the file as config=, or take one of: {', '.join(held)}"
+            )
+        return held[language], f"huggingface/fineweb-2, configs/{language}.yml, commit {held[language]['commit']}"
+    import yaml
+
+    try:
+        values = yaml.safe_load(Path(config).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
+        raise InputError(f"fineweb_2: {os.fspath(config)!r} cannot be read: {exc}") from exc
+    return values, os.fspath(config)
+
+
+@lru_cache(maxsize=1)
+def _held() -> dict[str, dict[str, Any]]:
+    held: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("fineweb_2.json").read_text(encoding="utf-8"))
+    return held

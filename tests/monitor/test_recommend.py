@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is recommended is what the planners plan; where the disk is small a part of the rows; a sample tells the time."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.core.exchange_plan import estimate_kept
+from curator_df.core.plan import MAX_DEFAULT_BLOCK_BYTES
+from curator_df.core.program import lower
+from curator_df.core.sizes import show_duration
+from curator_df.models.text_model import CALL_BYTES, DEFAULT_BATCH_TOKENS, TextModel
+from curator_df.monitor import recommend as module
+from curator_df.monitor.recommended_batches import MINILM
+from curator_df.monitor.sample_run import measure_sample
+
+ROWS = 3_000
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    with open(tmp_path / "a.jsonl", "w") as file:
+        file.writelines(json.dumps({"id": n, "text": f"row number {n} and more of it"}) + "\n" for n in range(ROWS))
+    return tmp_path / "a.jsonl"
+
+
+def test_what_is_recommended_is_what_is_planned(corpus, tmp_path):
+    found = cdf.recommend(corpus, memory="1.2GB", cpus=2, workdir=tmp_path, sample_size=None)
+    chain = cdf.read_jsonl(corpus).pipe(cdf.normalize_unicode).pipe(cdf.drop_near_duplicates)
+    plan = cdf.explain(chain, memory="1.2GB", cpus=2)
+    assert found.projected_bytes == plan.projected_bytes <= found.memory_bytes == 1_200_000_000
+    assert (found.workers, found.threads) == (plan.layout.workers, plan.layout.threads)
+    assert found.block_bytes == plan.stages[-1].block_bytes <= MAX_DEFAULT_BLOCK_BYTES
+    assert found.rows == pytest.approx(ROWS, rel=0.3)
+    assert (found.bands_per_iteration, found.use_64_bit_hash, found.sample_fraction) == (20, False, 1.0)
+    assert dict(found.to_frame().values)["rows"] == found.rows
+    assert (found.projected_seconds, found.batch_tokens, found.device_batch_tokens) == (None, None, None)
+    assert "bands_per_iteration=20 of 20" in str(found) and "32 bits" in found._repr_html_()
+
+
+def test_many_rows_need_fewer_bands_at_a_time_and_a_wider_hash(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "estimate_rows", lambda *_: 2_000_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**15))
+    found = cdf.recommend(corpus, memory="2GB", cpus=2, workdir=tmp_path, sample_size=None)
+    assert (found.bands_per_iteration, found.use_64_bit_hash) == (1, True)
+    assert found.disk_bytes > 2_000_000_000 * 21 * 24  # a key of 24 bytes for each band and for the text
+    assert found.projected_bytes <= 2_000_000_000
+
+
+def test_where_the_disk_is_too_small_a_part_of_the_rows_fits(corpus, tmp_path, monkeypatch):
+    whole = cdf.recommend(corpus, memory="1.2GB", cpus=2, workdir=tmp_path, sample_size=None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=whole.disk_bytes * 3 // 5))
+    part = cdf.recommend(corpus, memory="1.2GB", cpus=2, workdir=tmp_path, sample_size=None)
+    assert 0.3 < part.sample_fraction < 0.61
+    assert f"sample_rows(fraction={part.sample_fraction})" in str(part)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    none = cdf.recommend(corpus, memory="1.2GB", cpus=2, workdir=tmp_path, sample_size=None)
+    assert none.sample_fraction == 0.0
+    assert "name another workdir=" in str(none)
+
+
+def test_what_cannot_be_read_or_does_not_fit_is_said(corpus, tmp_path):
+    with pytest.raises(errors.BudgetError, match="under the floor"):
+        cdf.recommend(corpus, memory="100MB")
+    with pytest.raises(errors.ColumnError, match="body"):
+        cdf.recommend(corpus, text="body")
+    (tmp_path / "b.parquet").write_bytes(b"")
+    with pytest.raises(errors.ParameterError, match="1 Parquet files and 1 others"):
+        cdf.recommend(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_sample_that_is_run_tells_the_time(corpus, tmp_path, kind):
+    if kind == "parquet":
+        pd.read_json(corpus, lines=True).to_parquet(tmp_path / "a.parquet")
+        corpus = tmp_path / "a.parquet"
+    found = cdf.recommend(corpus, memory="1.2GB", cpus=2, workdir=tmp_path, sample_size="60kB")
+    said = dict(found.reasons)["time"]
+    assert found.projected_seconds > 0
+    assert said.startswith(f"about {show_duration(found.projected_seconds)}: ")
+    assert " in one thread, and 2 may work" in said
+    taken = int(said.split(": ")[1].split()[0])  # kB of the sample: its own rows, not the whole input
+    assert 20 < taken < 100 < found.text_bytes / 1_000 or kind == "parquet"
+
+
+def test_a_sample_that_cannot_run_is_an_error(corpus):
+    def broken(docs):
+        raise ValueError(f"no chain for {len(docs.columns)} columns")
+
+    source = lower(cdf.read_jsonl(corpus)).source
+    with pytest.raises(
+        errors.OperatorError, match=r"(?s)run of a sample failed; sample_size=None.*no chain for 2 columns"
+    ):
+        measure_sample(source, source.cut(10**6), broken, is_parquet=False, sample_bytes=1_000)
+
+
+def test_batches_of_a_model_fit_the_plan_and_the_device(corpus, tmp_path):
+    asked = {"cpus": 2, "workdir": tmp_path, "sample_size": None}
+    found = cdf.recommend(corpus, memory="4GB", device_memory="2GB", **asked)
+    model = TextModel(MINILM, "mean", 512, 8_192, found.device_batch_tokens, None)
+    assert found.batch_tokens == DEFAULT_BATCH_TOKENS
+    assert 2_000_000_000 - 40_000 < model.weight_bytes + model.call_bytes <= 2_000_000_000
+    assert f"batches of {found.device_batch_tokens:,} padded tokens" in str(found)
+    small = cdf.recommend(corpus, memory="600MB", device_memory="90MB", **asked)
+    assert (small.batch_tokens, small.device_batch_tokens) == (0, 0)
+    assert "not even with one text at a time" in str(small) and "This would fit" in str(small)
+    assert "90 MB of a GPU do not hold its weights" in str(small)
+
+
+def test_tokens_that_fit_are_the_inverse_of_the_bytes_of_a_call():
+    model = TextModel(MINILM, "mean", 512, 8_192, 5_000, None)
+    assert model.fitting_tokens(model.call_bytes) == 5_000
+    assert model.fitting_tokens(model.call_bytes - 1) == 4_999
+    assert model.fitting_tokens(CALL_BYTES) == 0
+
+
+def test_a_part_of_the_rows_needs_a_part_of_the_disk(corpus):
+    docs = cdf.read_jsonl(corpus)
+    ranges = lower(docs).source.cut(10**6)
+    whole, part = (estimate_kept(lower(table), ranges) for table in (docs, docs.curate.sample_rows(fraction=0.25)))
+    assert part == pytest.approx(whole / 4, abs=1)
+    twice = docs.curate.sample_rows(fraction=0.5).curate.sample_rows(fraction=0.25)  # one seed: samples are nested
+    assert estimate_kept(lower(twice), ranges) == part
