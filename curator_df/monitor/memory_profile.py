@@ -41,11 +41,22 @@ class StepMemory:
     """Measured: extra bytes whatever the block."""
     held_bytes: int | None
     """What the first call left in the process: imports, models, caches."""
+    stated_fixed_bytes: int = 0
+    """What the step states to hold whatever the block."""
     extra_bytes: dict[int, int] = field(default_factory=dict)
     """Bytes of each block that was tried, and the extra bytes of the call."""
     allocations: tuple[tuple[str, int], ...] = ()
     """Lines of code, and the bytes that they hold when the call with the largest block holds most; of memray, and none
     where that is not installed."""
+
+    @property
+    def is_within(self) -> bool:
+        """Whether every call held what the step states, or less, and larger blocks will not need more for each byte."""
+        stated = (self.stated_factor * size + self.stated_fixed_bytes for size in self.extra_bytes)
+        within = all(
+            extra <= most + ALLOWANCE_BYTES for extra, most in zip(self.extra_bytes.values(), stated, strict=True)
+        )
+        return within and self.peak_factor is not None and self.peak_factor <= self.stated_factor
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,9 @@ class MemoryProfile:
             Shape (steps, 6): ``step``, ``stated_factor``, ``is_measured``, ``peak_factor``, ``fixed_bytes``,
             ``held_bytes``.
         """
-        table = pd.DataFrame([asdict(step) for step in self.steps]).drop(columns=["extra_bytes", "allocations"])
+        table = pd.DataFrame([asdict(step) for step in self.steps]).drop(
+            columns=["stated_fixed_bytes", "extra_bytes", "allocations"]
+        )
         return table.astype({"peak_factor": "Float64", "fixed_bytes": "Int64", "held_bytes": "Int64"})
 
     def __str__(self) -> str:
@@ -163,7 +176,7 @@ def _step_memory(step: Any, lines: list[dict[str, Any]]) -> StepMemory:
     factor, fixed_bytes = fit(sizes)
     held = max(line["held_bytes"] for line in lines if "held_bytes" in line)
     allocations = tuple((line, size) for found in lines for line, size in found.get("allocations", ()))
-    return StepMemory(*stated, factor, fixed_bytes, held, sizes, allocations)
+    return StepMemory(*stated, factor, fixed_bytes, held, step.fixed_bytes, sizes, allocations)
 
 
 def fit(sizes: dict[int, int]) -> tuple[float, int]:
@@ -201,7 +214,7 @@ def _line(step: StepMemory) -> str:
     )
     if step.allocations:
         said += "; most of it by " + ", ".join(f"{line} {show_size(size)}" for line, size in step.allocations)
-    if step.peak_factor <= step.stated_factor and not fixed:
+    if step.is_within:
         return f"{said}. The plan has room for it"
     arguments = f"peak_factor={step.peak_factor:.1f}, " + (f"fixed_bytes={fixed:_}, " if fixed else "")
     return f"{said}. Write down BlockKernel(..., {arguments}peak_is_measured=True)"

@@ -88,7 +88,7 @@ def test_a_killed_run_with_two_outputs_is_resumed_with_another_memory(start, cor
 
 
 def test_ctrl_c_gives_the_prompt_back_and_says_how_to_resume(start, script, corpus, tmp_path):
-    process = start(script, corpus, tmp_path / "out")
+    process = start(script, corpus, tmp_path / "out", SLEEP="0.5")  # so that it cannot be over before the signal
     wait_for_ranges(tmp_path / "out", 2, process)
     process.send_signal(signal.SIGINT)
     interrupted = time.monotonic()
