@@ -35,7 +35,7 @@ from curator_df.ops.document_joiner import Joining
 from curator_df.ops.document_ranges import DocumentBarrier, JoinDocuments
 from tests.contracts.operator_cases import CASES, Case, kernels_of, table
 
-BLOCK_BYTES = 16_000_000
+BLOCK_BYTES = 8_000_000
 SMALL_BLOCK_BYTES = 100_000
 PROSE = "It was the best of times, and it was the worst of times; that we have to be with all of it.\n"
 

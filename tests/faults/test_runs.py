@@ -95,7 +95,7 @@ def test_ctrl_c_gives_the_prompt_back_and_says_how_to_resume(start, script, corp
     _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode != 0
     assert "on_existing='resume'" in err
-    assert time.monotonic() - interrupted < 20
+    assert time.monotonic() - interrupted < 60  # its tasks end with their blocks, and not with all there is to do
     assert finish(start(script, corpus, tmp_path / "out", on_existing="resume", SLEEP="0"))["rows_written"] == len(
         EXPECTED
     )

@@ -231,14 +231,14 @@ def test_nothing_listens_beyond_this_machine(cluster, tmp_path):
 
 
 def test_the_end_waits_for_one_more_scrape_where_somebody_scrapes(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(metrics_server, "LAST_SCRAPE_SECONDS", 1.0)
+    monkeypatch.setattr(metrics_server, "LAST_SCRAPE_SECONDS", 4.0)
     with cdf.serve_metrics(cluster, directory=tmp_path):
         started = time.monotonic()
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 4.0
     with cdf.serve_metrics(cluster, directory=tmp_path) as served:
         fetched(served.address)
         started = time.monotonic()
-    assert 1.0 <= time.monotonic() - started < 3.0
+    assert 4.0 <= time.monotonic() - started < 30.0
 
 
 def test_what_cannot_be_served_is_refused(cluster, tmp_path):
