@@ -15,6 +15,7 @@ from curator_df.core.plan import MAX_DEFAULT_BLOCK_BYTES
 from curator_df.core.program import lower
 from curator_df.core.sizes import show_duration
 from curator_df.models.text_model import CALL_BYTES, DEFAULT_BATCH_TOKENS, TextModel
+from curator_df.monitor import fresh_process
 from curator_df.monitor import recommend as module
 from curator_df.monitor.recommended_batches import MINILM
 from curator_df.monitor.sample_run import measure_sample
@@ -97,6 +98,14 @@ def test_a_sample_that_cannot_run_is_an_error(corpus):
         errors.OperatorError, match=r"(?s)run of a sample failed; sample_size=None.*no chain for 2 columns"
     ):
         measure_sample(source, source.cut(10**6), broken, is_parquet=False, sample_bytes=1_000)
+
+
+def test_a_sample_that_takes_too_long_is_an_error(corpus, monkeypatch):
+    monkeypatch.setattr(fresh_process, "TIMEOUT_SECONDS", 0.1)
+    with pytest.raises(
+        errors.OperatorError, match=r"sample_size=None leaves it out.*not done after 0.1 s, and was ended"
+    ):
+        cdf.recommend(corpus, memory="1.2GB", cpus=2, sample_size="60kB")
 
 
 def test_batches_of_a_model_fit_the_plan_and_the_device(corpus, tmp_path):
