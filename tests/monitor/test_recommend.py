@@ -53,6 +53,34 @@ def test_many_rows_need_fewer_bands_at_a_time_and_a_wider_hash(corpus, tmp_path,
     assert found.projected_bytes <= 2_000_000_000
 
 
+# Documents of an input, from less than 100,000 over millions to billions, and what follows from each memory.
+SIZES = [
+    (50_000, {"600MB": 20, "1GB": 20, "2GB": 20, "4GB": 20}, False),
+    (100_000, {"600MB": 14, "1GB": 20, "2GB": 20, "4GB": 20}, False),
+    (1_000_000, {"600MB": 1, "1GB": 5, "2GB": 13, "4GB": 20}, False),
+    (10_000_000, {"600MB": 1, "1GB": 1, "2GB": 1, "4GB": 3}, False),
+    (100_000_000, {"600MB": 1, "1GB": 1, "2GB": 1, "4GB": 1}, False),
+    (1_000_000_000, {"600MB": 1, "1GB": 1, "2GB": 1, "4GB": 1}, True),
+    (10_000_000_000, {"600MB": 1, "1GB": 1, "2GB": 1, "4GB": 1}, True),
+]
+
+
+@pytest.mark.parametrize(("rows", "bands", "wide"), SIZES, ids=[f"{rows:,}" for rows, *_ in SIZES])
+def test_what_follows_from_the_size_of_an_input(corpus, tmp_path, monkeypatch, rows, bands, wide):
+    asked = {"cpus": 2, "workdir": tmp_path, "sample_size": None}
+    small = {memory: cdf.recommend(corpus, memory=memory, **asked) for memory in bands}
+    monkeypatch.setattr(module, "estimate_rows", lambda *_: rows)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**15))
+    found = {memory: cdf.recommend(corpus, memory=memory, **asked) for memory in bands}
+    assert {memory: one.bands_per_iteration for memory, one in found.items()} == bands
+    for memory, one in found.items():
+        assert (one.rows, one.use_64_bit_hash, one.sample_fraction) == (rows, wide, 1.0)
+        assert one.projected_bytes == small[memory].projected_bytes <= one.memory_bytes  # whatever the rows
+        assert (
+            20 * 40 * rows < one.disk_bytes < 20 * 60 * rows
+        )  # a key of 40 bytes for each band, twice while they are sorted
+
+
 def test_where_the_disk_is_too_small_a_part_of_the_rows_fits(corpus, tmp_path, monkeypatch):
     whole = cdf.recommend(corpus, memory="1.2GB", cpus=2, workdir=tmp_path, sample_size=None)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=whole.disk_bytes * 3 // 5))
