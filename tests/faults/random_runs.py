@@ -24,7 +24,7 @@ import curator_df as cdf
 from curator_df.core import run as runner
 
 OPENERS: dict[str, Callable[..., Any]] = {"jsonl": open, "jsonl.gz": gzip.open, "jsonl.bz2": bz2.open}
-MEMORY_MB = (400, 450, 520, 600, 800, 1_200, 2_000)
+MEMORY_MB = (430, 450, 520, 600, 800, 1_200, 2_000)
 MEAN_CHARACTERS = (20, 300, 3_000, 40_000)
 MOST_CHARACTERS = 6_000_000
 ALPHABETS = ("abcdefgh ", "привет мир ", "日本語のテキスト", '🙂é \n\t"\\')
