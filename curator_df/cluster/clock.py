@@ -2,50 +2,45 @@
 """A clock that is set back must not hold up a run.
 
 Dask gathers messages for some milliseconds, and tells by the clock of the day when they are to go (``BatchedSend``,
-distributed 2026.7.1; tornado's loop waits by that clock too). Where that clock is set back just then, they wait until it is
-as late again: a run stands still for as long as the clock went back. So each process looks once a second whether the clock
-of the day fell behind the one that only counts, and if so sends what waits. Clocks that are set forward hold up nothing.
+distributed 2026.7.1; tornado's loop begins each wait by that clock too). Where it is set back just then, messages wait until
+it is as late again, and a run stands still. So what waits in a process is sent once a second whatever the clock says.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 LOOK_SECONDS = 1.0
-SET_BACK_SECONDS = 0.5
-"""A clock that falls behind by less in one look holds messages for no longer than that."""
 
 
-def send_when_clock_is_set_back(
+def send_what_waits(
     loop: asyncio.AbstractEventLoop, parts: Callable[[], Iterable[Any]], goes_on: Callable[[], bool]
 ) -> None:
-    """Look at the clock on a running loop, from its own thread, until ``goes_on`` says no.
+    """Send once a second what clients, schedulers and workers have gathered, from the thread of their loop.
 
     Parameters
     ----------
     loop : asyncio.AbstractEventLoop
-        That of the parts.
+        That of the parts; its own clock only counts.
     parts : callable
         Returns the clients, schedulers and workers of this process.
     goes_on : callable
         Whether they are still there.
     """
 
-    def look(lead: float) -> None:
+    def look() -> None:
         if not goes_on():
             return
-        now = _lead()
-        if now < lead - SET_BACK_SECONDS:
-            for stream in (stream for part in parts() for stream in streams_of(part)):
-                stream.next_deadline = None  # of the clock as it was
+        for stream in (stream for part in parts() for stream in streams_of(part)):
+            if stream.buffer:
+                stream.next_deadline = None
                 stream.waker.set()
-        loop.call_later(LOOK_SECONDS, look, now)
+        loop.call_later(LOOK_SECONDS, look)
 
-    loop.call_later(LOOK_SECONDS, look, _lead())
+    loop.call_later(LOOK_SECONDS, look)
 
 
 def streams_of(part: Any) -> Iterator[Any]:
@@ -57,8 +52,8 @@ def streams_of(part: Any) -> Iterator[Any]:
         yield from getattr(part, name, {}).values()
 
 
-def watch_clock(client: Any, cluster: Any = None) -> Callable[[], None]:
-    """Look at the clock in the process of a client, and of what runs here of its cluster; return what ends that.
+def watch_streams(client: Any, cluster: Any = None) -> Callable[[], None]:
+    """Send what waits in the process of a client, and of what runs here of its cluster; return what ends that.
 
     It also ends with the client.
     """
@@ -69,12 +64,7 @@ def watch_clock(client: Any, cluster: Any = None) -> Callable[[], None]:
 
     def start() -> None:
         loop = asyncio.get_running_loop()
-        send_when_clock_is_set_back(loop, parts, lambda: client.status != "closed" and not ended.is_set())
+        send_what_waits(loop, parts, lambda: client.status != "closed" and not ended.is_set())
 
     client.loop.add_callback(start)
     return ended.set
-
-
-def _lead() -> float:
-    """Return how far the clock of the day is ahead of the one that only counts."""
-    return time.time() - time.monotonic()

@@ -12,7 +12,7 @@ import dask
 from distributed import Client
 from distributed.security import Security
 
-from curator_df.cluster.clock import watch_clock
+from curator_df.cluster.clock import watch_streams
 from curator_df.core.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
 from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.session import Session, close_session, open_session
@@ -36,7 +36,7 @@ class Connection:
         self._owns_client = owns_client
         recycling = None if recycle_after is None else Recycling(recycle_after, layout.workers)
         self._session = Session(client, layout, limits_data=False, workdir=workdir, recycling=recycling)
-        self._stop_watching = watch_clock(client)
+        self._stop_watching = watch_streams(client)
         open_session(self._session)
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from distributed import Status
 
-from curator_df.cluster.clock import send_when_clock_is_set_back
+from curator_df.cluster.clock import send_what_waits
 from curator_df.core.limits import give_back_large_buffers, limit_data, release_free_memory
 from curator_df.kernels.warm import BASIC, compile_group
 
@@ -32,7 +32,7 @@ def dask_setup(worker: Any) -> None:
     if work_bytes:
         limit_data(int(work_bytes), threads=OTHER_THREADS + worker.state.nthreads)
     loop = asyncio.get_running_loop()
-    send_when_clock_is_set_back(loop, lambda: [worker], lambda: worker.status is not Status.closed)
+    send_what_waits(loop, lambda: [worker], lambda: worker.status is not Status.closed)
 
 
 def prepare_process() -> None:

@@ -15,15 +15,15 @@ REAL = time.time
 
 
 class Comm:
-    """What is written is kept; while the first message is written the clock is set back, and another one is sent."""
+    """What is written is kept; while the first message is written something happens."""
 
-    def __init__(self, first_write):
-        self.written, self._first_write = [], first_write
+    def __init__(self, on_first_write):
+        self.written, self._on_first_write = [], on_first_write
 
     async def write(self, payload, **_):
         self.written += payload
         if len(self.written) == 1:
-            self._first_write()
+            self._on_first_write()
         return 1
 
     def closed(self):
@@ -33,12 +33,13 @@ class Comm:
         self.written.append("closed")
 
 
+@pytest.mark.parametrize("comes_back", [False, True])
 @pytest.mark.parametrize("looks", [False, True])
-def test_a_message_that_waits_for_a_clock_that_was_set_back_is_sent(monkeypatch, looks):
+def test_a_message_that_waits_for_a_clock_that_was_set_back_is_sent(monkeypatch, looks, comes_back):
     lag = [0.0]
     for module, name in ((time, "time"), (batched, "time")):
         monkeypatch.setattr(module, name, lambda: REAL() - lag[0])
-    monkeypatch.setattr(clock, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(clock, "LOOK_SECONDS", 0.2)
 
     async def send_two():
         stream = batched.BatchedSend("2ms")
@@ -52,9 +53,12 @@ def test_a_message_that_waits_for_a_clock_that_was_set_back_is_sent(monkeypatch,
         there = [True]
         if looks:
             worker = SimpleNamespace(batched_stream=stream, stream_comms={})
-            clock.send_when_clock_is_set_back(asyncio.get_running_loop(), lambda: [worker], lambda: there[0])
+            clock.send_what_waits(asyncio.get_running_loop(), lambda: [worker], lambda: there[0])
         stream.send("first")
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.1)
+        if comes_back:  # what waits goes on waiting
+            lag[0] = 0
+        await asyncio.sleep(0.4)
         there[0] = False
         sent = list(comm.written)
         await stream.close()
@@ -69,31 +73,30 @@ def test_all_that_gathers_messages_in_this_process_is_found():
         Client(cluster) as client,
     ):
         client.submit(int).result()
-        found = [
-            stream
-            for part in (client, cluster.scheduler, *cluster.workers.values())
-            for stream in clock.streams_of(part)
-        ]
-        # From the client and back, from the worker and back.
-        assert len(found) == 4
+        parts = (client, cluster.scheduler, *cluster.workers.values())
+        found = [stream for part in parts for stream in clock.streams_of(part)]
+        assert len(found) == 4  # from the client and back, from the worker and back
         assert all(isinstance(stream, batched.BatchedSend) for stream in found)
 
 
-def test_looking_ends_with_the_client(monkeypatch):
+def test_looking_ends_with_the_client_and_when_it_is_told_to(monkeypatch):
     monkeypatch.setattr(clock, "LOOK_SECONDS", 0.01)
-    asked = []
-    client = SimpleNamespace(status="running")
+    looked = []
+    monkeypatch.setattr(clock, "streams_of", lambda part: looked.append(part) or ())
 
-    async def look():
+    async def count(client, end):
         client.loop = SimpleNamespace(add_callback=lambda start: start())
-        stop = clock.watch_clock(client)
-        monkeypatch.setattr(clock, "_lead", lambda: asked.append(client.status) or 0.0)
+        stop = clock.watch_streams(client)
         await asyncio.sleep(0.1)
-        assert len(asked) > 2
-        stop()
-        await asyncio.sleep(0.05)
-        before = len(asked)
-        await asyncio.sleep(0.05)
+        assert len(looked) > 2
+        end(client, stop)
+        before = len(looked)
+        await asyncio.sleep(0.1)
         return before
 
-    assert asyncio.run(look()) == len(asked)
+    assert asyncio.run(count(SimpleNamespace(status="running"), lambda client, stop: stop())) == len(looked)
+    looked.clear()
+    ends = asyncio.run(
+        count(SimpleNamespace(status="running"), lambda client, stop: setattr(client, "status", "closed"))
+    )
+    assert ends == len(looked)
