@@ -92,6 +92,13 @@ def test_named_errors_and_modules_exist(page):
         assert name in cdf.__all__, name
 
 
+@each_page
+def test_named_tests_exist(page):
+    for path, test in re.findall(r"`([\w/]+\.py)::(\w+)`", page.read_text()):
+        file = CHECKOUT / (path if "/" in path else f"tests/faults/{path}")
+        assert re.search(rf"^def {test}\(", file.read_text(), re.MULTILINE), (path, test)
+
+
 def test_the_readme_has_each_command_alone_in_a_block():
     blocks = code_blocks(page("README.md"), "sh")
     assert [block.count("\n") for block in blocks if block.startswith("python3 -m venv ")] == [1, 1]

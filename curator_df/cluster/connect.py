@@ -12,6 +12,7 @@ import dask
 from distributed import Client
 from distributed.security import Security
 
+from curator_df.cluster.clock import watch_streams
 from curator_df.core.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
 from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.session import Session, close_session, open_session
@@ -35,10 +36,12 @@ class Connection:
         self._owns_client = owns_client
         recycling = None if recycle_after is None else Recycling(recycle_after, layout.workers)
         self._session = Session(client, layout, limits_data=False, workdir=workdir, recycling=recycling)
+        self._stop_watching = watch_streams(client)
         open_session(self._session)
 
     def close(self) -> None:
         """Let go of the cluster; it goes on running."""
+        self._stop_watching()
         close_session(self._session)
         if self._owns_client:
             self.client.close()

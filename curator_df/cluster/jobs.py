@@ -23,6 +23,7 @@ from distributed.security import Security
 from distributed.utils import get_ip
 
 from curator_df.cluster.batch import CLUSTERS, BatchSystem, JobRequest, request_jobs
+from curator_df.cluster.clock import watch_streams
 from curator_df.cluster.compiling import compile_kernels
 from curator_df.cluster.encryption import as_security
 from curator_df.core.session import Session, close_session, open_session
@@ -57,6 +58,7 @@ class JobCluster:
                 silence_logs="critical",
             )
         self.client = Client(self._jobs, set_as_default=True)
+        watch_streams(self.client, self._jobs)
         self._session = Session(
             self.client,
             self.layout,

@@ -25,6 +25,7 @@ import psutil
 from distributed import Client, LocalCluster, wait
 from distributed.security import Security
 
+from curator_df.cluster.clock import watch_streams
 from curator_df.cluster.compiling import COMPILER_BYTES, compile_all_kernels, compile_kernels, start_compiler, wait_for
 from curator_df.cluster.cuda import Devices, choose_devices, describe_gpus, gpu_layout, start_gpu_workers
 from curator_df.cluster.encryption import as_security
@@ -89,6 +90,7 @@ class Cluster:
             wait_for(compiler)
         self._local = _start_in_process(layout, dashboard) if layout.in_process else self._start_workers(dashboard)
         self.client = Client(self._local, set_as_default=True)
+        watch_streams(self.client, self._local)
         self._session = Session(
             self.client,
             layout,

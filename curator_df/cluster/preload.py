@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a worker process does before its first task: import what tasks need, then set its hard data limit.
 
-Dask loads this as a worker preload, so a worker that a nanny restarts gets its limit as well. The bytes come in the
-environment variable ``CURATOR_DF_WORK_BYTES``.
+It also sees to it that a clock that is set back holds up nothing (`curator_df.cluster.clock`). Dask loads this as a worker
+preload, so a worker that a nanny restarts gets its limit as well. The bytes come in the environment variable
+``CURATOR_DF_WORK_BYTES``.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 from typing import Any
 
+from distributed import Status
+
+from curator_df.cluster.clock import send_what_waits
 from curator_df.core.limits import give_back_large_buffers, limit_data, release_free_memory
 from curator_df.kernels.warm import BASIC, compile_group
 
@@ -26,6 +31,8 @@ def dask_setup(worker: Any) -> None:
     work_bytes = os.environ.get(WORK_BYTES_VARIABLE)
     if work_bytes:
         limit_data(int(work_bytes), threads=OTHER_THREADS + worker.state.nthreads)
+    loop = asyncio.get_running_loop()
+    send_what_waits(loop, lambda: [worker], lambda: worker.status is not Status.closed)
 
 
 def prepare_process() -> None:

@@ -193,15 +193,54 @@ def layout_of_workers(allowed_bytes: int, workers: int, *, held_bytes: int = 0, 
     return layout
 
 
-def least_memory(thread_bytes: int, *, cpus: int) -> int:
-    """Return the least budget whose layout gives each task ``thread_bytes``.
+def least_memory(thread_bytes: int, *, cpus: int, above_bytes: int = 0, held_bytes: int = 0) -> int:
+    """Return the least budget, of those that are larger than ``above_bytes``, whose layout gives each task ``thread_bytes``.
 
-    A little more memory may mean more processes and less for each, so the layouts are tried one by one.
+    A little more memory may mean more processes or threads and less for each, so the layouts are tried one by one.
+    ``held_bytes`` is what `choose_layout` takes.
     """
     thread_bytes = max(thread_bytes, MIN_THREAD_BYTES)
-    found = [_allowed_for(thread_bytes, 0), _allowed_for(thread_bytes, 1)]
-    found += [_allowed_for(thread_bytes * (cpus // workers), workers) for workers in _divisors(cpus)]
-    return min(allowed for allowed in found if choose_layout(allowed, cpus=cpus).thread_bytes >= thread_bytes)
+    shapes = [(workers, threads) for workers in (0, 1) for threads in range(1, cpus + 1)]
+    shapes += [(workers, cpus // workers) for workers in _divisors(cpus)]
+    held = math.ceil(held_bytes / (1 - MARGIN_FRACTION))
+    found = {_allowed_for(thread_bytes * threads, workers) + held for workers, threads in shapes}
+    layouts = (
+        choose_layout(allowed, cpus=cpus, held_bytes=held_bytes) for allowed in sorted(found) if allowed > above_bytes
+    )
+    return next(layout.allowed_bytes for layout in layouts if layout.thread_bytes >= thread_bytes)
+
+
+def most_cpus(thread_bytes: int, layout: Layout) -> int:
+    """Return with how many CPUs, fewer than a layout has, the same budget gives each task ``thread_bytes``; 0 if with none.
+
+    Examples
+    --------
+    >>> layout = choose_layout(480_000_000, cpus=2)
+    >>> layout.thread_bytes, most_cpus(70_000_000, layout)
+    (60300000, 1)
+    """
+    if not layout.shares_work:  # its workers were given, and are not chosen from the CPUs
+        return 0
+    held_bytes = _client_held_bytes(layout)
+    for cpus in range(layout.cpus - 1, 0, -1):
+        if choose_layout(layout.allowed_bytes, cpus=cpus, held_bytes=held_bytes).thread_bytes >= thread_bytes:
+            return cpus
+    return 0
+
+
+def larger_memory(thread_bytes: int, layout: Layout) -> int:
+    """Return the least budget above that of a layout, with the same CPUs, that gives each task ``thread_bytes``.
+
+    Examples
+    --------
+    >>> layout = choose_layout(480_000_000, cpus=2)
+    >>> least_memory(70_000_000, cpus=2) < layout.allowed_bytes < larger_memory(70_000_000, layout)
+    True
+    """
+    if not layout.shares_work:
+        return least_memory(thread_bytes, cpus=layout.cpus)
+    held_bytes = _client_held_bytes(layout)
+    return least_memory(thread_bytes, cpus=layout.cpus, above_bytes=layout.allowed_bytes, held_bytes=held_bytes)
 
 
 @functools.cache
@@ -241,8 +280,7 @@ def memory_for_alone(needed_bytes: int, layout: Layout) -> int:
     >>> choose_layout(enough, cpus=2).exclusive_bytes >= 1_000_000_000 > layout.exclusive_bytes
     True
     """
-    workers = 0 if layout.in_process else layout.node_workers
-    held_bytes = max(layout.reserved_bytes - _reserved_bytes(workers), 0)
+    held_bytes = _client_held_bytes(layout)
     allowed_bytes = layout.allowed_bytes
     # A little more memory may mean more processes, and less for a task that is alone.
     while layout.exclusive_bytes < needed_bytes:
@@ -267,6 +305,12 @@ def _layout(allowed_bytes: int, workers: int, threads: int, cpus: int, held_byte
 def _reserved_bytes(workers: int) -> int:
     """Return what is held before any work by the client and ``workers`` processes; 0 means the client's own alone."""
     return CLIENT_RESERVED_BYTES + workers * worker_reserved_bytes() if workers else SINGLE_RESERVED_BYTES
+
+
+def _client_held_bytes(layout: Layout) -> int:
+    """Return what the client held beyond an idle one when the layout was chosen."""
+    workers = 0 if layout.in_process else layout.node_workers
+    return max(layout.reserved_bytes - _reserved_bytes(workers), 0)
 
 
 def _work_bytes(allowed_bytes: int, workers: int, held_bytes: int = 0) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 
 from curator_df.core.barrier import KEY_WRITER_FACTOR, Barrier
 from curator_df.core.branches import Branch, Fork, fork
-from curator_df.core.budget import Layout, least_memory
+from curator_df.core.budget import Layout, larger_memory, most_cpus
 from curator_df.core.near_barrier import NearBarrier
 from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.program import Program, Step
@@ -322,9 +322,10 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
     if asked > fitting:
         needed = task_needs(asked, factor) + 1
         held_bytes = _held_bytes(joined, Capacity(1, layout.device_bytes))  # of one thread: enough, whatever the layout
-        enough = least_memory(needed + held_bytes, cpus=layout.cpus)
+        cpus, enough = most_cpus(needed + held_bytes, layout), larger_memory(needed + held_bytes, layout)
         held = f", beside {show_size(held_bytes)} that steps hold" if held_bytes else ""
         smaller = f"blocksize={fitting:_} or " if fitting >= MIN_BLOCK_BYTES else ""
+        smaller += f"cpus={cpus} or " if cpus else ""
         outputs = len(joined.branches)
         fewer = f", or fewer than {outputs} outputs at a time" if outputs > 1 else ""
         raise BudgetError(

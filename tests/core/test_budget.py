@@ -8,8 +8,10 @@ from curator_df.core.budget import (
     MARGIN_FRACTION,
     MIN_THREAD_BYTES,
     choose_layout,
+    larger_memory,
     least_memory,
     memory_for_alone,
+    most_cpus,
     parse_memory,
     worker_reserved_bytes,
 )
@@ -53,6 +55,27 @@ def test_least_memory_is_enough_and_one_percent_less_is_not(cpus, thread_mb):
     enough = least_memory(thread_mb * MB, cpus=cpus)
     assert choose_layout(enough, cpus=cpus).thread_bytes >= thread_mb * MB
     assert choose_layout(int(enough * 0.99), cpus=cpus).thread_bytes < thread_mb * MB
+
+
+@given(
+    st.integers(410_000_000, 20_000_000_000),
+    st.integers(0, 1_000_000_000),
+    st.one_of(st.integers(1, 20_000_000), st.integers(1, 5_000_000_000)),
+    st.sampled_from([1, 2, 3, 6, 8]),
+)
+def test_what_is_named_instead_of_a_budget_that_is_too_small_is_larger_and_enough(allowed, held, more, cpus):
+    allowed += 2 * held
+    layout = choose_layout(allowed, cpus=cpus, held_bytes=held)
+    needed = layout.thread_bytes + more
+    enough = larger_memory(needed, layout)
+    assert enough > allowed
+    assert choose_layout(enough, cpus=cpus, held_bytes=held).thread_bytes >= needed
+    fewer = most_cpus(needed, layout)
+    assert fewer < layout.cpus
+    if fewer:
+        assert choose_layout(allowed, cpus=fewer, held_bytes=held).thread_bytes >= needed
+    if fewer + 1 < cpus:
+        assert choose_layout(allowed, cpus=fewer + 1, held_bytes=held).thread_bytes < needed
 
 
 def test_memory_is_read_as_users_write_it():

@@ -24,9 +24,11 @@ import curator_df as cdf
 from curator_df.core import run as runner
 
 OPENERS: dict[str, Callable[..., Any]] = {"jsonl": open, "jsonl.gz": gzip.open, "jsonl.bz2": bz2.open}
-MEMORY_MB = (400, 450, 520, 600, 800, 1_200, 2_000)
+MEMORY_MB = (430, 450, 520, 600, 800, 1_200, 2_000)
 MEAN_CHARACTERS = (20, 300, 3_000, 40_000)
 MOST_CHARACTERS = 6_000_000
+MOST_ROW_CHARACTERS = 400_000
+"""4.8 MB of a JSON line, where each is written as two escapes: the least memory above has room for a row of 6 MB, alone."""
 ALPHABETS = ("abcdefgh ", "привет мир ", "日本語のテキスト", '🙂é \n\t"\\')
 
 Row = tuple[int, str]
@@ -40,6 +42,7 @@ def make_rows(chance: random.Random) -> list[Row]:
     word = [chance.choice(alphabet) for _ in range(997)]
     while characters > 0 and len(rows) < 20_000:
         length = int(chance.expovariate(1 / mean)) * (50 if chance.random() < 0.002 else 1)
+        length = min(length, MOST_ROW_CHARACTERS)
         start = chance.randrange(len(word))
         text = ("".join(word[start:] + word[:start]) * (length // len(word) + 1))[:length]
         if rows and chance.random() < 0.2:

@@ -14,7 +14,7 @@ import pytest
 ROWS = 4000
 
 SCRIPT = """
-import json, os, sys, time
+import json, os, signal, sys, time
 import numpy as np
 import curator_df as cdf
 from curator_df.core import run
@@ -30,6 +30,7 @@ def hungry(block):
     return block.id >= wanted[0] - 1
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests are a background job of a shell
     source, target, memory, step, on_existing = sys.argv[1:6]
     docs = cdf.read_jsonl(source, blocksize=os.environ.get("BLOCK", "50kB"))
     docs = docs.curate.keep_where(globals()[step])

@@ -151,7 +151,8 @@ def test_a_full_disk_for_what_workers_spill_stops_nothing(start, script, corpus,
 @LONG
 def test_of_two_runs_at_once_one_is_refused(start, script, corpus, tmp_path):
     out = tmp_path / "out"
-    both = [start(script, corpus, out, on_existing="resume") for _ in range(2)]
+    # A run longer than what one of the two may take longer to start: else the second finds a complete one.
+    both = [start(script, corpus, out, on_existing="resume", SLEEP="1.5") for _ in range(2)]
     ended = [process.communicate(timeout=PATIENCE_SECONDS) for process in both]
     assert sorted(process.returncode for process in both) == [0, 1]
     (refused,) = [err for process, (_, err) in zip(both, ended, strict=True) if process.returncode]

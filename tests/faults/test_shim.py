@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,24 @@ def test_a_clock_that_jumps_by_a_day_changes_nothing(start, script, corpus, tmp_
     receipt = finish(process)
     assert ids(tmp_path / "out") == EXPECTED
     assert 0 < receipt["seconds"] < 3_600
+    assert not receipt["retries"]
+
+
+def test_a_clock_that_is_set_back_again_and_again_holds_up_nothing(start, script, corpus, tmp_path, faulty):
+    jumped = tmp_path / "clock-has-jumped"
+    shim = {"LD_PRELOAD": faulty, "FAULTY_CLOCK_SECONDS": "-86400", "FAULTY_CLOCK_WHEN": str(jumped)}
+    process = start(script, corpus, tmp_path / "out", SLEEP="0.2", **shim)
+    wait_for_ranges(tmp_path / "out", 1, process)
+    times, deadline = 0, time.monotonic() + PATIENCE_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        jumped.touch()
+        time.sleep(0.3)
+        jumped.unlink()
+        time.sleep(0.1)
+        times += 1
+    assert times > 3
+    receipt = finish(process)
+    assert ids(tmp_path / "out") == EXPECTED
     assert not receipt["retries"]
 
 

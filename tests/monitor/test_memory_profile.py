@@ -2,6 +2,7 @@
 """What `profile_memory` measures of functions whose needs are known."""
 
 import json
+import time
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core.program import FOREIGN_PEAK_FACTOR
+from curator_df.monitor import fresh_process
 
 PROSE = "It was the best of times, and it was the worst of times; that we have to be with all of it.\n"
 
@@ -93,6 +95,19 @@ def test_the_lines_that_hold_most_are_told(sample):
 def test_an_operator_that_raises_says_what_it_said(sample):
     with pytest.raises(cdf.errors.OperatorError, match=r"(?s)the fresh process ended with status 1.*on the sample"):
         cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, fails), sample)
+
+
+def waits(block):
+    time.sleep(60)
+    return block.id >= 0
+
+
+def test_an_operator_that_takes_too_long_is_ended_and_said(sample, monkeypatch):
+    monkeypatch.setattr(fresh_process, "TIMEOUT_SECONDS", 2)
+    with pytest.raises(
+        cdf.errors.OperatorError, match=r"profile_memory: .* not done after 2 s, and was ended; a smaller sample"
+    ):
+        cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, waits), sample)
 
 
 def test_nothing_to_measure_is_refused(sample, tmp_path):

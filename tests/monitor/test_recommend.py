@@ -15,6 +15,7 @@ from curator_df.core.plan import MAX_DEFAULT_BLOCK_BYTES
 from curator_df.core.program import lower
 from curator_df.core.sizes import show_duration
 from curator_df.models.text_model import CALL_BYTES, DEFAULT_BATCH_TOKENS, TextModel
+from curator_df.monitor import fresh_process
 from curator_df.monitor import recommend as module
 from curator_df.monitor.recommended_batches import MINILM
 from curator_df.monitor.sample_run import measure_sample
@@ -50,6 +51,34 @@ def test_many_rows_need_fewer_bands_at_a_time_and_a_wider_hash(corpus, tmp_path,
     assert (found.bands_per_iteration, found.use_64_bit_hash) == (1, True)
     assert found.disk_bytes > 2_000_000_000 * 21 * 24  # a key of 24 bytes for each band and for the text
     assert found.projected_bytes <= 2_000_000_000
+
+
+# Documents of an input, from less than 100,000 over millions to billions, and what follows from each memory.
+SIZES = [
+    (50_000, {"600MB": 20, "1GB": 20, "2GB": 20, "4GB": 20}, False),
+    (100_000, {"600MB": 14, "1GB": 20, "2GB": 20, "4GB": 20}, False),
+    (1_000_000, {"600MB": 1, "1GB": 5, "2GB": 13, "4GB": 20}, False),
+    (10_000_000, {"600MB": 1, "1GB": 1, "2GB": 1, "4GB": 3}, False),
+    (100_000_000, {"600MB": 1, "1GB": 1, "2GB": 1, "4GB": 1}, False),
+    (1_000_000_000, {"600MB": 1, "1GB": 1, "2GB": 1, "4GB": 1}, True),
+    (10_000_000_000, {"600MB": 1, "1GB": 1, "2GB": 1, "4GB": 1}, True),
+]
+
+
+@pytest.mark.parametrize(("rows", "bands", "wide"), SIZES, ids=[f"{rows:,}" for rows, *_ in SIZES])
+def test_what_follows_from_the_size_of_an_input(corpus, tmp_path, monkeypatch, rows, bands, wide):
+    asked = {"cpus": 2, "workdir": tmp_path, "sample_size": None}
+    small = {memory: cdf.recommend(corpus, memory=memory, **asked) for memory in bands}
+    monkeypatch.setattr(module, "estimate_rows", lambda *_: rows)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**15))
+    found = {memory: cdf.recommend(corpus, memory=memory, **asked) for memory in bands}
+    assert {memory: one.bands_per_iteration for memory, one in found.items()} == bands
+    for memory, one in found.items():
+        assert (one.rows, one.use_64_bit_hash, one.sample_fraction) == (rows, wide, 1.0)
+        assert one.projected_bytes == small[memory].projected_bytes <= one.memory_bytes  # whatever the rows
+        assert (
+            20 * 40 * rows < one.disk_bytes < 20 * 60 * rows
+        )  # a key of 40 bytes for each band, twice while they are sorted
 
 
 def test_where_the_disk_is_too_small_a_part_of_the_rows_fits(corpus, tmp_path, monkeypatch):
@@ -97,6 +126,14 @@ def test_a_sample_that_cannot_run_is_an_error(corpus):
         errors.OperatorError, match=r"(?s)run of a sample failed; sample_size=None.*no chain for 2 columns"
     ):
         measure_sample(source, source.cut(10**6), broken, is_parquet=False, sample_bytes=1_000)
+
+
+def test_a_sample_that_takes_too_long_is_an_error(corpus, monkeypatch):
+    monkeypatch.setattr(fresh_process, "TIMEOUT_SECONDS", 0.1)
+    with pytest.raises(
+        errors.OperatorError, match=r"sample_size=None leaves it out.*not done after 0.1 s, and was ended"
+    ):
+        cdf.recommend(corpus, memory="1.2GB", cpus=2, sample_size="60kB")
 
 
 def test_batches_of_a_model_fit_the_plan_and_the_device(corpus, tmp_path):

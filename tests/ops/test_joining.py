@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core import run
+from curator_df.core.sizes import read_size
 from curator_df.core.task import Job
 from curator_df.ops.document_joiner import DocumentJoiner, Joining, SegmentReader
 from tests.contracts.operator_cases import fingerprints_of, table
@@ -234,6 +235,17 @@ def test_what_follows_has_room_for_a_long_document(tmp_path):
     assert long.held_bytes - short.held_bytes >= 4_000_000 * short.stages[-1].task_factor
     with pytest.raises(errors.BudgetError, match="that steps hold"):
         cdf.explain(docs.pipe(cdf.join_documents, max_document_size="1GB"), memory="2GB")
+
+
+@pytest.mark.parametrize(("memory", "cpus"), [("480MB", "cpus=1 or "), ("510MB", "")])
+def test_what_would_fit_is_more_memory_or_fewer_cpus(tmp_path, memory, cpus):
+    docs = write_rows(tmp_path / "in", segments_of(["a"])).pipe(cdf.join_documents)
+    with pytest.raises(errors.BudgetError, match=rf"allowed, .* This would fit: {cpus}memory=[0-9_]+$") as refused:
+        cdf.explain(docs, memory=memory, cpus=2)
+    enough = int(str(refused.value).rpartition("memory=")[2])
+    assert read_size("memory", memory) < enough == cdf.explain(docs, memory=enough, cpus=2).layout.allowed_bytes
+    if cpus:
+        assert cdf.explain(docs, memory=memory, cpus=1).projected_bytes <= read_size("memory", memory)
 
 
 @pytest.mark.parametrize("changed", [{"text": "title"}, {"id": "other"}, {"segment_id": "number"}], ids=str)
