@@ -11,6 +11,7 @@ import gc
 import os
 from typing import Any
 
+from curator_df.core.held import release_held
 from curator_df.core.limits import give_back_large_buffers, limit_data, release_free_memory
 from curator_df.kernels.warm import BASIC, compile_group
 
@@ -26,6 +27,11 @@ def dask_setup(worker: Any) -> None:
     work_bytes = os.environ.get(WORK_BYTES_VARIABLE)
     if work_bytes:
         limit_data(int(work_bytes), threads=OTHER_THREADS + worker.state.nthreads)
+
+
+def dask_teardown(worker: Any) -> None:  # noqa: ARG001 - as Dask calls it
+    """Let go of what this process holds when it ends in good order, as one that is started again does."""
+    release_held()
 
 
 def prepare_process() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from curator_df.core.resources import Resources
+from curator_df.core.set_up import SetUp, set_up
 from curator_df.errors import ParameterError
 from curator_df.models.callables import DEFAULT_ROWS, UserModel
 from curator_df.models.files import ModelFiles, find_model
@@ -120,7 +121,7 @@ def user_model(
     """Check how a function of the user is to be called."""
     rows = DEFAULT_ROWS if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
     characters = None if max_chars is None else require_count(operator, "max_chars", max_chars)
-    return UserModel(operator, function, width, characters, rows)
+    return UserModel(operator, set_up(operator, function), width, characters, rows)
 
 
 def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
@@ -133,7 +134,8 @@ def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
     """
     price: dict[str, Any] = {"resources": resources}
     if isinstance(model, UserModel):
-        return price | {"is_users": True}
+        held_bytes = model.function.held_bytes if isinstance(model.function, SetUp) else 0
+        return price | {"is_users": True, "held_bytes": held_bytes}
     if resources.of_gpu:
         raise ParameterError(
             f"{operator}: this model runs on CPUs, so its resources are cpus=; gpus= and gpu_memory= are for a function that "
