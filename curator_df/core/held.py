@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from curator_df.core.limits import release_free_memory
@@ -56,11 +56,13 @@ def _closed(one: Any) -> str | None:
 
 
 @contextlib.contextmanager
-def released_after(client: Any, actions: Iterable[Any]) -> Iterator[None]:
+def released_after(session: Any, actions: Sequence[Any]) -> Iterator[None]:
     """Let the workers go of what they hold when a run ends, well or not, if one of its kernels makes them hold anything."""
+    client = session.client
     try:
         yield
     finally:
+        session.keep({name: kept for each in actions for name, kept in getattr(each, "libraries", {}).items()})
         if client.status == "running" and any(may_hold(action) for action in actions):
             failures = client.run(release_held, on_error="ignore")
             for failure in sorted({failure for worker in failures.values() for failure in worker}):

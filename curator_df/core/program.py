@@ -112,6 +112,11 @@ class Step:
         return 0 if isinstance(self.action, RangeAction) else self.action.held_bytes
 
     @property
+    def libraries(self) -> Mapping[str, int]:
+        """What of these bytes stays when the run is over, by package."""
+        return self.action.libraries if isinstance(self.action, BlockKernel) else {}
+
+    @property
     def resources(self) -> Resources:
         """What one call takes of its worker."""
         return self.action.resources if isinstance(self.action, BlockKernel) else NO_LIMITS

@@ -158,7 +158,7 @@ def run_branches(
             stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             folders = ", ".join(branches[number].sink.folder.url for number in waiting)
             started = RunStarted(folders, plan.input_bytes, plan.projected_bytes)
-            with live_panel(session), released_after(session.client, actions), told_run(session, started):
+            with live_panel(session), released_after(session, actions), told_run(session, started):
                 now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], ranges).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt

@@ -59,6 +59,11 @@ class TextModel:
         return RUNTIME_BYTES + LOADING_FACTOR * max(self.weight_bytes, self.files.weight_bytes)
 
     @property
+    def libraries(self) -> dict[str, int]:
+        """What of that stays when the run is over."""
+        return {"torch": RUNTIME_BYTES}
+
+    @property
     def call_bytes(self) -> int:
         """What each task holds while the model runs."""
         return CALL_BYTES + self.batch_bytes
@@ -141,7 +146,7 @@ def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
             f"{operator}: this model runs on CPUs, so its resources are cpus=; gpus= and gpu_memory= are for a function that "
             "uses a GPU itself"
         )
-    price["held_bytes"] = model.held_bytes
+    price |= {"held_bytes": model.held_bytes, "libraries": getattr(model, "libraries", {})}
     if isinstance(model, TextModel) and resources.cpus is not None:
         return price | {"fixed_bytes": CALL_BYTES, "resource_bytes": model.batch_bytes}
     return price | {"fixed_bytes": model.call_bytes}
