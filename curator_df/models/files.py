@@ -67,6 +67,8 @@ class ModelFiles:
     """Whether a text may be of several classes at once."""
     layers: OwnLayers | None = None
     """Those of the model's own, on an encoder that is published elsewhere; None of one that is whole."""
+    distances: int = field(default=0, metadata={"identity": False})
+    """Of a model that knows distances between tokens: how many it tells apart. It has a vector of each for each document."""
 
     def local_folder(self) -> str:
         """Return the folder on this machine; a model of the hub is downloaded where it is missing, once for a machine."""
@@ -161,6 +163,7 @@ def _described(operator: str, name: str, folder: str, revision: str | None) -> M
         classes=_classes(config),
         several_classes=config.get("problem_type") == "multi_label_classification",
         layers=layers,
+        distances=_distances(encoder),
     )
 
 
@@ -198,6 +201,14 @@ def _longest(folder: str, config: dict[str, Any]) -> int:
         if path.is_file() and isinstance(found := _json(path).get(key), int | float):
             limits.append(int(found))
     return min(limits, default=MOST_TOKENS)
+
+
+def _distances(config: dict[str, Any]) -> int:
+    """Return how many distances between tokens a model of the kind DeBERTa tells apart, in both directions."""
+    if not config.get("relative_attention") or not config.get("pos_att_type"):
+        return 0
+    given = (int(config.get(key) or -1) for key in ("position_buckets", "max_relative_positions"))
+    return 2 * next((most for most in given if most > 0), int(config.get("max_position_embeddings", 512)))
 
 
 def _classes(config: dict[str, Any]) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ class LoadedModel:
         self._module = made.eval()
         padding = self._tokenizer.pad_token_id
         self._padding = 0 if padding is None else int(padding)
-        self.size = BatchSize(model.batch_tokens, model.batch_rows)
+        self.size = BatchSize(model.batch_tokens, model.batch_rows, model.row_tokens)
 
     def _whole(self, transformers: Any, torch: Any, folder: str, given: dict[str, Any]) -> Any:
         self._matrix = self._bias = None
