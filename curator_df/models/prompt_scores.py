@@ -23,8 +23,8 @@ OPERATOR = "add_prompt_scores"
 TASKS = ("task_type_1", "task_type_2")
 MODEL = "nvidia/prompt-task-and-complexity-classifier"
 PEAK_FACTOR = 1.5
-"""For rows of 100 bytes (benchmarks/kernel_memory.py): nine columns of numbers of 9 bytes and two of names. 1.43 was measured with
-names of 15 letters, and below 0.1 for longer rows."""
+"""For rows of 100 bytes (benchmarks/kernel_memory.py): nine columns of numbers of 9 bytes and two of names. 1.43 was measured
+with names of 15 letters, and below 0.1 for longer rows."""
 
 
 def add_prompt_scores(
