@@ -12,7 +12,7 @@ from curator_df.core.resources import Resources
 from curator_df.core.set_up import SetUp, set_up
 from curator_df.errors import ParameterError
 from curator_df.models.callables import DEFAULT_ROWS, UserModel
-from curator_df.models.files import ModelFiles, find_model
+from curator_df.models.files import ModelFiles, find_adapted, find_model
 
 Head = Literal["mean", "cls", "classes"]
 """What is made of the last layer: the mean of its tokens, its first token, or the classes that the model has."""
@@ -110,11 +110,13 @@ def text_model(
     batch_rows: BatchRows,
     batch_tokens: int,
     center_chars: int | None = None,
+    adapter: str | None = None,
 ) -> TextModel:
     """Find a model and check how it is to be used; see `find_model` for errors."""
     rows = None if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
     require_count(operator, "max_batch_tokens", batch_tokens)
-    files = find_model(operator, name, revision)
+    found = find_model(operator, name, revision) if adapter is None else None
+    files = found or find_adapted(operator, name, str(adapter), revision)
     if files.layers is not None and head != "classes":
         raise ParameterError(
             f"{operator}: {files.name!r} makes classes; it has layers of its own, and no vectors to give"
