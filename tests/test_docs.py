@@ -20,6 +20,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core.budget import choose_layout
+from curator_df.core.held import release_held
 from curator_df.core.plan import MAX_DEFAULT_BLOCK_BYTES, fitting_block
 from curator_df.core.sizes import read_size
 from curator_df.io import jsonl, parquet, shuffle_source, text_files, warc
@@ -212,9 +213,21 @@ def test_the_operator_of_the_architecture_page_works():
         docs.pipe(keep_longer, characters=6, text="body")
 
 
+def test_the_object_of_the_operators_page_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("urls.txt").write_text("https://a\nhttps://b\n")
+    docs = dd.from_pandas(pd.DataFrame({"url": ["https://b", "https://c"]}), npartitions=1)
+    source, _ = code_blocks(page("docs/operators.md"), "python")
+    exec(compile(source, "operators.md", "exec"), namespace := {"cdf": cdf, "docs": docs})
+    (kernel,) = kernels_of(namespace["known"])
+    assert kernel.held_bytes == 200_000_000
+    assert namespace["known"].compute(scheduler="synchronous")["url"].tolist() == ["https://b"]
+    release_held()
+
+
 def test_the_profiles_of_the_operators_page_work():
     namespace: dict[str, Any] = {"cdf": cdf}
-    (source,) = code_blocks(page("docs/operators.md"), "python")
+    _, source = code_blocks(page("docs/operators.md"), "python")
     exec(compile(source, "operators.md", "exec"), namespace)
     assert namespace["short"].reasons == ("too_short",)
     assert namespace["stricter"].rules[0].threshold == 100

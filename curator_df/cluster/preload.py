@@ -16,6 +16,7 @@ from typing import Any
 from distributed import Status
 
 from curator_df.cluster.clock import send_what_waits
+from curator_df.core.held import release_held
 from curator_df.core.limits import give_back_large_buffers, limit_data, release_free_memory
 from curator_df.kernels.warm import BASIC, compile_group
 
@@ -33,6 +34,11 @@ def dask_setup(worker: Any) -> None:
         limit_data(int(work_bytes), threads=OTHER_THREADS + worker.state.nthreads)
     loop = asyncio.get_running_loop()
     send_what_waits(loop, lambda: [worker], lambda: worker.status is not Status.closed)
+
+
+def dask_teardown(worker: Any) -> None:  # noqa: ARG001 - as Dask calls it
+    """Let go of what this process holds when it ends in good order, as one that is started again does."""
+    release_held()
 
 
 def prepare_process() -> None:

@@ -54,6 +54,8 @@ class BlockKernel:
     """Longest row that it may make of several: the steps after it hold one beside a block."""
     held_bytes: int = 0
     """Bytes that a worker holds once, for all its calls, such as a table that is looked up."""
+    libraries: Mapping[str, int] = field(default_factory=dict)
+    """Of these what stays in the process when the run is over: packages that were imported, and their bytes."""
     resources: Resources = NO_LIMITS
     """What a call takes of its worker (`core.resources.admitted`, which ``func`` calls), and with it how many there are."""
     resource_bytes: int = 0

@@ -73,6 +73,8 @@ class Layout:
     """Whether a task that runs alone may hold what all tasks of its node may hold together, or only what one worker may."""
     device_bytes: int = 0
     """What may be used of the memory of each worker's GPU; 0 where workers have none."""
+    kept: tuple[tuple[str, int], ...] = ()
+    """Packages that earlier runs have left in workers, and their bytes in each."""
 
     @property
     def node_workers(self) -> int:

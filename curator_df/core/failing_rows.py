@@ -21,11 +21,13 @@ def may_be_users(step: Step) -> bool:
 
 def operator_error(step: Step, block: Any, exc: Exception, files: Sequence[str]) -> OperatorError:
     """Return the error that names the step and the rows of the block."""
+    raised = f"step {step.name!r} raised {type(exc).__name__}: {exc} on a block"
+    if not len(block):
+        return OperatorError(f"{raised} of no rows, such as steps before it may leave. Mend the function")
     first, last = int(block.index[0]), int(block.index[-1])
     return OperatorError(
-        f"step {step.name!r} raised {type(exc).__name__}: {exc} on a block of {len(block):,} rows, from "
-        f"{_place(first, files)} to {_place(last, files)}. Mend the function, or set such rows aside with "
-        "on_error='quarantine'"
+        f"{raised} of {len(block):,} rows, from {_place(first, files)} to {_place(last, files)}. Mend the function, or set "
+        "such rows aside with on_error='quarantine'"
     )
 
 

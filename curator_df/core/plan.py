@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +83,8 @@ class Plan:
     """What steps hold in each worker besides blocks."""
     limits: tuple[tuple[str, int], ...] = ()
     """Steps that take more of a worker than a thread, and how many of its tasks may be in them at a time."""
+    kept: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Packages of earlier runs that this one does not use, and their bytes in each worker; part of ``held_bytes``."""
 
     def with_long_row(self, row_bytes: int) -> int:
         """Return the projection for an input that turned out to have a row of this size."""
@@ -115,6 +117,10 @@ class Plan:
             ]
         if self.held_bytes:
             said.append(("held", f"{show_size(self.held_bytes)} in each worker by steps, besides blocks"))
+        if self.kept:
+            names, kept_bytes = ", ".join(self.kept), sum(self.kept.values())
+            whose = f"of that by packages of earlier runs ({names}): workers that are started anew hold none"
+            said.append(("", f"{show_size(kept_bytes)} {whose}"))
         waiting = (
             f"the others do other steps or wait, with a block each: {show_size(self.stages[-1].task_bytes)} a task"
         )
@@ -173,7 +179,8 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     factor = max(task_factor(joined), _against_factor(joined))
     for step in (steps := _steps(joined)):
         layout.capacity.require(step.name, step.resources)
-    held_bytes = _held_bytes(joined, layout.capacity)
+    kept = _kept(steps, layout)
+    held_bytes = _held_bytes(joined, layout.capacity) + sum(kept.values())
     free = dataclasses.replace(layout, work_bytes=max(layout.work_bytes - held_bytes, 0))
     block_bytes = _block_bytes(joined, factor, free)
     task_bytes = task_needs(block_bytes, factor)
@@ -190,7 +197,9 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     projected = layout.reserved_bytes + layout.node_workers * (layout.threads * task_bytes + held_bytes)
     stages = (*_key_stages(joined, whole), whole)
     limits = tuple((s.name, layout.capacity.at_once(s.resources)) for s in steps if s.resources != NO_LIMITS)
-    return Plan(layout, stages, joined.source.input_bytes, len(joined.source.files), projected, held_bytes, limits)
+    return Plan(
+        layout, stages, joined.source.input_bytes, len(joined.source.files), projected, held_bytes, limits, kept
+    )
 
 
 def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
@@ -305,6 +314,12 @@ def _held_bytes(joined: Fork, capacity: Capacity) -> int:
     return sum(step.held_bytes for step in steps) + capacity.threads * (max(beyond, 0) + longest) + calls
 
 
+def _kept(steps: Sequence[Step], layout: Layout) -> dict[str, int]:
+    """Return what workers hold of packages of earlier runs that these steps do not count themselves."""
+    counted = {name for step in steps for name in step.libraries}
+    return {name: kept_bytes for name, kept_bytes in layout.kept if name not in counted}
+
+
 def _dearest(steps: Sequence[Step]) -> float:
     factors = (_held_blocks(steps[:place]) + step.peak_factor for place, step in enumerate(steps))
     return max(factors, default=0.0)
@@ -321,7 +336,8 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
     asked = MIN_BLOCK_BYTES if explicit is None else explicit
     if asked > fitting:
         needed = task_needs(asked, factor) + 1
-        held_bytes = _held_bytes(joined, Capacity(1, layout.device_bytes))  # of one thread: enough, whatever the layout
+        # Of one thread, and of workers that have done nothing yet: enough, whatever the layout.
+        held_bytes = _held_bytes(joined, Capacity(1, layout.device_bytes))
         cpus, enough = most_cpus(needed + held_bytes, layout), larger_memory(needed + held_bytes, layout)
         held = f", beside {show_size(held_bytes)} that steps hold" if held_bytes else ""
         smaller = f"blocksize={fitting:_} or " if fitting >= MIN_BLOCK_BYTES else ""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import dask
 import dask.dataframe as dd
@@ -30,6 +30,7 @@ from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.range_action import OfRange, RangeAction
 from curator_df.core.resources import NO_LIMITS, Resources
 from curator_df.core.row_count import RowCount
+from curator_df.core.set_up import SetUp, set_up
 from curator_df.core.source import Range, Ranges, Source
 from curator_df.errors import ExpressionError
 
@@ -72,6 +73,10 @@ class Graph:
     """The key to which the input block is put."""
     result: Any
     """The key of its result."""
+    held_bytes: int = 0
+    """Bytes that a worker holds once, as an object of the user says."""
+    is_users: ClassVar[bool] = True
+    """What runs is the user's."""
 
     def __call__(self, block: Any) -> Any:
         """Run the tasks in this thread."""
@@ -104,7 +109,12 @@ class Step:
     @property
     def held_bytes(self) -> int:
         """Bytes that a worker holds once for all calls."""
-        return self.action.held_bytes if isinstance(self.action, BlockKernel) else 0
+        return 0 if isinstance(self.action, RangeAction) else self.action.held_bytes
+
+    @property
+    def libraries(self) -> Mapping[str, int]:
+        """What of these bytes stays when the run is over, by package."""
+        return self.action.libraries if isinstance(self.action, BlockKernel) else {}
 
     @property
     def resources(self) -> Resources:
@@ -234,7 +244,7 @@ def lower(df: Any) -> Program:
     source = reader.source
     _require_block_by_block(df.expr, origin)
     hole = _placeholder(source.meta)
-    expression = df.expr.substitute(origin, hole).optimize(fuse=False)
+    expression = _with_set_up(df.expr.substitute(origin, hole)).optimize(fuse=False)
     spine = _spine(expression, _node_named(expression, hole._name))
     if len(spine) > 1 and isinstance(spine[1], Projection) and isinstance(spine[1].operand("columns"), list):
         source = source.select(spine[1].operand("columns"))
@@ -294,6 +304,16 @@ def _is_ours(node: Expr) -> bool:
     return isinstance(node, FromMap) and isinstance(node.operand("func"), ReadPartition)
 
 
+def _with_set_up(expression: Expr) -> Expr:
+    """Return an expression in which objects given to ``map_partitions`` are set up where they are called."""
+    for node in expression.walk():
+        if isinstance(node, MapPartitions):
+            function = set_up("map_partitions", node.operand("func"))
+            if function is not node.operand("func"):
+                return _with_set_up(expression.substitute(node, node.substitute_parameters({"func": function})))
+    return expression
+
+
 def _placeholder(meta: Any) -> Expr:
     with dask.config.set({"dataframe.convert-string": False}):
         return dd.from_map(_no_block, [0], meta=meta, label="block").expr
@@ -335,14 +355,18 @@ def _step(before: Expr, after: Expr) -> Step:
     hole = _placeholder(before._meta)
     expression = after.substitute(before, hole)
     tasks = dict(expression.lower_completely().__dask_graph__())
-    action = Graph(tasks, (hole._name, 0), (expression._name, 0))
+    objects = [node.operand("func") for node in expression.walk() if isinstance(node, MapPartitions)]
+    held_bytes = sum(each.held_bytes for each in objects if isinstance(each, SetUp))
+    action = Graph(tasks, (hole._name, 0), (expression._name, 0), held_bytes)
     return Step(_title(after), action, FOREIGN_PEAK_FACTOR, False)
 
 
 def _title(node: Expr) -> str:
     function = node.operand("func") if isinstance(node, MapPartitions) else None
-    name = getattr(function, "__name__", type(function).__name__) if function is not None else type(node).__name__
-    return f"map_partitions({name})" if function is not None else name.lower()
+    if function is None:
+        return type(node).__name__.lower()
+    name = function.name if isinstance(function, SetUp) else getattr(function, "__name__", type(function).__name__)
+    return f"map_partitions({name})"
 
 
 def _canonical(graph: Graph) -> Iterable[Any]:

@@ -158,7 +158,7 @@ def run_branches(
             stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             folders = ", ".join(branches[number].sink.folder.url for number in waiting)
             started = RunStarted(folders, plan.input_bytes, plan.projected_bytes)
-            with live_panel(session), released_after(session.client, actions), told_run(session, started):
+            with live_panel(session), released_after(session, actions), told_run(session, started):
                 now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], ranges).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt
@@ -297,7 +297,8 @@ class _Run:
             with progress_bar("comparing", 1) as show:
                 branches = self._resolve(stages, lambda title, done, total: show(done, f"{title} {done}/{total}"))
             joined = dataclasses.replace(self.fork, branches=branches)
-            job = Job(joined, stages.on_error, stages.on_oom, capacity=self.session.layout.capacity)
+            capacity = self.session.layout.capacity
+            job = Job(joined, stages.on_error, stages.on_oom, capacity=capacity, run_id=stages.run_id)
             dispatcher = Dispatcher(self.session, job, self.plan.stages[-1], self._on_done)
             self.session.tell(StageStarted(dispatcher.title, job, len(self.ranges), int(self.finished.sum())))
             with progress_bar("curating", len(self.ranges)) as self.show:

@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,6 +112,11 @@ class Session:
     """Starts workers again after so much, where that was asked for."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)
     """Called with what happens in a run, in the thread that runs it."""
+
+    def keep(self, libraries: Mapping[str, int]) -> None:
+        """Note which packages a run has left in the workers: plans of later runs have room for them."""
+        kept = {**dict(self.layout.kept), **libraries}
+        self.layout = dataclasses.replace(self.layout, kept=tuple(sorted(kept.items())))
 
     def tell(self, event: Event) -> None:
         """Tell the watchers of something that happened."""

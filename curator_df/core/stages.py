@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -97,7 +98,7 @@ class StageRunner:
         on_oom: OnOom = "halve",
     ) -> None:
         self.session, self.stage, self.ranges, self.on_error, self.on_oom = session, stage, ranges, on_error, on_oom
-        self.temporary = temporary
+        self.temporary, self.run_id = temporary, uuid.uuid4().hex
         self.exchanges: list[ExchangeReceipt] = []
         self.retries: collections.Counter[str] = collections.Counter()
         self.leaks: list[LeakReceipt] = []
@@ -192,8 +193,8 @@ class StageRunner:
         # Kernels work on each row by itself; whether a step of the user's does is not known.
         by_row = all(isinstance(step.action, BlockKernel) for step in program.steps)
         wanted = sink.wanted if by_row else None
-        capacity = self.session.layout.capacity
-        job = Job(fork([Branch(program, sink)]), self.on_error, self.on_oom, wanted=wanted, capacity=capacity)
+        how: dict[str, Any] = {"wanted": wanted, "capacity": self.session.layout.capacity, "run_id": self.run_id}
+        job = Job(fork([Branch(program, sink)]), self.on_error, self.on_oom, **how)
         return self.run_tasks(journal, title, job, ranges, stage=self.stage, folder=home or journal.folder, **which)
 
     @contextlib.contextmanager

@@ -99,7 +99,7 @@ class Stretch:
         except Exception as exc:
             if isinstance(exc, CuratorError) or is_out_of_memory(exc) or not may_be_users(step):
                 raise
-            if self._on_error == "raise":
+            if self._on_error == "raise" or not len(block):  # of no rows none can be set aside
                 raise operator_error(step, block, exc, self._files) from exc
             block = without_failing_rows(step, block, self._files, failing.append)
             outcome, seconds = run_step(step, block)

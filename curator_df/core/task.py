@@ -39,6 +39,7 @@ from curator_df.core.program import Step
 from curator_df.core.quarantine import QuarantineFile
 from curator_df.core.rejects import reject_rows, rejects_meta
 from curator_df.core.resources import Capacity, shared
+from curator_df.core.set_up import in_run
 from curator_df.core.sink import RangeWriter
 from curator_df.core.source import BadRow, Range
 from curator_df.core.storage import FileRecord, Folder, disk_errors
@@ -64,6 +65,8 @@ class Job:
     """Returns the addresses, ascending, of the rows of a range that are wanted, or None for all; by default all are."""
     capacity: Capacity | None = None
     """What the tasks of a worker share; None for no limits."""
+    run_id: str = ""
+    """Names the run that it is of."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def run_range(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
     def stream(manifest: Manifest) -> None:
         job = load_job(job_bytes, attempt.stage_id)
-        with disk_errors(job.fork.branches[0].sink.folder), shared(job.capacity):
+        with disk_errors(job.fork.branches[0].sink.folder), shared(job.capacity), in_run(job.run_id):
             _stream(job, attempt, manifest)
 
     return run_guarded(attempt, stream)

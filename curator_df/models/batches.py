@@ -41,10 +41,10 @@ class BatchCounts:
 class BatchSize:
     """How many padded tokens a batch of one model may have in this process; shared by its threads."""
 
-    def __init__(self, most_tokens: int, most_rows: int | None = None) -> None:
+    def __init__(self, most_tokens: int, most_rows: int | None = None, row_tokens: int = 0) -> None:
         self.tokens = most_tokens
-        """Of the next batch, at most."""
-        self._most_tokens, self._most_rows = most_tokens, most_rows
+        """Of the next batch, at most; of them ``row_tokens`` stand for what each document takes besides."""
+        self._most_tokens, self._most_rows, self._row_tokens = most_tokens, most_rows, row_tokens
         self._went_well, self._patience = 0, GROW_AFTER
         self._lock = threading.Lock()
 
@@ -56,14 +56,16 @@ class BatchSize:
         >>> size = BatchSize(1_000)
         >>> size.rows(100), size.rows(3_000), BatchSize(1_000, most_rows=4).rows(100)
         (10, 1, 4)
+        >>> BatchSize(1_000, row_tokens=25).rows(100)
+        8
         """
-        rows = max(self.tokens // max(length, 1), 1)
+        rows = max(self.tokens // max(length + self._row_tokens, 1), 1)
         return rows if self._most_rows is None else min(rows, self._most_rows)
 
     def failed(self, rows: int, length: int) -> None:
         """Note that memory ran out: from now on half of that."""
         with self._lock:
-            self.tokens = max(min(self.tokens, rows * length // 2), 1)
+            self.tokens = max(min(self.tokens, rows * (length + self._row_tokens) // 2), 1)
             self._went_well, self._patience = 0, min(2 * self._patience, MOST_PATIENCE)
 
     def succeeded(self) -> None:

@@ -27,6 +27,8 @@ class Classifier:
     """Of a model with one number: the least number of each class, from the highest to the lowest."""
     clip: tuple[float, float] | None = None
     """Of a model with one number: its bounds."""
+    adapter: str | None = None
+    """Of a model that is layers on the last token of a language model: the adapter of that one, which names it."""
     revision: str | None = None
     """Commit, tag or branch; None for the latest, whose commit is then part of what a run compares."""
 
@@ -101,3 +103,14 @@ FINEWEB_NEMOTRON_EDU = Classifier(
     clip=(0.0, 5.0),
 )
 """The same, learned from a third model's judgements."""
+INSTRUCTION_DATA_GUARD = Classifier(
+    "INSTRUCTION_DATA_GUARD",
+    "nvidia/instruction-data-guard",
+    "nemo_curator 0.9.0, classifiers/aegis.py",
+    max_length=4096,
+    max_chars=6000,
+    tiers={"poisoned": 0.5, "clean": 0.0},
+    adapter="nvidia/Aegis-AI-Content-Safety-LlamaGuard-Defensive-1.0",
+)
+"""Whether instructions with answers look as if they were to poison a model, from 0 to 1. It stands on LlamaGuard-7b, to which
+access must be asked for: 27 GB of weights as float32 in each worker."""

@@ -226,7 +226,7 @@ def _chosen(
     require_text(df, operator, text)
     require_backend(df._meta, operator, "pandas")
     chosen = dict(given)
-    clip, center = None, None
+    clip, center, adapter = None, None, None
     if isinstance(classifier, Classifier):
         of_catalogue = {
             "tiers": classifier.tiers,
@@ -235,7 +235,7 @@ def _chosen(
         }
         chosen |= {name: value for name, value in of_catalogue.items() if chosen[name] is None}
         name, revision = classifier.model, revision or classifier.revision
-        clip, center = classifier.clip, classifier.center_chars
+        clip, center, adapter = classifier.clip, classifier.center_chars, classifier.adapter
     elif is_pipeline(classifier):
         made = pipeline(operator, classifier, chosen["max_chars"])
         kind: Meaning = "largest" if made.labels else "probabilities"
@@ -254,7 +254,8 @@ def _chosen(
     else:
         name = os.fspath(classifier)
     lengths = {key: chosen[key] for key in ("max_length", "max_chars")}
-    model = text_model(operator, name, head="classes", revision=revision, center_chars=center, **lengths, **batches)
+    where: dict[str, Any] = {"revision": revision, "center_chars": center, "adapter": adapter}
+    model = text_model(operator, name, head="classes", **where, **lengths, **batches)
     if model.files.several_classes:
         raise ParameterError(
             f"{operator}: {name!r} gives a text several classes at once; pass a function that returns one number for each"

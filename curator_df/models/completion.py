@@ -155,6 +155,7 @@ def add_completion(
         round(1.0 + 2 * TOKEN_BYTES * max_tokens / ROW_BYTES, 1),
         fixed_bytes=2 * MOST_ANSWER_BYTES * max_concurrent,
         held_bytes=LIBRARY_BYTES,
+        libraries={"httpx": LIBRARY_BYTES},
         is_users=True,
     )
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series([], dtype=pd.StringDtype("pyarrow"))}))

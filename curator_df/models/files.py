@@ -7,6 +7,7 @@ comes with a model are never loaded.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -19,6 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from curator_df.errors import CorruptFileError, InputError, ParameterError
+from curator_df.models.adapted import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    Adapted,
+    Place,
+    base_and_scale,
+    read_config,
+    require_layers,
+)
 from curator_df.models.own_layers import OwnLayers, own_layers
 
 WEIGHTS = "*.safetensors"
@@ -67,16 +77,54 @@ class ModelFiles:
     """Whether a text may be of several classes at once."""
     layers: OwnLayers | None = None
     """Those of the model's own, on an encoder that is published elsewhere; None of one that is whole."""
+    distances: int = field(default=0, metadata={"identity": False})
+    """Of a model that knows distances between tokens: how many it tells apart. It has a vector of each for each document."""
+    adapted: Adapted | None = None
+    """What is put on a language model, of one that comes so."""
 
     def local_folder(self) -> str:
         """Return the folder on this machine; a model of the hub is downloaded where it is missing, once for a machine."""
-        if os.path.isdir(self.folder):
-            return self.folder
-        if self.revision is None:
-            raise InputError(
-                f"the model folder {self.folder!r} is not on this machine; put it where all workers see it"
-            )
-        return _download(self.name, self.revision)
+        return local_folder(Place(self.name, self.folder, self.revision))
+
+
+def local_folder(place: Place) -> str:
+    """Return where files are on this machine; those of the hub are downloaded where they are missing, once for a machine."""
+    if os.path.isdir(place.folder):
+        return place.folder
+    if place.revision is None:
+        raise InputError(f"the model folder {place.folder!r} is not on this machine; put it where all workers see it")
+    return _download(place.name, place.revision)
+
+
+def find_adapted(
+    operator: str, name: str | os.PathLike[str], adapter: str | os.PathLike[str], revision: str | None = None
+) -> ModelFiles:
+    """Find layers, the adapter of a language model, and that model; see `find_model` for errors."""
+    on_top, between = _place(operator, name, revision), _place(operator, adapter, None)
+    base_name, scale = base_and_scale(operator, between.name, read_config(operator, between))
+    base = find_model(operator, base_name)
+    weights = sorted(Path(on_top.folder).glob(WEIGHTS))
+    shapes = {key: shape for path in weights for key, shape in _shapes(path).items()}
+    require_layers(operator, on_top.name, shapes, base.hidden)
+    pair = [Path(between.folder, file) for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)]
+    return dataclasses.replace(
+        base,
+        digest=hashlib.blake2b(f"{base.digest} {digest_of([*pair, *weights])}".encode(), digest_size=16).hexdigest(),
+        parameters=base.parameters + sum(math.prod(shape) for shape in shapes.values()),
+        weight_bytes=base.weight_bytes + sum(path.stat().st_size for path in (*pair, *weights)),
+        classes=("score",),
+        adapted=Adapted(between, on_top, scale),
+    )
+
+
+def _place(operator: str, name: str | os.PathLike[str], revision: str | None) -> Place:
+    text = os.fspath(name)
+    if os.path.isdir(text):
+        return Place(text, os.path.abspath(text), None)
+    if not HUB_NAME.fullmatch(text):
+        raise InputError(f"{operator}: there is no folder {text!r}, and it is no id of a model either")
+    folder = _download(text, revision)
+    return Place(text, folder, os.path.basename(folder))
 
 
 def find_model(operator: str, name: str | os.PathLike[str], revision: str | None = None) -> ModelFiles:
@@ -145,7 +193,7 @@ def _described(operator: str, name: str, folder: str, revision: str | None) -> M
         raise InputError(f"{operator}: {folder!r} has no tokenizer (tokenizer.json or tokenizer_config.json)")
     config = _json(Path(folder, "config.json"))
     encoder = _encoder(config)
-    sizes = _sizes(operator, name, encoder)
+    sizes: dict[str, Any] = _sizes(operator, name, encoder)
     shapes = {key: shape for path in weights for key, shape in _shapes(path).items()}
     layers = None if encoder is config else own_layers(operator, name, json.dumps(encoder, sort_keys=True), shapes)
     return ModelFiles(
@@ -161,6 +209,7 @@ def _described(operator: str, name: str, folder: str, revision: str | None) -> M
         classes=_classes(config),
         several_classes=config.get("problem_type") == "multi_label_classification",
         layers=layers,
+        distances=_distances(encoder),
     )
 
 
@@ -198,6 +247,14 @@ def _longest(folder: str, config: dict[str, Any]) -> int:
         if path.is_file() and isinstance(found := _json(path).get(key), int | float):
             limits.append(int(found))
     return min(limits, default=MOST_TOKENS)
+
+
+def _distances(config: dict[str, Any]) -> int:
+    """Return how many distances between tokens a model of the kind DeBERTa tells apart, in both directions."""
+    if not config.get("relative_attention") or not config.get("pos_att_type"):
+        return 0
+    given = (int(config.get(key) or -1) for key in ("position_buckets", "max_relative_positions"))
+    return 2 * next((most for most in given if most > 0), int(config.get("max_position_embeddings", 512)))
 
 
 def _classes(config: dict[str, Any]) -> tuple[str, ...]:

@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 from curator_df.core.held import held
 from curator_df.core.resources import NO_LIMITS, Resources, admitted
 from curator_df.errors import ParameterError
+from curator_df.models.adapted import ADAPTER_WEIGHTS, Adapted, add_adapter, load_layers
 from curator_df.models.batches import BatchCounts, BatchSize, run_batches, windows
-from curator_df.models.files import INSTALL, WEIGHTS
+from curator_df.models.files import INSTALL, WEIGHTS, local_folder
 from curator_df.models.own_layers import OwnLayers, load_own_layers
 from curator_df.models.text_model import TextModel
 
@@ -58,14 +59,16 @@ class LoadedModel:
         given = {"local_files_only": True, "trust_remote_code": False}
         with _without_progress(transformers), _threads(torch, 1):
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, use_fast=True, **given)
-            if model.files.layers is None:
+            if model.files.adapted is not None:
+                made = self._with_adapter(model.files.adapted, transformers, torch, folder, given)
+            elif model.files.layers is None:
                 made = self._whole(transformers, torch, folder, given)
             else:
                 made = self._with_own_layers(model.files.layers, folder)
         self._module = made.eval()
         padding = self._tokenizer.pad_token_id
         self._padding = 0 if padding is None else int(padding)
-        self.size = BatchSize(model.batch_tokens, model.batch_rows)
+        self.size = BatchSize(model.batch_tokens, model.batch_rows, model.row_tokens)
 
     def _whole(self, transformers: Any, torch: Any, folder: str, given: dict[str, Any]) -> Any:
         self._matrix = self._bias = None
@@ -75,6 +78,17 @@ class LoadedModel:
             folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **given
         )
         self._require_all(sorted(name for name in loading["missing_keys"] if "pooler" not in name or classifies))
+        return made
+
+    def _with_adapter(self, adapted: Adapted, transformers: Any, torch: Any, folder: str, given: dict[str, Any]) -> Any:
+        self._matrix = self._bias = None
+        made, loading = transformers.AutoModel.from_pretrained(
+            folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **given
+        )
+        self._require_all(sorted(loading["missing_keys"]))
+        made.config.use_cache = False
+        add_adapter(made, Path(local_folder(adapted.adapter), ADAPTER_WEIGHTS), adapted.scale)
+        self._judge = load_layers(sorted(Path(local_folder(adapted.layers)).glob(WEIGHTS)))
         return made
 
     def _with_own_layers(self, layers: OwnLayers, folder: str) -> Any:
@@ -150,6 +164,9 @@ class LoadedModel:
 
     def _pooled(self, made: Any, mask: Any) -> Any:
         layers = self.model.files.layers
+        if self.model.files.adapted is not None:
+            last = made.last_hidden_state[range(len(mask)), mask.sum(1) - 1]
+            return self._judge(last)
         if self.model.head == "classes" and layers is None:
             return made.logits
         layer, pooling = made.last_hidden_state, self.model.head if layers is None else layers.pooling

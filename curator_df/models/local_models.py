@@ -108,6 +108,11 @@ class Pipeline:
         return LIBRARY_BYTES + 4 * self.size_bytes
 
     @property
+    def libraries(self) -> dict[str, int]:
+        """What of that stays when the run is over."""
+        return {"scikit-learn": LIBRARY_BYTES}
+
+    @property
     def call_bytes(self) -> int:
         """What a call holds."""
         return PIPELINE_CALL_BYTES

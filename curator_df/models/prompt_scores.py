@@ -22,8 +22,9 @@ from curator_df.models.text_model import DEFAULT_BATCH_TOKENS, BatchRows, TextMo
 OPERATOR = "add_prompt_scores"
 TASKS = ("task_type_1", "task_type_2")
 MODEL = "nvidia/prompt-task-and-complexity-classifier"
-PEAK_FACTOR = 3.0
-"""Assumed, for rows of 100 bytes: ten columns of numbers of 9 bytes and two of names, and what makes them."""
+PEAK_FACTOR = 1.5
+"""For rows of 100 bytes (benchmarks/kernel_memory.py): nine columns of numbers of 9 bytes and two of names. 1.43 was measured
+with names of 15 letters, and below 0.1 for longer rows."""
 
 
 def add_prompt_scores(
@@ -77,7 +78,7 @@ def add_prompt_scores(
 
     Notes
     -----
-    Rows: same. Peak extra memory: 3.0 x block for rows of 100 bytes, and the model. Computes: no.
+    Rows: same. Peak extra memory: 1.5 x block for rows of 100 bytes, and the model. Computes: no.
 
     What is said of memory and batches in `add_embedding` holds here.
 
@@ -111,7 +112,7 @@ def add_prompt_scores(
     tasks = PromptTasks.of(OPERATOR, found.files)
     parameters = {"text": text, "prefix": prefix, "model": found, "tasks": tasks, "resources": limits}
     price = price_of(OPERATOR, found, limits)
-    kernel = BlockKernel(OPERATOR, add_prompt_scores_block, parameters, PEAK_FACTOR, **price)
+    kernel = BlockKernel(OPERATOR, add_prompt_scores_block, parameters, PEAK_FACTOR, peak_is_measured=True, **price)
     return map_blocks(df, kernel, meta=df._meta.assign(**{n: pd.Series([], dtype=d) for n, d in dtypes.items()}))
 
 

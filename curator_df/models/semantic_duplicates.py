@@ -267,6 +267,7 @@ def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | 
         peak_factor=DROP_PEAK_FACTOR,
         peak_is_measured=True,
         held_bytes=barrier.held_bytes,
+        libraries={"scikit-learn": LIBRARY_BYTES} if barrier.held_bytes else {},
         barrier=barrier,
     )
     return map_blocks(df, kernel, meta=df._meta)

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from curator_df.core.resources import Resources
+from curator_df.core.set_up import SetUp, set_up
 from curator_df.errors import ParameterError
 from curator_df.models.callables import DEFAULT_ROWS, UserModel
-from curator_df.models.files import ModelFiles, find_model
+from curator_df.models.files import ModelFiles, find_adapted, find_model
 
 Head = Literal["mean", "cls", "classes"]
 """What is made of the last layer: the mean of its tokens, its first token, or the classes that the model has."""
@@ -29,8 +30,11 @@ CALL_BYTES = 32_000_000
 """What a call holds whatever the model: the texts and tokens of a window, and buffers of matrix products."""
 EAGER_KINDS = frozenset({"deberta", "deberta-v2"})
 """Kinds of models that hold a matrix of attention for each head, several times."""
-EAGER_COPIES = 6
-"""How many times: assumed."""
+EAGER_COPIES = 5
+"""How many times, beside one for all distances between tokens (benchmarks/model_memory.py)."""
+DISTANCE_COPIES = 2
+"""Vectors of each distance that such a model makes for each document of a batch, as it is written in transformers: those of
+queries and those of keys. 128 documents of 16 tokens took 486 MB in DeBERTa v3 base, and four of 512 tokens 308 MB."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,11 @@ class TextModel:
         return RUNTIME_BYTES + LOADING_FACTOR * max(self.weight_bytes, self.files.weight_bytes)
 
     @property
+    def libraries(self) -> dict[str, int]:
+        """What of that stays when the run is over."""
+        return {"torch": RUNTIME_BYTES}
+
+    @property
     def call_bytes(self) -> int:
         """What each task holds while the model runs."""
         return CALL_BYTES + self.batch_bytes
@@ -65,7 +74,12 @@ class TextModel:
     @property
     def batch_bytes(self) -> int:
         """Of that, the numbers of one layer for all tokens of a batch."""
-        return max(self.batch_tokens, self.max_length) * self._token_bytes
+        return max(self.batch_tokens, self.max_length + self.row_tokens) * self._token_bytes
+
+    @property
+    def row_tokens(self) -> int:
+        """What a document takes however short it is, as tokens."""
+        return -(-4 * DISTANCE_COPIES * self.files.distances * self.files.hidden // self._token_bytes)
 
     @property
     def weight_bytes(self) -> int:
@@ -74,13 +88,15 @@ class TextModel:
 
     @property
     def _token_bytes(self) -> int:
-        scores = self.max_length * (EAGER_COPIES * self.files.heads if self.files.kind in EAGER_KINDS else 2)
+        scores = 2 * self.max_length
+        if self.files.kind in EAGER_KINDS:
+            scores = self.files.heads * (EAGER_COPIES * self.max_length + self.files.distances)
         return 4 * (4 * self.files.hidden + 2 * self.files.inner + scores)
 
     def fitting_tokens(self, call_bytes: int) -> int:
         """Return the most padded tokens of a batch for which a call needs no more than that; 0 where none fits."""
         tokens = max((call_bytes - CALL_BYTES) // self._token_bytes, 0)
-        return tokens if tokens >= self.max_length else 0
+        return tokens if tokens >= self.max_length + self.row_tokens else 0
 
 
 def text_model(
@@ -94,11 +110,13 @@ def text_model(
     batch_rows: BatchRows,
     batch_tokens: int,
     center_chars: int | None = None,
+    adapter: str | None = None,
 ) -> TextModel:
     """Find a model and check how it is to be used; see `find_model` for errors."""
     rows = None if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
     require_count(operator, "max_batch_tokens", batch_tokens)
-    files = find_model(operator, name, revision)
+    found = find_model(operator, name, revision) if adapter is None else None
+    files = found or find_adapted(operator, name, str(adapter), revision)
     if files.layers is not None and head != "classes":
         raise ParameterError(
             f"{operator}: {files.name!r} makes classes; it has layers of its own, and no vectors to give"
@@ -120,7 +138,7 @@ def user_model(
     """Check how a function of the user is to be called."""
     rows = DEFAULT_ROWS if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
     characters = None if max_chars is None else require_count(operator, "max_chars", max_chars)
-    return UserModel(operator, function, width, characters, rows)
+    return UserModel(operator, set_up(operator, function), width, characters, rows)
 
 
 def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
@@ -133,13 +151,14 @@ def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
     """
     price: dict[str, Any] = {"resources": resources}
     if isinstance(model, UserModel):
-        return price | {"is_users": True}
+        held_bytes = model.function.held_bytes if isinstance(model.function, SetUp) else 0
+        return price | {"is_users": True, "held_bytes": held_bytes}
     if resources.of_gpu:
         raise ParameterError(
             f"{operator}: this model runs on CPUs, so its resources are cpus=; gpus= and gpu_memory= are for a function that "
             "uses a GPU itself"
         )
-    price["held_bytes"] = model.held_bytes
+    price |= {"held_bytes": model.held_bytes, "libraries": getattr(model, "libraries", {})}
     if isinstance(model, TextModel) and resources.cpus is not None:
         return price | {"fixed_bytes": CALL_BYTES, "resource_bytes": model.batch_bytes}
     return price | {"fixed_bytes": model.call_bytes}

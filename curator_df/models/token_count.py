@@ -15,7 +15,7 @@ from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.kernels.buffers import text_chunks
-from curator_df.models.tokenizer import CALL_BYTES, Tokenizer, find_tokenizer, loaded
+from curator_df.models.tokenizer import CALL_BYTES, LIBRARY_BYTES, Tokenizer, find_tokenizer, loaded
 
 PerToken = Literal["characters", "bytes"]
 NO_TOKENS = -1.0
@@ -115,6 +115,7 @@ def add_token_count(
         PEAK_FACTOR,
         fixed_bytes=CALL_BYTES,
         held_bytes=found.held_bytes,
+        libraries={"tokenizers": LIBRARY_BYTES},
         peak_is_measured=True,
     )
     new = {into: pd.Series(dtype="Int64"), **({ratio: pd.Series(dtype="Float64")} if ratio else {})}

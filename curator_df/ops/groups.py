@@ -90,7 +90,7 @@ def find_groups(
             started = RunStarted(home.url, plan.input_bytes, plan.projected_bytes)
             with (
                 live_panel(session),
-                released_after(session.client, actions),
+                released_after(session, actions),
                 told_run(session, started),
                 progress_bar("comparing", 1) as show,
             ):

@@ -10,6 +10,7 @@ import pandas as pd
 
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.set_up import SetUp, set_up
 from curator_df.errors import ColumnError, OperatorError, ParameterError
 from curator_df.kernels.keep_rows import keep_rows
 
@@ -27,7 +28,8 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
         The table.
     predicate : callable or str
         Either a function of a block (a pandas DataFrame) that returns a boolean Series with the block's index, or an
-        expression over the columns for ``DataFrame.eval``, such as ``"score > 3 and lang == 'en'"``.
+        expression over the columns for ``DataFrame.eval``, such as ``"score > 3 and lang == 'en'"``. An object may have
+        ``setup_on_node()``, ``setup()`` and ``teardown()``; see Notes.
     reason : str, default "keep_where"
         Name under which the dropped rows are counted.
 
@@ -47,6 +49,10 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
     -----
     Rows: subset. Peak extra memory: 1.2 x block, and what the predicate needs. Computes: no.
 
+    Of an object with methods to set it up each worker process makes one, which all its threads call: ``setup_on_node`` is called
+    in one process of each machine in a run, ``setup`` in each process, ``teardown`` in each when the run ends. An attribute
+    ``held_bytes`` says what it holds then, for the plan.
+
     Examples
     --------
     >>> import dask.dataframe as dd
@@ -65,11 +71,13 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
         _check_expression(df._meta, predicate)
     elif not callable(predicate):
         raise ParameterError(f"keep_where needs a function of a block or an expression; found {predicate!r}")
+    predicate = set_up("keep_where", predicate)
     kernel = BlockKernel(
         "keep_where",
         keep_where_block,
         {"predicate": predicate, "reason": reason},
         PEAK_FACTOR,
+        held_bytes=predicate.held_bytes if isinstance(predicate, SetUp) else 0,
         peak_is_measured=True,
         is_users=callable(predicate),
     )

@@ -51,7 +51,9 @@ WITHOUT_EXTRA = tuple(
 )
 """Operators that refuse to work here, because their extra is not installed."""
 WITHOUT_CASE = ("add_completion", "add_prompt_scores", "drop_semantic_duplicates")
-"""Operators that need a server, a model in files, or a column that `ROWS` does not have: ``tests/models`` has their tests."""
+"""Operators that cannot work with the packages of the tests alone: ``tests/models`` has their tests. A completion needs a
+server, and its price is a bound by ``max_tokens``; scores of prompts need torch and a model in files; semantic duplicates need
+scikit-learn, and a column of vectors that `ROWS` does not have."""
 OPERATORS = tuple(
     name
     for name in cdf.__all__

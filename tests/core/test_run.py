@@ -192,6 +192,13 @@ def test_rows_on_which_a_users_function_raises_can_be_set_aside(corpus, tmp_path
     assert json.loads(record["raw"])["id"] == 7
 
 
+@pytest.mark.parametrize("on_error", ["raise", "quarantine"])
+def test_a_users_function_that_raises_on_a_block_without_rows_is_an_error(corpus, tmp_path, on_error):
+    docs = cdf.read_jsonl(corpus).curate.keep_where("id < 0").curate.keep_where(lambda block: 1 / 0)
+    with pytest.raises(errors.OperatorError, match="division by zero on a block of no rows"):
+        cdf.write_parquet(docs, tmp_path / "out", on_error=on_error)
+
+
 def test_bad_rows_stop_the_run_or_are_set_aside(tmp_path):
     write_rows(tmp_path / "in/a.jsonl", 10)
     with open(tmp_path / "in/a.jsonl", "a") as file:

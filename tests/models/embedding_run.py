@@ -26,13 +26,14 @@ def main() -> None:
     with cdf.start_cluster(memory=memory, cpus=2) as cluster:
         docs = cdf.read_jsonl(source).pipe(cdf.add_embedding, model=model, precision="float16")
         receipt = cdf.write_parquet(docs, output)
+        plain = cdf.write_parquet(cdf.read_jsonl(source), f"{output}-plain")  # torch stays in workers
         (step,) = [step for step in receipt.steps if step.name == "add_embedding"]
         said = {
             "counters": step.counters,
             "held": sorted(cluster.client.run(held_now).values()),
             "workers_have_torch": sorted(cluster.client.run(has_torch).values()),
             "client_has_torch": has_torch(),
-            **{name: getattr(receipt, name) for name in ("measured_bytes", "projected_bytes", "allowed_bytes")},
+            "memory": [(one.measured_bytes, one.projected_bytes, one.allowed_bytes) for one in (receipt, plain)],
         }
     print(json.dumps(said))  # noqa: T201 - a script that answers on standard output
 

@@ -58,6 +58,15 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_size_that_did_is_remembered
     assert ([len(batch) for batch in again], counts.batches_halved) == ([2, 2], 0)
 
 
+def test_what_a_document_takes_however_short_counts_as_tokens_of_it():
+    seen, counts = batches_of([1] * 9, BatchSize(20, row_tokens=4))
+    assert [len(batch) for batch in seen] == [4, 4, 1]
+    assert (counts.tokens, counts.padding_tokens) == (9, 0)
+    seen, counts = batches_of([1] * 9, BatchSize(20, row_tokens=4), most_padded=2)
+    assert [len(batch) for batch in seen] == [2, 2, 2, 2, 1]
+    assert counts.batches_halved == 1
+
+
 def test_after_many_good_batches_larger_ones_are_tried_up_to_the_first_size():
     size = BatchSize(64)
     size.failed(8, 8)

@@ -10,10 +10,11 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.held import release_held
+from curator_df.core.held import held, release_held
 from curator_df.core.rejects import reject_rows
 from curator_df.models.catalogue import Classifier
 from curator_df.models.class_scores import ClassScores
+from curator_df.models.inference import LoadedModel
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
 from tests.models.tiny_models import write_bert
 
@@ -71,6 +72,34 @@ def test_classes_and_probabilities_are_those_of_transformers(three_classes):
     assert len(set(result["class"].dropna())) > 1
     renamed = computed(table().pipe(cdf.add_class, three_classes, labels=["x", "y", "z"], into="kind"))
     assert renamed["kind"].dropna().tolist() == ["xyz"[place] for place in wanted.argmax(1)]
+
+
+@pytest.mark.parametrize("how", [{}, {"max_batch_tokens": 1}, {"model_inference_batch_size": 3}], ids=str)
+def test_scores_do_not_depend_on_batches_partitions_order_or_memory(three_classes, how):
+    torch = pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")
+    texts = [text for text in TEXTS if text] * 5
+    wanted = computed(table(texts).pipe(cdf.add_class, three_classes, max_batch_tokens=1_000))
+
+    def same(found):
+        assert found["class"].tolist() == wanted["class"].tolist()
+        found, scores = (docs["class_score"].to_numpy(float) for docs in (found, wanted))
+        np.testing.assert_allclose(found, scores, atol=1e-5)
+
+    same(computed(table(texts, npartitions=4).pipe(cdf.add_class, three_classes, **how)))
+    same(computed(table(texts[::-1]).pipe(cdf.add_class, three_classes, **how)).iloc[::-1])
+
+    def scarce(module, args, given):
+        if given["input_ids"].numel() > 70:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    docs = table(texts).pipe(cdf.add_class, three_classes, **{"max_batch_tokens": 1_000, **how})
+    (kernel,) = kernels_of(docs)
+    held(kernel.parameters["model"], lambda: LoadedModel(kernel.parameters["model"]))._module.register_forward_pre_hook(
+        scarce, with_kwargs=True
+    )
+    outcome = kernel.run(computed(table(texts)))
+    same(outcome.block)
+    assert (outcome.counters["batches_halved"] > 0) == ("max_batch_tokens" not in how)
 
 
 def test_one_number_becomes_a_class_by_tiers(one_number):

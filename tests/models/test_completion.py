@@ -176,7 +176,7 @@ def test_a_run_that_failed_is_resumed_and_no_request_is_sent_twice(server, tmp_p
     }
     docs = docs.pipe(cdf.add_completion, **how)
     server.faults = {"text 30.": ["400"], "text 7.": ["500"]}
-    with cdf.start_cluster(memory="4GB", cpus=2):
+    with cdf.start_cluster(memory="6GB", cpus=2):
         with pytest.raises(errors.OperatorError, match=r"step 'add_completion' raised NoAnswerError: .*status 400"):
             cdf.write_parquet(docs, tmp_path / "out")
         answered = set(server.prompts()) - {"text 30."}

@@ -22,9 +22,11 @@ from curator_df.core.budget import choose_layout
 from curator_df.core.held import release_held
 from curator_df.core.plan import plan_stream
 from curator_df.core.program import lower
+from curator_df.core.session import Session
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, ParquetFormat
 from curator_df.models import inference
+from curator_df.models.text_model import RUNTIME_BYTES
 from tests.contracts.operator_cases import kernels_of
 from tests.models.tiny_models import WORDS, write_bert
 
@@ -168,8 +170,11 @@ def test_a_model_without_all_its_weights_is_refused(model, tmp_path):
 
 
 def plan_of(docs, memory_bytes):
-    sink = FileSink(Folder("out"), ParquetFormat("zstd"), 1)
-    return plan_stream(lower(docs), sink, None, choose_layout(memory_bytes, cpus=2, held_bytes=0))
+    return plan_with(docs, choose_layout(memory_bytes, cpus=2, held_bytes=0))
+
+
+def plan_with(docs, layout):
+    return plan_stream(lower(docs), FileSink(Folder("."), ParquetFormat("zstd"), 1), None, layout)
 
 
 @pytest.fixture
@@ -193,6 +198,23 @@ def test_the_plan_has_room_for_the_model_or_is_refused(model, corpus):
     assert plan_of(docs, 700_000_000).held_bytes == 0
 
 
+def test_packages_that_stay_in_workers_are_in_later_plans_once(model, corpus):
+    docs = cdf.read_jsonl(corpus)
+    session = Session(None, choose_layout(4_000_000_000, cpus=2, held_bytes=0), limits_data=False)
+    before = session.layout
+    (kernel,) = kernels_of(docs.pipe(cdf.add_embedding, model=model))
+    session.keep(kernel.libraries)
+    session.keep({})
+    assert dict(session.layout.kept) == {"torch": RUNTIME_BYTES}
+    later, plain = (plan_with(docs, layout) for layout in (session.layout, before))
+    assert later.held_bytes == plain.held_bytes + RUNTIME_BYTES
+    # Two workers hold them; that much less is left for blocks, which are as large as they are useful in both.
+    assert later.projected_bytes == plain.projected_bytes + 2 * RUNTIME_BYTES
+    assert "packages of earlier runs (torch)" in str(later)
+    again, first = (plan_with(docs.pipe(cdf.add_embedding, model=model), layout) for layout in (session.layout, before))
+    assert again.held_bytes == first.held_bytes
+
+
 @pytest.mark.slow
 def test_a_run_keeps_its_plan_and_only_workers_load_the_model(model, corpus, tmp_path):
     run = subprocess.run(
@@ -204,7 +226,7 @@ def test_a_run_keeps_its_plan_and_only_workers_load_the_model(model, corpus, tmp
         timeout=280,
     )
     said = json.loads(run.stdout.splitlines()[-1])
-    assert said["measured_bytes"] <= said["projected_bytes"] <= said["allowed_bytes"], said
+    assert all(measured <= projected <= allowed for measured, projected, allowed in said["memory"]), said
     assert (said["held"], said["client_has_torch"]) == ([0, 0], False)
     assert True in said["workers_have_torch"]
     assert said["counters"]["documents"] == 3 * 13

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 
 import pytest
 
 from curator_df import errors
+from curator_df.models.batches import BatchSize
 from curator_df.models.files import find_model
 from curator_df.models.text_model import EAGER_COPIES, LOADING_FACTOR, RUNTIME_BYTES, text_model
 
@@ -68,7 +70,30 @@ def test_memory_follows_from_weights_and_batches(tmp_path):
     assert longer.call_bytes - model.call_bytes == 4 * 900 * (4 * 32 + 2 * 64 + 2 * 40)
     eager = used(write_model(tmp_path / "deberta", model_type="deberta-v2"))
     assert eager.call_bytes - model.call_bytes == 4 * 100 * 40 * (EAGER_COPIES * 4 - 2)
+    assert (model.row_tokens, eager.row_tokens) == (0, 0)
     assert (model.max_length, model.max_chars, used(folder, max_length=9).max_chars) == (40, 640, 144)
+
+
+@pytest.mark.parametrize(
+    ("config", "distances"),
+    [
+        ({"position_buckets": 16}, 32),
+        ({"position_buckets": -1, "max_relative_positions": 20}, 40),
+        ({"position_buckets": -1, "max_relative_positions": -1}, 2 * 48),
+        ({"pos_att_type": []}, 0),
+        ({"relative_attention": False}, 0),
+    ],
+)
+def test_a_model_of_distances_takes_memory_for_each_document_however_short(tmp_path, config, distances):
+    kind = {"model_type": "deberta-v2", "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
+    model = used(write_model(tmp_path / "m", **{**kind, **config}), batch_tokens=200)
+    assert model.files.distances == distances
+    token = 4 * (4 * 32 + 2 * 64 + 4 * (EAGER_COPIES * 40 + distances))
+    assert model.row_tokens == math.ceil(2 * 4 * distances * 32 / token)
+    assert model.batch_bytes == 200 * token
+    size = BatchSize(model.batch_tokens, row_tokens=model.row_tokens)
+    for length in (1, 7, 40):
+        assert size.rows(length) * (length * token + 2 * 4 * distances * 32) <= model.batch_bytes
 
 
 def test_a_configuration_without_classes_is_read_as_transformers_reads_it(tmp_path):

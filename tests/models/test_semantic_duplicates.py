@@ -31,7 +31,7 @@ WIDTH = 24
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="4GB", cpus=2) as running:
+    with cdf.start_cluster(memory="6GB", cpus=2) as running:
         yield running
 
 

