@@ -17,8 +17,7 @@ from curator_df.kernels.measure import compiled_groups
 from curator_df.kernels.metrics import work_factor
 from curator_df.ops.profile import WORK_PEAK_FACTOR
 from curator_df.ops.rules import MISSING_TEXT, Profile
-from curator_df.ops.user_metrics import WORK_PEAK_FACTOR as USER_PEAK_FACTOR
-from curator_df.ops.user_metrics import slow_path
+from curator_df.ops.user_metrics import slow_path, user_factor
 from curator_df.ops.verdicts import first_broken, measured_rows, require_measurable
 
 COUNTED = ("rows_dropped", "rows_breaking", "characters_dropped", "characters_breaking", "rows", "characters")
@@ -86,7 +85,7 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
         "describe_drops",
         count_drops_block,
         {"profile": profile, "text": text, "from_metrics": from_metrics},
-        round(max(PEAK_FACTOR, work) + USER_PEAK_FACTOR * len(own), 1),
+        user_factor(max(PEAK_FACTOR, work), own),
         peak_is_measured=False,
         is_users=bool(own),
         slow_path=slow_path(own),

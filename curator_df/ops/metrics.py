@@ -24,8 +24,7 @@ from curator_df.kernels.metrics import (
 )
 from curator_df.ops.profile import METRICS_PEAK_FACTOR, WORK_PEAK_FACTOR
 from curator_df.ops.rules import Profile
-from curator_df.ops.user_metrics import WORK_PEAK_FACTOR as USER_PEAK_FACTOR
-from curator_df.ops.user_metrics import UserMetric, slow_path, user_values
+from curator_df.ops.user_metrics import UserMetric, slow_path, user_factor, user_values
 from curator_df.ops.verdicts import metrics_meta, with_metrics
 
 
@@ -69,7 +68,7 @@ def add_metrics(
     -----
     Rows: same. Peak extra memory: 0.9 x block for every 10 metrics, or fewer; at least 4.2 x if one is of repeated lines or
     n-grams, 10.2 x if of n-grams of datatrove's or ICU's words or C4's sentences by datatrove's. For each metric of yours
-    0.2 x more, and what its function holds. Computes: no.
+    0.2 x more, 5.2 x at least if one is of a document, and what its function holds. Computes: no.
 
     All of the catalogue come out of one pass over each text. Once they are stored, `keep_profile` and `describe_drops` take
     ``from_metrics=True``: another threshold then needs no pass over the text.
@@ -100,7 +99,7 @@ def add_metrics(
         "add_metrics",
         add_metrics_block,
         {"metrics": added, "text": text, "words": words, "stop_words": stop_words, "own": own},
-        round(factor + USER_PEAK_FACTOR * len(own), 1),
+        user_factor(factor, own),
         peak_is_measured=True,
         is_users=bool(own),
         slow_path=slow_path(own),

@@ -20,8 +20,7 @@ from curator_df.kernels.keep_rows import keep_rows
 from curator_df.kernels.measure import compiled_groups
 from curator_df.kernels.metrics import work_factor
 from curator_df.ops.rules import MISSING_TEXT, Profile
-from curator_df.ops.user_metrics import WORK_PEAK_FACTOR as USER_PEAK_FACTOR
-from curator_df.ops.user_metrics import slow_path
+from curator_df.ops.user_metrics import slow_path, user_factor
 from curator_df.ops.verdicts import PASSES, judge, metrics_meta, require_measurable, with_metrics
 
 # Measured (benchmarks/kernel_memory.py, 32 MB of text, nearly every row kept): 1.00 on prose, one-letter words,
@@ -79,7 +78,8 @@ def keep_profile(
     -----
     Rows: subset. Peak extra memory: 1.2 x block, with ``add_metrics`` 0.9 x more for every 10 metrics; at least 4.2 x if a
     rule is on repeated lines or n-grams, and 10.2 x if n-grams are of datatrove's or ICU's words, or C4's sentences of
-    datatrove's. For each metric of yours (`UserMetric`) 0.2 x more, and what its function holds. Computes: no.
+    datatrove's. For each metric of yours (`UserMetric`) 0.2 x more, 5.2 x at least if one is of a document, and what its
+    function holds. Computes: no.
 
     A dropped row is counted under the reason of the first rule that it breaks.
 
@@ -151,7 +151,8 @@ def add_profile(
     -----
     Rows: same. Peak extra memory: 0.2 x block (0.6 x with ``from_metrics``), with metrics 1.0 x for up to 10 and 0.9 x more
     for every 10 others; at least 4.2 x if a rule is on repeated lines or n-grams, and 10.2 x if those are of datatrove's or
-    ICU's words. For each metric of yours (`UserMetric`) 0.2 x more, and what its function holds. Computes: no.
+    ICU's words. For each metric of yours (`UserMetric`) 0.2 x more, 5.2 x at least if one is of a document, and what its
+    function holds. Computes: no.
 
     Examples
     --------
@@ -245,6 +246,5 @@ def _about(profile: Profile, from_metrics: bool) -> dict[str, Any]:
 
 def _peak_factor(rows: float, profile: Profile, *, add_metrics: bool, from_metrics: bool) -> float:
     columns = METRICS_PEAK_FACTOR * -(-len(profile.made_metrics) // 10) if add_metrics else 0
-    users = 0.0 if from_metrics else USER_PEAK_FACTOR * len(profile.user_metrics)
     work = 0.0 if from_metrics else work_factor(profile.text_metrics, profile.words) + WORK_PEAK_FACTOR
-    return round(max(rows + columns, work) + users, 1)
+    return user_factor(max(rows + columns, work), () if from_metrics else profile.user_metrics)

@@ -180,9 +180,9 @@ def place_of(block: pd.DataFrame) -> pd.Series:
     return block["id"]
 
 
-SPACES = UserMetric("space_count", space_count)
+SPACES, PLACES = UserMetric("space_count", space_count), UserMetric("place", place_of, of="block")
 MINE = Profile("mine", "1", "ours", (Rule(SPACES, ">=", 2, "few_spaces"), Rule("word_count", ">=", 1, "empty")))
-MINE += Rule(UserMetric("place", place_of, of="block"), ">=", 1, "first")
+MINE += Rule(PLACES, ">=", 1, "first")
 
 # Passages of some of `ROWS`; and of most that the memory of operators is measured on.
 QUESTIONS = str(Path(__file__).with_name("questions.jsonl"))
@@ -238,6 +238,7 @@ ALL_CASES = (
         costly={"metrics": WEB},
     ),
     Case("add_metrics", {"metrics": (SPACES, "word_count")}, "yours", adds=("space_count", "word_count")),
+    Case("add_metrics", {"metrics": (PLACES,)}, "yours of a block", adds=("place",)),
     Case(
         "add_profile",
         {"profile": OURS},
