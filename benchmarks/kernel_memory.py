@@ -5,7 +5,7 @@
 
 Each figure is from a process of its own: imports, compiled kernels and one call on a small block come first, then the
 high-water mark is reset, the kernel is called once on a block of 32 MB of text, and its result is still held when the
-mark is read. ``rows of 100 bytes`` shows what a row costs whatever its text.
+mark is read. ``rows of 100 bytes`` shows what a row costs whatever its text, ``punctuation, one row`` what words of one byte do.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ SHAPES: dict[str, tuple[str, int]] = {
     "CJK": ("我们认为这些真理是不言而喻的。\n" * 40, BLOCK_BYTES),
     "one huge row": (PROSE * (BLOCK_BYTES // len(PROSE)), 1),
     "one-letter words, one row": ("a b c d e f g h i\n" * (BLOCK_BYTES // 18), 1),
+    "punctuation, one row": ("?!" * (BLOCK_BYTES // 2), 1),
     "rows of 100 bytes": (PROSE + "short.\n", BLOCK_BYTES),
     "prose with CRLF": (PROSE.replace("\n", "\r\n") * 20, BLOCK_BYTES),
     "mojibake": ("cafÃ© noir, s'il vous plaît\n" * 60, BLOCK_BYTES),
@@ -86,6 +87,9 @@ KERNELS: dict[str, Kernel] = {
     "keep_profile, ICU's words": lambda block: keep_profile_block(
         block, profile=EVERYTHING.replace(words="icu", stop_words=("de", "la")), text="text", add_metrics=False
     ),
+    "keep_profile, datatrove's": lambda block: keep_profile_block(
+        block, profile=EVERYTHING.replace(words="datatrove"), text="text", add_metrics=False
+    ),
     "remove_c4_lines": lambda block: remove_c4_lines_block(block, text="text", require_punctuation=False),
     "keep_where, nearly all": lambda block: keep_where_block(block, predicate="number > 0", reason="x"),
     "add_prompt_scores": lambda block: add_prompt_scores_block(
@@ -114,13 +118,13 @@ def measure_one(kernel: str, shape: str) -> float:
 
 
 def main() -> None:
-    """Print a table, one process a cell."""
+    """Print a table, one process a cell; of one kernel if its name is given."""
     if len(sys.argv) == 3:
         print(measure_one(*sys.argv[1:]))
         return
     environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
     print(f"{'kernel':28}" + "".join(f"{shape:>26}" for shape in SHAPES))
-    for kernel in KERNELS:
+    for kernel in sys.argv[1:] or KERNELS:
         cells = [
             float(subprocess.check_output([sys.executable, __file__, kernel, shape], env=environment, text=True))
             for shape in SHAPES

@@ -1,25 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Megabytes of English prose per second and core: the rules of Gopher, C4 and FineWeb here, and datatrove's beside them.
+"""Megabytes of English prose per second and core: the rules of Gopher, C4 and FineWeb here, and peers' beside them.
 
-    python benchmarks/kernel_throughput.py --data ../shared/data
+    python benchmarks/kernel_throughput.py --data ../shared/data --datatrove-python a/bin/python --nemo-python b/bin/python
 
-The peer runs in the same process when it can be imported. An environment that has both::
+Peers are measured in the same run, by a Python that has them::
 
-    uv venv --python 3.11 peers
-    uv pip install --python peers/bin/python datatrove==0.10.0 spacy nltk -e .
+    python -m venv a && a/bin/pip install datatrove==0.10.0 spacy nltk
+    python -m venv b && b/bin/pip install --no-deps nemo_curator==0.9.0 && b/bin/pip install regex beautifulsoup4
 
 Each filter of datatrove is measured twice: as it is, with words cut by spaCy, and with words cut at white space as here
-(and sentences counted by a plain rule), which is the fair ratio for the kernel. Its filters share the words of a text, as
-they do in a pipeline. ``by group`` shows what each group of metrics costs when it is asked for alone.
+(and sentences counted by a plain rule), which is the fair ratio for the kernel. Its filters share the words of a text,
+as they do in a pipeline; those of NeMo Curator cut them again. ``by group`` shows what each group of metrics costs when it
+is asked for alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import importlib.util
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from importlib.metadata import version
@@ -58,8 +59,8 @@ from curator_df.profiles import (
     NEMO_ENGLISH,
 )
 
-DATATROVE_TEXTS = 400
-"""Texts given to datatrove: at about 0.5 MB/s, all of them would take a minute."""
+PEER_TEXTS = 400
+"""Texts given to a peer: at 0.1 MB/s, all of them would take minutes."""
 
 
 def english_prose(data: Path) -> list[str]:
@@ -87,38 +88,13 @@ def text_bytes(texts: list[str]) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
-def datatrove_rates(texts: list[str]) -> dict[str, float]:
-    """Return bytes per second of datatrove's filters by how words are cut; empty where it is not installed."""
-    if importlib.util.find_spec("datatrove") is None:
-        return {}
-    from datatrove.pipeline import filters  # type: ignore[import-not-found]
-
-    peers = [
-        filters.GopherQualityFilter(),
-        filters.GopherRepetitionFilter(),
-        filters.FineWebQualityFilter(),
-        filters.C4QualityFilter(),
-    ]
-    some = [text for text in texts[:: max(len(texts) // DATATROVE_TEXTS, 1)] if text.strip()]
-    rates = {"spaCy words": text_bytes(some) / datatrove_seconds(peers, some)}
-    for module in ("gopher_quality_filter", "gopher_repetition_filter", "fineweb_quality_filter"):
-        getattr(filters, module).split_into_words = lambda text, _: text.split()
-    filters.c4_filters.split_into_sentences = lambda line, _: line.split(". ")
-    rates["white-space words"] = text_bytes(some) / datatrove_seconds(peers, some)
-    return rates
-
-
-def datatrove_seconds(peers: list[Any], texts: list[str]) -> float:
-    """Return the processor time of every filter on every text, whatever the others say of it."""
-    from datatrove.data import Document  # type: ignore[import-not-found]
-
-    def judge(texts: list[str]) -> None:
-        for text in texts:
-            for peer in peers:
-                peer.filter(Document(text=text, id=""))
-
-    judge(texts[:2])
-    return best_seconds(lambda: judge(texts), 1)
+def peer_rates(peer: str, python: str, texts: list[str]) -> tuple[str, dict[str, float]]:
+    """Return a peer's name with its version, and bytes per second by what it does, measured now by its own Python."""
+    some = [text for text in texts[:: max(len(texts) // PEER_TEXTS, 1)] if text.strip()]
+    command = [python, str(Path(__file__).with_name("peer_filters.py")), peer]
+    answer = subprocess.run(command, input=json.dumps(some), capture_output=True, text=True, check=True)
+    name, rates = json.loads(answer.stdout.splitlines()[-1])
+    return name, rates
 
 
 def groups() -> dict[str, list[str]]:
@@ -159,7 +135,10 @@ def main() -> None:
     """Print rates, ratios and versions."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="directory of the sample files")
-    texts = english_prose(parser.parse_args().data)
+    parser.add_argument("--datatrove-python", default="", help="a Python that has datatrove and spaCy")
+    parser.add_argument("--nemo-python", default="", help="a Python that has nemo_curator and regex")
+    asked = parser.parse_args()
+    texts = english_prose(asked.data)
     size = text_bytes(texts)
     block = pd.DataFrame({"text": pd.Series(texts, dtype="string[pyarrow]")})
     everything = DATATROVE_GOPHER_QUALITY + DATATROVE_GOPHER_REPETITION + DATATROVE_FINEWEB + DATATROVE_C4
@@ -180,7 +159,9 @@ def main() -> None:
         print(f"keep_profile, datatrove's words, {len(profile.metrics):2} metrics {rate / 1e6:6.1f} MB/s")
     cut_rate = size / best_seconds(lambda: [None for span in text_spans(block["text"]) for _ in token_spans(span)])
     print(f"datatrove's words alone                {cut_rate / 1e6:8.1f} MB/s")
-    for profile in (NEMO_ENGLISH, DOLMA_GOPHER_V1, DCLM_QUALITY, DCLM_REPETITION):
+    nemo = keep_rate(block, size, NEMO_ENGLISH)
+    print(f"keep_profile, {NEMO_ENGLISH.name:24} {nemo / 1e6:8.1f} MB/s")
+    for profile in (DOLMA_GOPHER_V1, DCLM_QUALITY, DCLM_REPETITION):
         print(f"keep_profile, {profile.name:24} {keep_rate(block, size, profile) / 1e6:8.1f} MB/s")
     column = block["text"]
     others: dict[str, Callable[[], Any]] = {
@@ -198,13 +179,14 @@ def main() -> None:
     for name, task in others.items():
         task()
         print(f"{name:38} {size / best_seconds(task) / 1e6:8.1f} MB/s")
-    rates = datatrove_rates(texts)
-    for words, rate in rates.items():
-        print(
-            f"datatrove {version('datatrove')}, {words:20} {rate / 1e6:8.1f} MB/s   keep_profile is {ours / rate:.0f} x"
-        )
-    if not rates:
-        print("datatrove                              not installed (see the top of this file)")
+    rivals = {"datatrove": (asked.datatrove_python, ours), "nemo": (asked.nemo_python, nemo)}
+    for peer, (python, own) in rivals.items():
+        if not python:
+            print(f"{peer:38} not measured (see the top of this file)")
+            continue
+        name, rates = peer_rates(peer, python, texts)
+        for what, rate in rates.items():
+            print(f"{name + ', ' + what:38} {rate / 1e6:8.2f} MB/s   keep_profile is {own / rate:.0f} x")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ class BlockKernel:
     """False when the factor was assumed: `explain` says which."""
     is_users: bool = False
     """True when the function came from the user: its exceptions may be quarantined (``on_error``)."""
-
+    slow_path: str = ""
+    """What makes a call slow, such as a user's function of one text: `explain` says so."""
     compiled: tuple[str, ...] = ()
     """Groups of compiled functions that must be in the on-disk cache before a task runs, beyond those of all workers."""
     makes_rows: bool = False

@@ -85,6 +85,8 @@ class Plan:
     """Steps that take more of a worker than a thread, and how many of its tasks may be in them at a time."""
     kept: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Packages of earlier runs that this one does not use, and their bytes in each worker; part of ``held_bytes``."""
+    slow: tuple[tuple[str, str], ...] = ()
+    """Steps that are slow for what they were given, and why."""
 
     def with_long_row(self, row_bytes: int) -> int:
         """Return the projection for an input that turned out to have a row of this size."""
@@ -128,6 +130,7 @@ class Plan:
             ("at a time", f"{name}: {most} of the {layout.threads} tasks of a worker; {waiting}")
             for name, most in self.limits
         ]
+        said += [("slow", f"{name}: {why}") for name, why in self.slow]
         passes = sum(stage.of_input for stage in self.stages)
         if passes > 1:
             said.append(("passes", self._passes(passes)))
@@ -197,9 +200,9 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     projected = layout.reserved_bytes + layout.node_workers * (layout.threads * task_bytes + held_bytes)
     stages = (*_key_stages(joined, whole), whole)
     limits = tuple((s.name, layout.capacity.at_once(s.resources)) for s in steps if s.resources != NO_LIMITS)
-    return Plan(
-        layout, stages, joined.source.input_bytes, len(joined.source.files), projected, held_bytes, limits, kept
-    )
+    slow = tuple(dict.fromkeys((step.name, step.slow_path) for step in steps if step.slow_path))
+    files, size = len(joined.source.files), joined.source.input_bytes
+    return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, slow)
 
 
 def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:

@@ -132,6 +132,11 @@ class Step:
         return self.action.row_bytes if isinstance(self.action, BlockKernel) else 0
 
     @property
+    def slow_path(self) -> str:
+        """What makes a call slow; empty where nothing does."""
+        return self.action.slow_path if isinstance(self.action, BlockKernel) else ""
+
+    @property
     def row_share(self) -> float:
         """About the share of the rows that go on, as far as that is known beforehand."""
         return self.action.row_share if isinstance(self.action, BlockKernel) else 1.0

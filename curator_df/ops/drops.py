@@ -17,6 +17,7 @@ from curator_df.kernels.measure import compiled_groups
 from curator_df.kernels.metrics import work_factor
 from curator_df.ops.profile import WORK_PEAK_FACTOR
 from curator_df.ops.rules import MISSING_TEXT, Profile
+from curator_df.ops.user_metrics import slow_path, user_factor
 from curator_df.ops.verdicts import first_broken, measured_rows, require_measurable
 
 COUNTED = ("rows_dropped", "rows_breaking", "characters_dropped", "characters_breaking", "rows", "characters")
@@ -54,6 +55,8 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
         If the text column, or with ``from_metrics`` a metric, is missing.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
+    OperatorError
+        If a metric of yours gives anything but numbers.
 
     Notes
     -----
@@ -77,12 +80,15 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
     require_measurable(df, "describe_drops", profile, text, from_metrics=from_metrics)
     has_text = text in df.columns
     work = 0.0 if from_metrics else work_factor(profile.text_metrics, profile.words) + WORK_PEAK_FACTOR
+    own = () if from_metrics else profile.user_metrics
     kernel = BlockKernel(
         "describe_drops",
         count_drops_block,
         {"profile": profile, "text": text, "from_metrics": from_metrics},
-        round(max(PEAK_FACTOR, work), 1),
+        user_factor(max(PEAK_FACTOR, work), own),
         peak_is_measured=False,
+        is_users=bool(own),
+        slow_path=slow_path(own),
         compiled=() if from_metrics else compiled_groups(profile.text_metrics, profile.words, profile.stop_words),
     )
     counts = map_blocks(df, kernel, meta=_no_counts())
@@ -102,7 +108,7 @@ def count_drops_block(block: Any, *, profile: Profile, text: str, from_metrics: 
         codes = first_broken(measured, profile)
         valid = np.ones(measured.rows, dtype=bool) if measured.valid is None else measured.valid
         for position, rule in enumerate(profile.rules):
-            breaking = rule.breaks(measured.values[rule.metric]) & valid
+            breaking = rule.breaks(measured.values[rule.column]) & valid
             counts[position, :4] += _pairs(codes == position, breaking, characters)
         counts[-1, :4] += _pairs(~valid, ~valid, characters)
         counts[:, 4] += measured.rows

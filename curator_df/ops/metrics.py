@@ -24,18 +24,21 @@ from curator_df.kernels.metrics import (
 )
 from curator_df.ops.profile import METRICS_PEAK_FACTOR, WORK_PEAK_FACTOR
 from curator_df.ops.rules import Profile
+from curator_df.ops.user_metrics import UserMetric, slow_path, user_factor, user_values
 from curator_df.ops.verdicts import metrics_meta, with_metrics
 
 
-def add_metrics(df: Any, metrics: Profile | Sequence[str], *, text: str = "text", words: Words | None = None) -> Any:
+def add_metrics(
+    df: Any, metrics: Profile | Sequence[str | UserMetric], *, text: str = "text", words: Words | None = None
+) -> Any:
     """Add a column for each of some text metrics.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    metrics : Profile or sequence of str
-        Names of metrics (docs/profiles.md lists them), or a profile: then those that its rules use.
+    metrics : Profile or sequence of str or UserMetric
+        Names of metrics (docs/profiles.md lists them) and metrics of yours, or a profile: then those that its rules use.
     text : str, default "text"
         Column of the text.
     words : {"whitespace", "datatrove", "icu"}, optional
@@ -53,17 +56,21 @@ def add_metrics(df: Any, metrics: Profile | Sequence[str], *, text: str = "text"
         If the text column is missing, or a metric's column is there already.
     ImportError
         If ICU is to cut words and icu4py is not installed: ``pip install 'curator-df[icu]'``.
+    OperatorError
+        On computing, if a metric of yours gives anything but numbers.
     ParameterError
-        If a name is not in the catalogue (the message lists it), or its metric is not defined on such words.
+        If a name is not in the catalogue (the message lists it), or its metric is not defined on such words. If two metrics
+        have one name.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
     Notes
     -----
     Rows: same. Peak extra memory: 0.9 x block for every 10 metrics, or fewer; at least 4.2 x if one is of repeated lines or
-    n-grams, 10.2 x if of n-grams of datatrove's or ICU's words or C4's sentences by datatrove's. Computes: no.
+    n-grams, 10.2 x if of n-grams of datatrove's or ICU's words or C4's sentences by datatrove's. For each metric of yours
+    0.2 x more, 5.2 x at least if one is of a document, and what its function holds. Computes: no.
 
-    All come out of one pass over each text. Once they are stored, `keep_profile` and `describe_drops` take
+    All of the catalogue come out of one pass over each text. Once they are stored, `keep_profile` and `describe_drops` take
     ``from_metrics=True``: another threshold then needs no pass over the text.
 
     Examples
@@ -75,14 +82,8 @@ def add_metrics(df: Any, metrics: Profile | Sequence[str], *, text: str = "text"
     0  to be or not           4              2.25
     1          <NA>        <NA>              <NA>
     """
-    if isinstance(metrics, Profile):
-        names = metrics.text_metrics
-    elif isinstance(metrics, str):
-        raise ParameterError(
-            f"add_metrics needs a list of names, such as [{metrics!r}], or a Profile; found {metrics!r}"
-        )
-    else:
-        names = tuple(dict.fromkeys(metrics))
+    added, own = _asked(metrics)
+    names = tuple(name for name in added if name not in {metric.name for metric in own})
     require_metrics(names)
     if words is None:
         words = metrics.words if isinstance(metrics, Profile) else "whitespace"
@@ -92,17 +93,34 @@ def add_metrics(df: Any, metrics: Profile | Sequence[str], *, text: str = "text"
     require_words_package("add_metrics", words)
     require_text(df, "add_metrics", text)
     require_backend(df._meta, "add_metrics", "pandas")
-    refuse_columns(df, "add_metrics", *names)
-    factor = max(METRICS_PEAK_FACTOR * -(-len(names) // 10), work_factor(names, words) + WORK_PEAK_FACTOR)
+    refuse_columns(df, "add_metrics", *added)
+    factor = max(METRICS_PEAK_FACTOR * -(-len(added) // 10), work_factor(names, words) + WORK_PEAK_FACTOR)
     kernel = BlockKernel(
         "add_metrics",
         add_metrics_block,
-        {"metrics": names, "text": text, "words": words, "stop_words": stop_words},
-        round(factor, 1),
+        {"metrics": added, "text": text, "words": words, "stop_words": stop_words, "own": own},
+        user_factor(factor, own),
         peak_is_measured=True,
+        is_users=bool(own),
+        slow_path=slow_path(own),
         compiled=compiled_groups(names, words, stop_words),
     )
-    return map_blocks(df, kernel, meta=metrics_meta(df._meta, names))
+    return map_blocks(df, kernel, meta=metrics_meta(df._meta, added))
+
+
+def _asked(metrics: Profile | Sequence[str | UserMetric]) -> tuple[tuple[str, ...], tuple[UserMetric, ...]]:
+    """Return the names of the columns, and those metrics that are the user's."""
+    if isinstance(metrics, Profile):
+        return metrics.made_metrics, metrics.user_metrics
+    if isinstance(metrics, (str, UserMetric)):
+        raise ParameterError(
+            f"add_metrics needs a list of names, such as [{metrics!r}], or a Profile; found {metrics!r}"
+        )
+    asked = tuple(dict.fromkeys(metrics))
+    names = [metric.name if isinstance(metric, UserMetric) else metric for metric in asked]
+    if len(set(names)) < len(names):
+        raise ParameterError(f"add_metrics: two metrics have one name: {', '.join(names)}")
+    return tuple(names), tuple(metric for metric in asked if isinstance(metric, UserMetric))
 
 
 def add_metrics_block(
@@ -112,12 +130,15 @@ def add_metrics_block(
     text: str,
     words: Words = "whitespace",
     stop_words: tuple[str, ...] = STOP_WORDS,
+    own: tuple[UserMetric, ...] = (),
 ) -> Any:
-    """Kernel of `add_metrics`."""
+    """Kernel of `add_metrics`; ``metrics`` are the columns in order, those of ``own`` among them."""
     require_backend(block, "add_metrics", "pandas")
-    columns: dict[str, Any] = {name: np.zeros(len(block), dtype=METRICS[name].dtype.lower()) for name in metrics}
-    for measured in measure(block[text], metrics, words=words, stop_words=stop_words):
-        for name, values in columns.items():
-            values[measured.first_row : measured.first_row + measured.rows] = measured.values[name]
+    columns: dict[str, Any] = {metric.name: user_values(block, metric, text) for metric in own}
+    names = [name for name in metrics if name not in columns]
+    columns |= {name: np.zeros(len(block), dtype=METRICS[name].dtype.lower()) for name in names}
+    for measured in measure(block[text], names, words=words, stop_words=stop_words):
+        for name in names:
+            columns[name][measured.first_row : measured.first_row + measured.rows] = measured.values[name]
     missing = block[text].isna().to_numpy(dtype=bool)
     return with_metrics(block, columns, metrics, missing)

@@ -20,6 +20,7 @@ from curator_df.kernels.keep_rows import keep_rows
 from curator_df.kernels.measure import compiled_groups
 from curator_df.kernels.metrics import work_factor
 from curator_df.ops.rules import MISSING_TEXT, Profile
+from curator_df.ops.user_metrics import slow_path, user_factor
 from curator_df.ops.verdicts import PASSES, judge, metrics_meta, require_measurable, with_metrics
 
 # Measured (benchmarks/kernel_memory.py, 32 MB of text, nearly every row kept): 1.00 on prose, one-letter words,
@@ -66,6 +67,8 @@ def keep_profile(
         adds is missing; with ``from_metrics``, if any is.
     ImportError
         If ICU is to cut words and icu4py is not installed: ``pip install 'curator-df[icu]'``.
+    OperatorError
+        On computing, if a metric of yours gives anything but numbers.
     ParameterError
         If ``profile`` is not a profile, or metrics are to be added and read.
     UnsupportedBackendError
@@ -75,7 +78,8 @@ def keep_profile(
     -----
     Rows: subset. Peak extra memory: 1.2 x block, with ``add_metrics`` 0.9 x more for every 10 metrics; at least 4.2 x if a
     rule is on repeated lines or n-grams, and 10.2 x if n-grams are of datatrove's or ICU's words, or C4's sentences of
-    datatrove's. Computes: no.
+    datatrove's. For each metric of yours (`UserMetric`) 0.2 x more, 5.2 x at least if one is of a document, and what its
+    function holds. Computes: no.
 
     A dropped row is counted under the reason of the first rule that it breaks.
 
@@ -93,14 +97,11 @@ def keep_profile(
     if add_metrics:
         if from_metrics:
             raise ParameterError("keep_profile: from_metrics=True reads the columns that add_metrics=True would add")
-        refuse_columns(df, "keep_profile", *profile.text_metrics)
+        refuse_columns(df, "keep_profile", *profile.made_metrics)
     parameters = {"profile": profile, "text": text, "add_metrics": add_metrics, "from_metrics": from_metrics}
     factor = _peak_factor(KEEP_PEAK_FACTOR, profile, add_metrics=add_metrics, from_metrics=from_metrics)
-    compiled = () if from_metrics else compiled_groups(profile.text_metrics, profile.words, profile.stop_words)
-    kernel = BlockKernel(
-        "keep_profile", keep_profile_block, parameters, factor, peak_is_measured=True, compiled=compiled
-    )
-    return map_blocks(df, kernel, meta=metrics_meta(df._meta, profile.text_metrics) if add_metrics else df._meta)
+    kernel = BlockKernel("keep_profile", keep_profile_block, parameters, factor, **_about(profile, from_metrics))
+    return map_blocks(df, kernel, meta=metrics_meta(df._meta, profile.made_metrics) if add_metrics else df._meta)
 
 
 def add_profile(
@@ -141,6 +142,8 @@ def add_profile(
         missing; with ``from_metrics``, if any is.
     ImportError
         If ICU is to cut words and icu4py is not installed: ``pip install 'curator-df[icu]'``.
+    OperatorError
+        On computing, if a metric of yours gives anything but numbers.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -148,7 +151,8 @@ def add_profile(
     -----
     Rows: same. Peak extra memory: 0.2 x block (0.6 x with ``from_metrics``), with metrics 1.0 x for up to 10 and 0.9 x more
     for every 10 others; at least 4.2 x if a rule is on repeated lines or n-grams, and 10.2 x if those are of datatrove's or
-    ICU's words. Computes: no.
+    ICU's words. For each metric of yours (`UserMetric`) 0.2 x more, 5.2 x at least if one is of a document, and what its
+    function holds. Computes: no.
 
     Examples
     --------
@@ -163,7 +167,7 @@ def add_profile(
     """
     require_measurable(df, "add_profile", profile, text, from_metrics=from_metrics)
     add_metrics = add_metrics and not from_metrics
-    metrics = profile.text_metrics if add_metrics else ()
+    metrics = profile.made_metrics if add_metrics else ()
     if reason in metrics:
         raise ParameterError(f"add_profile: reason={reason!r} is the name of a metric of {profile.name!r}")
     refuse_columns(df, "add_profile", reason, *metrics)
@@ -176,10 +180,9 @@ def add_profile(
     }
     rows_factor = STORED_ADD_PEAK_FACTOR if from_metrics else ADD_PEAK_FACTOR
     factor = _peak_factor(rows_factor, profile, add_metrics=add_metrics, from_metrics=from_metrics)
-    compiled = () if from_metrics else compiled_groups(profile.text_metrics, profile.words, profile.stop_words)
-    kernel = BlockKernel("add_profile", add_profile_block, parameters, factor, peak_is_measured=True, compiled=compiled)
+    kernel = BlockKernel("add_profile", add_profile_block, parameters, factor, **_about(profile, from_metrics))
     meta = df._meta.assign(**{reason: pd.Series(dtype=pd.StringDtype("pyarrow"))})
-    return map_blocks(df, kernel, meta=metrics_meta(meta, profile.text_metrics) if add_metrics else meta)
+    return map_blocks(df, kernel, meta=metrics_meta(meta, metrics) if add_metrics else meta)
 
 
 def keep_profile_block(
@@ -192,7 +195,7 @@ def keep_profile_block(
     kept = keep_rows(block, passes)
     if add_metrics:
         missing = verdicts.codes == len(profile.rules)
-        kept = with_metrics(kept, verdicts.metrics, profile.text_metrics, missing, passes)
+        kept = with_metrics(kept, verdicts.metrics, profile.made_metrics, missing, passes)
     counted = np.bincount(verdicts.codes[~passes], minlength=len(profile.rules) + 1)
     reasons = (*profile.reasons, MISSING_TEXT)
     dropped = {reason: int(count) for reason, count in zip(reasons, counted, strict=True) if count}
@@ -207,7 +210,7 @@ def add_profile_block(
     verdicts = judge(block, profile, text, from_metrics=from_metrics, with_metrics=add_metrics)
     added = block.assign(**{reason: repeated_texts([*profile.reasons, MISSING_TEXT], verdicts.codes)})
     missing = verdicts.codes == len(profile.rules)
-    return with_metrics(added, verdicts.metrics, profile.text_metrics if add_metrics else (), missing)
+    return with_metrics(added, verdicts.metrics, profile.made_metrics if add_metrics else (), missing)
 
 
 def _rejects(
@@ -218,7 +221,7 @@ def _rejects(
     value = np.full(len(rows), np.nan)
     for position, rule in enumerate(profile.rules):
         broken = verdicts.codes == position
-        value[broken] = verdicts.metrics[rule.metric][broken]
+        value[broken] = verdicts.metrics[rule.column][broken]
     thresholds = np.array([*(rule.threshold for rule in profile.rules), np.nan], dtype=np.float64)
     no_rule = verdicts.codes == len(profile.rules)
     return rows, {
@@ -229,7 +232,19 @@ def _rejects(
     }
 
 
+def _about(profile: Profile, from_metrics: bool) -> dict[str, Any]:
+    """Return what a kernel says of itself beside its factor."""
+    if from_metrics:
+        return {"peak_is_measured": True}
+    return {
+        "peak_is_measured": True,
+        "is_users": bool(profile.user_metrics),
+        "slow_path": slow_path(profile.user_metrics),
+        "compiled": compiled_groups(profile.text_metrics, profile.words, profile.stop_words),
+    }
+
+
 def _peak_factor(rows: float, profile: Profile, *, add_metrics: bool, from_metrics: bool) -> float:
-    columns = METRICS_PEAK_FACTOR * -(-len(profile.text_metrics) // 10) if add_metrics else 0
+    columns = METRICS_PEAK_FACTOR * -(-len(profile.made_metrics) // 10) if add_metrics else 0
     work = 0.0 if from_metrics else work_factor(profile.text_metrics, profile.words) + WORK_PEAK_FACTOR
-    return round(max(rows + columns, work), 1)
+    return user_factor(max(rows + columns, work), () if from_metrics else profile.user_metrics)

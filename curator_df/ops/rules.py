@@ -16,7 +16,8 @@ import numpy.typing as npt
 from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
 from curator_df.kernels.counts import STOP_WORDS
-from curator_df.kernels.metrics import METRICS, Words, require_rule_metrics, require_words
+from curator_df.kernels.metrics import CATALOGUE, METRICS, Words, require_rule_metrics, require_words
+from curator_df.ops.user_metrics import UserMetric
 
 Keep = Literal[">=", "<=", ">", "<"]
 """Comparisons of a metric with a threshold."""
@@ -35,8 +36,8 @@ class Rule:
     'word_count >= 50'
     """
 
-    metric: str
-    """Name of a metric of the catalogue."""
+    metric: str | UserMetric
+    """Name of a metric of the catalogue, or a metric of yours."""
     keep: Keep
     """Comparison that a kept text satisfies."""
     threshold: float
@@ -47,15 +48,21 @@ class Rule:
     """Where the threshold comes from."""
 
     def __post_init__(self) -> None:
-        require_rule_metrics([self.metric])
+        if not isinstance(self.metric, UserMetric):
+            require_rule_metrics([self.metric])
         choose("Rule", "keep", self.keep, Keep)
         if not np.isfinite(self.threshold):
             raise ParameterError(f"Rule {self.reason!r}: threshold={self.threshold} is not a finite number")
         if not self.reason or self.reason == MISSING_TEXT:
-            raise ParameterError(f"Rule on {self.metric}: reason={self.reason!r} is empty or reserved")
+            raise ParameterError(f"Rule on {self.column}: reason={self.reason!r} is empty or reserved")
 
     def __str__(self) -> str:
-        return f"{self.metric} {self.keep} {self.threshold:g}"
+        return f"{self.column} {self.keep} {self.threshold:g}"
+
+    @property
+    def column(self) -> str:
+        """Name of the metric, and of its column."""
+        return self.metric.name if isinstance(self.metric, UserMetric) else self.metric
 
     def breaks(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
         """Return where values, shape (rows,), break the rule."""
@@ -101,6 +108,9 @@ class Profile:
         twice = sorted({reason for reason in self.reasons if self.reasons.count(reason) > 1})
         if twice:
             raise ParameterError(f"Profile {self.name!r} has more than one rule for {', '.join(map(repr, twice))}")
+        own = [metric.name for metric in self.user_metrics]
+        if twice := sorted({name for name in own if own.count(name) > 1}):
+            raise ParameterError(f"Profile {self.name!r} has two metrics of yours named {', '.join(map(repr, twice))}")
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -110,12 +120,27 @@ class Profile:
     @property
     def metrics(self) -> tuple[str, ...]:
         """Metrics that the rules use, each once, in order of first use."""
-        return tuple(dict.fromkeys(rule.metric for rule in self.rules))
+        return tuple(dict.fromkeys(rule.column for rule in self.rules))
 
     @property
     def text_metrics(self) -> tuple[str, ...]:
-        """Of these, those that are made of the text; the others are columns of their names (`add_token_count`)."""
+        """Of these, those of the catalogue that are made of the text."""
         return tuple(name for name in self.metrics if name in METRICS)
+
+    @property
+    def user_metrics(self) -> tuple[UserMetric, ...]:
+        """Metrics of the user's that the rules use, each once."""
+        return tuple(dict.fromkeys(rule.metric for rule in self.rules if isinstance(rule.metric, UserMetric)))
+
+    @property
+    def column_metrics(self) -> tuple[str, ...]:
+        """Of the metrics, those that another operator adds as columns (`add_token_count`)."""
+        return tuple(name for name in self.metrics if name in CATALOGUE and name not in METRICS)
+
+    @property
+    def made_metrics(self) -> tuple[str, ...]:
+        """Of the metrics, those that are made when the profile is applied: all others."""
+        return tuple(name for name in self.metrics if name not in self.column_metrics)
 
     def replace(
         self, *, words: Words | None = None, stop_words: Sequence[str] | None = None, **thresholds: float | None
@@ -189,7 +214,7 @@ class Profile:
         )
 
     def _reason_of(self, name: str) -> str:
-        reasons = [rule.reason for rule in self.rules if name in (rule.reason, rule.metric)]
+        reasons = [rule.reason for rule in self.rules if name in (rule.reason, rule.column)]
         if name in self.reasons:
             return name
         if len(reasons) == 1:

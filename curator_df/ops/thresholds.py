@@ -134,7 +134,7 @@ class ThresholdExplorer:
 
     def rules(self, metric: str) -> tuple[Rule, ...]:
         """Return the profile's rules on a metric."""
-        return () if self.profile is None else tuple(rule for rule in self.profile.rules if rule.metric == metric)
+        return () if self.profile is None else tuple(rule for rule in self.profile.rules if rule.column == metric)
 
     def _keep(self, metric: str, keep: Keep | None) -> Keep:
         if metric not in self.metrics:

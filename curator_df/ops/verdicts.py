@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.measure import MEASURED_ROWS, Measured, measure
 from curator_df.kernels.metrics import CATALOGUE, require_words_package
 from curator_df.ops.rules import Profile
+from curator_df.ops.user_metrics import user_values
 
 PASSES = -1
 """Code of a row that no rule drops. Other codes are positions in the profile's rules; missing text is one past them."""
@@ -34,34 +35,36 @@ class Verdicts:
 
 def measured_rows(block: Any, profile: Profile, text: str, *, from_metrics: bool) -> Iterator[Measured]:
     """Yield the metrics that a profile needs, some rows at a time: from the text, or from the columns of their names."""
-    columns = profile.metrics if from_metrics else _column_metrics(profile)
+    columns = {name: block[name] for name in (profile.metrics if from_metrics else profile.column_metrics)}
     if from_metrics:
         for first_row in range(0, len(block), MEASURED_ROWS):
-            yield _read(block, columns, Measured(first_row, {}, None, min(MEASURED_ROWS, len(block) - first_row)))
+            yield _read(columns, Measured(first_row, {}, None, min(MEASURED_ROWS, len(block) - first_row)))
         return
+    columns |= {metric.name: pd.Series(user_values(block, metric, text)) for metric in profile.user_metrics}
     for measured in measure(block[text], profile.text_metrics, words=profile.words, stop_words=profile.stop_words):
-        yield _read(block, columns, measured) if columns else measured
+        yield _read(columns, measured) if columns else measured
 
 
-def _column_metrics(profile: Profile) -> tuple[str, ...]:
-    return tuple(name for name in profile.metrics if name not in profile.text_metrics)
-
-
-def _read(block: Any, names: Sequence[str], measured: Measured) -> Measured:
+def _read(columns: Mapping[str, pd.Series], measured: Measured) -> Measured:
     """Return the metrics of some rows with those of columns beside them; a row without one is not valid."""
-    rows = block.iloc[measured.first_row : measured.first_row + measured.rows]
-    columns = {name: rows[name] for name in names}
-    missing = np.zeros(len(rows), dtype=bool) if measured.valid is None else ~measured.valid
-    for column in columns.values():
-        missing |= column.isna().to_numpy(dtype=bool)
-    read = {name: column.to_numpy(dtype=CATALOGUE[name].dtype.lower(), na_value=0) for name, column in columns.items()}
+    missing = np.zeros(measured.rows, dtype=bool) if measured.valid is None else ~measured.valid
+    read = {}
+    for name, column in columns.items():
+        rows = column.iloc[measured.first_row : measured.first_row + measured.rows]
+        missing |= rows.isna().to_numpy(dtype=bool)
+        read[name] = rows.to_numpy(dtype=dtype_of(name).lower(), na_value=0)
     return Measured(measured.first_row, {**measured.values, **read}, ~missing, measured.rows)
+
+
+def dtype_of(metric: str) -> str:
+    """Return the dtype of a metric's column; those of users' are of one."""
+    return CATALOGUE[metric].dtype if metric in CATALOGUE else "Float64"
 
 
 def judge(block: Any, profile: Profile, text: str, *, from_metrics: bool, with_metrics: bool) -> Verdicts:
     """Return the verdicts on a block and, if asked for, the metrics."""
     codes = np.full(len(block), PASSES, dtype=np.int16)
-    dtypes = {name: CATALOGUE[name].dtype.lower() for name in profile.metrics} if with_metrics else {}
+    dtypes = {name: dtype_of(name).lower() for name in profile.metrics} if with_metrics else {}
     metrics = {name: np.zeros(len(block), dtype=dtype) for name, dtype in dtypes.items()}
     for measured in measured_rows(block, profile, text, from_metrics=from_metrics):
         rows = slice(measured.first_row, measured.first_row + measured.rows)
@@ -76,7 +79,7 @@ def first_broken(measured: Measured, profile: Profile) -> npt.NDArray[np.int16]:
     codes = np.full(measured.rows, PASSES, dtype=np.int16)
     for position in reversed(range(len(profile.rules))):
         rule = profile.rules[position]
-        codes[rule.breaks(measured.values[rule.metric])] = position
+        codes[rule.breaks(measured.values[rule.column])] = position
     if measured.valid is not None:
         codes[~measured.valid] = len(profile.rules)
     return codes
@@ -96,25 +99,28 @@ def with_metrics(
     masked = {"Int64": pd.arrays.IntegerArray, "Float64": pd.arrays.FloatingArray}
     for name in names:
         # Each column has its own mask: pandas columns may be written to.
-        column = masked[CATALOGUE[name].dtype](metrics.pop(name)[rows], missing[rows].copy())
+        values, mask = metrics.pop(name)[rows], missing[rows].copy()
+        if name not in CATALOGUE:
+            mask |= np.isnan(values)
+        column = masked[dtype_of(name)](values, mask)
         block = block.assign(**{name: column})
     return block
 
 
 def metrics_meta(meta: Any, names: Sequence[str]) -> Any:
     """Return an empty block with the columns of these metrics at its end."""
-    return meta.assign(**{name: pd.Series(dtype=CATALOGUE[name].dtype) for name in names})
+    return meta.assign(**{name: pd.Series(dtype=dtype_of(name)) for name in names})
 
 
 def require_measurable(df: Any, operator: str, profile: Profile, text: str, *, from_metrics: bool) -> None:
     """Raise unless ``profile`` is one, and the table has the text or the metrics that it needs."""
     if not isinstance(profile, Profile):
         raise ParameterError(f"{operator} needs a Profile, such as one of curator_df.profiles; found {profile!r}")
-    names = profile.metrics if from_metrics else _column_metrics(profile)
+    names = profile.metrics if from_metrics else profile.column_metrics
     require_columns(df, operator, *names)
     for name in names:
         if not pd.api.types.is_numeric_dtype(df.dtypes[name]):
-            adds = CATALOGUE[name].operator or "add_metrics"
+            adds = (name in CATALOGUE and CATALOGUE[name].operator) or "add_metrics"
             raise SchemaError(
                 f"{operator} needs numbers in the column {name!r}, as {adds} makes them; it holds {df.dtypes[name]}"
             )

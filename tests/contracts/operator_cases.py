@@ -24,6 +24,7 @@ import curator_df as cdf
 from curator_df.core.blocks import BlockKernel
 from curator_df.core.program import Step
 from curator_df.ops.rules import Profile, Rule
+from curator_df.ops.user_metrics import UserMetric
 from curator_df.profiles import (
     DATATROVE_C4,
     DATATROVE_FINEWEB,
@@ -171,6 +172,20 @@ def is_not_the_first(block: pd.DataFrame) -> pd.Series:
     return block["id"] > 0
 
 
+def space_count(text: str) -> int:
+    """A metric of a document as users write it."""
+    return text.count(" ")
+
+
+def place_of(block: pd.DataFrame) -> pd.Series:
+    """A metric of a block as users write it."""
+    return block["id"]
+
+
+SPACES, PLACES = UserMetric("space_count", space_count), UserMetric("place", place_of, of="block")
+MINE = Profile("mine", "1", "ours", (Rule(SPACES, ">=", 2, "few_spaces"), Rule("word_count", ">=", 1, "empty")))
+MINE += Rule(PLACES, ">=", 1, "first")
+
 # Passages of some of `ROWS`; and of most that the memory of operators is measured on.
 QUESTIONS = str(Path(__file__).with_name("questions.jsonl"))
 EVERYWHERE = str(Path(__file__).with_name("everywhere.txt"))
@@ -224,6 +239,8 @@ ALL_CASES = (
         adds=("nemo_top_2_gram_character_ratio", "unique_line_ratio"),
         costly={"metrics": WEB},
     ),
+    Case("add_metrics", {"metrics": (SPACES, "word_count")}, "yours", adds=("space_count", "word_count")),
+    Case("add_metrics", {"metrics": (PLACES,)}, "yours of a block", adds=("place",)),
     Case(
         "add_profile",
         {"profile": OURS},
@@ -259,6 +276,7 @@ ALL_CASES = (
         adds=("word_count", "hash_ratio"),
         costly={"profile": LOOSE},
     ),
+    Case("keep_profile", {"profile": MINE}, "yours", costly={"profile": MINE.replace(few_spaces=0, empty=0)}),
     Case("keep_profile", {"profile": REPEATED}, "repetition", costly={"profile": EVERYTHING}),
     Case("keep_profile", {"profile": REPEATED_TOKENS}, "tokens", costly={"profile": EVERYTHING_TOKENS}),
     Case("keep_profile", {"profile": DCLM_REPETITION}, "unicode words", costly={"profile": DCLM}),

@@ -11,12 +11,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import curator_df as cdf
+from curator_df.core.limits import peak_of_call
 from curator_df.errors import ParameterError
 from curator_df.kernels import measure as module
 from curator_df.kernels.measure import measure
 from curator_df.kernels.metrics import METRICS, require_metrics, work_factor
 from curator_df.kernels.short_grams import SHORT_TEXT_BYTES
 from curator_df.kernels.word_reading import WINDOW
+from curator_df.profiles import (
+    DATATROVE_C4,
+    DATATROVE_FINEWEB,
+    DATATROVE_GOPHER_QUALITY,
+    DATATROVE_GOPHER_REPETITION,
+    DCLM_QUALITY,
+    DCLM_REPETITION,
+    DOLMA_C4,
+    DOLMA_GOPHER_V1,
+    NEMO_CODE,
+    NEMO_ENGLISH,
+)
+from tests.contracts.memory_server import PROSE
+from tests.contracts.operator_cases import kernels_of, table, without_verdict
 from tests.kernels.plain_metrics import plain_metrics, repetition_metrics
 
 
@@ -68,25 +84,55 @@ def test_windows_join_as_if_there_were_none(pattern, separator):
     assert measured(text, list(wanted)) == wanted
 
 
+PATHOLOGICAL = {
+    "one character": lambda: "x" * 50_000_000,
+    "line feeds": lambda: "\n" * 50_000_000,
+    "brackets": lambda: "[" * 50_000_000,
+    "one word": lambda: "a " * 20_000_000,
+    "one line": lambda: "ab\n" * 15_000_000,
+    "ten million distinct words": lambda: "".join(f"{number:x} " for number in range(10_000_000)),
+}
+DATATROVE = DATATROVE_GOPHER_QUALITY + DATATROVE_GOPHER_REPETITION + DATATROVE_FINEWEB + DATATROVE_C4
+CHAINS = {
+    "datatrove": DATATROVE,
+    "datatrove, its words": DATATROVE.replace(words="datatrove"),
+    "datatrove, ICU's words": DATATROVE.replace(words="icu"),
+    "NeMo": NEMO_ENGLISH + NEMO_CODE,
+    "dolma": DOLMA_GOPHER_V1 + DOLMA_C4,
+    "DCLM": DCLM_QUALITY + DCLM_REPETITION,
+}
+
+
 @pytest.mark.proof
-@pytest.mark.parametrize(
-    "text",
-    [
-        "x" * 50_000_000,
-        "\n" * 50_000_000,
-        "[" * 50_000_000,
-        "a " * 20_000_000,
-        "ab\n" * 15_000_000,
-        "".join(f"{number:x} " for number in range(10_000_000)),
-    ],
-    ids=["one character", "line feeds", "brackets", "one word", "one line", "ten million distinct words"],
-)
-def test_a_pathological_text_ends(text):
-    """Quadratic time would be days: a minute says linear on any machine."""
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", PATHOLOGICAL)
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_pathological_text_ends(chain, name):
+    """Quadratic time would be days: a minute of processor time says linear on any machine."""
+    profile = CHAINS[chain]
+    texts = pd.Series([PATHOLOGICAL[name]()], dtype="string[pyarrow]")
+    list(measure(texts.str.slice(0, 1000), profile.text_metrics, words=profile.words))
     start = time.process_time()
-    values = measured(text, list(METRICS))
-    assert set(values) == set(METRICS)
-    assert time.process_time() - start < 60
+    [span] = measure(texts, profile.text_metrics, words=profile.words)
+    seconds = time.process_time() - start
+    print(f"{chain}, {name}: {seconds:.1f} s")  # noqa: T201 - with -s
+    assert set(span.values) == set(profile.text_metrics)
+    assert seconds < 60
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("text", [PROSE, "?!"], ids=["prose", "punctuation"])
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_document_of_200_mb_costs_its_size_times_the_factor(chain, text):
+    profile = without_verdict(CHAINS[chain])
+    [kernel] = kernels_of(table().pipe(cdf.keep_profile, profile))
+    block = pd.DataFrame({"text": pd.array([None, text * (200_000_000 // len(text))], "string[pyarrow]")})
+    kernel(block.assign(text=block["text"].str.slice(0, 1000)))
+    extra_bytes, kept = peak_of_call(lambda: kernel(block))
+    print(f"{chain}: {extra_bytes / 2e8:.2f} of {kernel.peak_factor}")  # noqa: T201 - with -s
+    assert len(kept) == 1
+    assert extra_bytes <= kernel.peak_factor * 200_000_000
 
 
 def test_a_text_that_is_too_long_is_an_error(monkeypatch):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`split_documents` and `join_documents` against nemo_curator 0.9.0, run by the Python of ``CURATOR_DF_NEMO_PYTHON``.
 
-See ``test_nemo_parity.py`` for how to make one; this one needs pandas too. What is compared lies in one partition, which is all
+See ``test_nemo_parity.py`` for how to make one; this one needs pandas 2 too. What is compared lies in one partition, which is all
 that NeMo's joiner looks at. Separators are of one character: longer ones are regular expressions there, and count as one.
 """
 
@@ -24,7 +24,7 @@ PYTHON = os.environ.get("CURATOR_DF_NEMO_PYTHON", "")
 
 
 def has_pandas() -> bool:
-    asked = [PYTHON, "-c", "import pandas"]
+    asked = [PYTHON, "-c", "import pandas; assert pandas.__version__.startswith('2.')"]
     return bool(PYTHON) and subprocess.run(asked, check=False, stderr=subprocess.DEVNULL).returncode == 0
 
 
