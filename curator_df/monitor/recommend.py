@@ -156,9 +156,9 @@ def recommend(
     first blocks of up to 8 ranges, and runs the sample in a fresh process. The plan is that of ``normalize_unicode`` and
     ``drop_near_duplicates`` with its default bands into Parquet; for another chain see `explain`.
 
-    The time is what the bytes of the sample took in one thread, for all bytes, divided by the threads. So it is of this
-    machine as busy as it is now, with files on a local disk. A sample has fewer duplicates than the whole, whose comparison
-    comes on top.
+    The time is what the bytes of the sample took in one thread, for all bytes, divided by the threads that have a range to
+    work on, and what loading libraries and kernels took. So it is of this machine as busy as it is now, with files on a local
+    disk; threads that share a core take longer. A sample has fewer duplicates than the whole, whose comparison comes on top.
 
     Examples
     --------
@@ -201,7 +201,7 @@ def recommend(
         projected_bytes=plan.projected_bytes,
         disk_bytes=disk_bytes,
         sample_fraction=fraction,
-        projected_seconds=None if time is None else time.seconds(source.text_bytes, threads),
+        projected_seconds=None if time is None else time.seconds(source.text_bytes, len(ranges), threads),
         batch_tokens=batches.tokens,
         device_batch_tokens=batches.device_tokens,
         reasons=(
@@ -215,7 +215,7 @@ def recommend(
             ("bands", f"bands_per_iteration={bands} of {num_bands}: the keys of so many fit into the work memory"),
             ("hash", _hash_reason(rows, wide)),
             ("disk", _disk_reason(disk_bytes, free_bytes, folder, fraction)),
-            *_time_reason(time, source.text_bytes, threads),
+            *_time_reason(time, source.text_bytes, len(ranges), threads),
             *batches.reasons,
         ),
     )
@@ -270,9 +270,9 @@ def _disk_reason(disk_bytes: int, free_bytes: int | None, folder: Folder, fracti
     return f"{said}: that is enough for sample_rows(fraction={fraction}), or name another workdir="
 
 
-def _time_reason(time: SampleTime | None, text_bytes: int, threads: int) -> list[tuple[str, str]]:
+def _time_reason(time: SampleTime | None, text_bytes: int, ranges: int, threads: int) -> list[tuple[str, str]]:
     if time is None:
         return []
-    said = f"about {show_duration(time.seconds(text_bytes, threads))}: {show_size(time.text_bytes)} took "
-    said += f"{show_duration(time.run_seconds)} in one thread, and {threads} may work"
+    said = f"about {show_duration(time.seconds(text_bytes, ranges, threads))}: {show_size(time.text_bytes)} took "
+    said += f"{show_duration(time.run_seconds)} in one thread, and {min(ranges, threads)} may work"
     return [("time", f"{said}; comparing duplicates that the sample has not comes on top")]

@@ -18,7 +18,7 @@ from curator_df.models.text_model import CALL_BYTES, DEFAULT_BATCH_TOKENS, TextM
 from curator_df.monitor import fresh_process
 from curator_df.monitor import recommend as module
 from curator_df.monitor.recommended_batches import MINILM
-from curator_df.monitor.sample_run import measure_sample
+from curator_df.monitor.sample_run import SampleTime, measure_sample
 
 ROWS = 3_000
 
@@ -112,9 +112,18 @@ def test_a_sample_that_is_run_tells_the_time(corpus, tmp_path, kind):
     said = dict(found.reasons)["time"]
     assert found.projected_seconds > 0
     assert said.startswith(f"about {show_duration(found.projected_seconds)}: ")
-    assert " in one thread, and 2 may work" in said
+    assert " in one thread, and 1 may work" in said  # so little is one range
     taken = int(said.split(": ")[1].split()[0])  # kB of the sample: its own rows, not the whole input
     assert 20 < taken < 100 < found.text_bytes / 1_000 or kind == "parquet"
+
+
+def test_ranges_that_threads_do_not_share_take_longer():
+    time = SampleTime(text_bytes=8, run_seconds=3.0, fixed_seconds=2.0, byte_seconds=0.001)
+    assert time.seconds(8_000, ranges=1, threads=2) == pytest.approx(2 + 8)  # a compressed file
+    assert time.seconds(8_000, ranges=2, threads=2) == pytest.approx(2 + 4)
+    assert time.seconds(8_000, ranges=7, threads=2) == pytest.approx(
+        2 + 8 * 4 / 7
+    )  # the seventh has a thread for itself
 
 
 def test_a_sample_that_cannot_run_is_an_error(corpus):
