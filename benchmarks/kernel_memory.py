@@ -119,7 +119,7 @@ def measure_one(kernel: str, shape: str) -> float:
 
 def main() -> None:
     """Print a table, one process a cell; of one kernel if its name is given."""
-    if len(sys.argv) == 3:
+    if len(sys.argv) == 3 and sys.argv[2] in SHAPES:
         print(measure_one(*sys.argv[1:]))
         return
     environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
