@@ -41,6 +41,7 @@ def test_the_near_duplicates_of_the_sample_are_found(shared_data, tmp_path):
             "pairs_within_eps": int(within.sum()),
             "of_these_one_goes": float(is_gone[within].mean()),
             "rows_going": len(going),
+            "of_pairs_with_the_same_words": float(is_gone[truth["jaccard"] >= 0.999].mean()),
         }
     memory = [(one.measured_bytes, one.projected_bytes, one.allowed_bytes) for one in receipts]
     print(pd.DataFrame(found).T, memory, sep="\n")  # noqa: T201 - the figures are what the proof is run for
