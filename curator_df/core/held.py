@@ -28,6 +28,7 @@ def held(key: Hashable, make: Callable[[], T]) -> T:
     >>> held("a table", lambda: [1]) is held("a table", lambda: [2])
     True
     >>> release_held()
+    []
     """
     with _lock:
         if key not in _held:

@@ -154,6 +154,6 @@ def test_a_run_sets_texts_aside_on_which_the_function_raises(tmp_path):
     (tmp_path / "in.jsonl").write_text("".join(f'{{"text": "a{number}"}}\n' for number in range(5)))
     metric = UserMetric("tenth", lambda text: 1 / (int(text[1:]) - 3))
     docs = cdf.read_jsonl(tmp_path / "in.jsonl").pipe(cdf.add_metrics, [metric])
-    with cdf.start_cluster(memory="600MB", cpus=1, dashboard_port=None):
+    with cdf.start_cluster(memory="2GB", cpus=1, dashboard_port=None):
         receipt = cdf.write_jsonl(docs, tmp_path / "out", on_error="quarantine")
     assert (receipt.rows_written, receipt.rows_quarantined) == (4, 1)
