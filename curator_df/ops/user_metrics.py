@@ -19,6 +19,7 @@ from curator_df.core.columns import choose
 from curator_df.errors import OperatorError, ParameterError
 from curator_df.kernels.buffers import text_spans
 from curator_df.kernels.metrics import CATALOGUE
+from curator_df.ops.row_values import require_row_values
 
 Of = Literal["document", "block"]
 """What a function is given."""
@@ -67,16 +68,9 @@ def user_values(block: Any, metric: UserMetric, text: str) -> npt.NDArray[np.flo
         return np.fromiter(_numbers(block[text], metric), dtype=np.float64, count=len(block))
     # A shallow copy: a function that adds a column to what it is given must not change the block.
     result = metric.function(block.copy(deep=False))
-    wanted = f"one number for each of the {len(block)} rows of the block, as a Series with its index"
-    if not isinstance(result, pd.Series):
-        raise OperatorError(f"the metric {metric.name!r} must return {wanted}; it returned a {type(result).__name__}")
-    if not pd.api.types.is_numeric_dtype(result.dtype):
-        raise OperatorError(f"the metric {metric.name!r} must return {wanted}; it returned values of {result.dtype}")
-    if len(result) != len(block) or not result.index.equals(block.index):
-        raise OperatorError(
-            f"the metric {metric.name!r} must return {wanted}; it returned {len(result)} values, of another index"
-        )
-    return result.to_numpy(dtype=np.float64, na_value=np.nan)
+    require_row_values(f"the metric {metric.name!r}", "number", result, block, pd.api.types.is_numeric_dtype)
+    values: npt.NDArray[np.float64] = result.to_numpy(dtype=np.float64, na_value=np.nan)
+    return values
 
 
 def user_factor(rows: float, metrics: Sequence[UserMetric]) -> float:

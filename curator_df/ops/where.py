@@ -11,8 +11,9 @@ import pandas as pd
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.set_up import SetUp, set_up
-from curator_df.errors import ColumnError, OperatorError, ParameterError
+from curator_df.errors import ColumnError, ParameterError
 from curator_df.kernels.keep_rows import keep_rows
+from curator_df.ops.row_values import require_row_values
 
 # Measured (benchmarks/kernel_memory.py, 32 MB of text, all rows but one kept, an expression on a number): 1.00
 # on prose, one-letter words, CJK and one huge row, 1.18 on rows of 100 bytes.
@@ -102,15 +103,7 @@ def keep_where_block(block: Any, *, predicate: Callable[[Any], Any] | str, reaso
 
 def _checked(result: Any, block: Any) -> Any:
     """Return a predicate's result as a NumPy array of bool, null as False."""
-    wanted = f"one boolean for each of the {len(block)} rows of the block, as a Series with its index"
-    if not isinstance(result, pd.Series):
-        raise OperatorError(f"keep_where: the predicate must return {wanted}; it returned a {type(result).__name__}")
-    if not pd.api.types.is_bool_dtype(result.dtype):
-        raise OperatorError(f"keep_where: the predicate must return {wanted}; it returned values of {result.dtype}")
-    if len(result) != len(block) or not result.index.equals(block.index):
-        raise OperatorError(
-            f"keep_where: the predicate must return {wanted}; it returned {len(result)} values, of another index"
-        )
+    require_row_values("keep_where: the predicate", "boolean", result, block, pd.api.types.is_bool_dtype)
     return result.to_numpy(dtype=bool, na_value=False)
 
 

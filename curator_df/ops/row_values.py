@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user's function of a block must return: one value for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+
+from curator_df.errors import OperatorError
+
+
+def require_row_values(what: str, kind: str, result: Any, block: Any, is_kind: Callable[[Any], bool]) -> None:
+    """Raise `OperatorError` unless a function returned a Series of a kind of values, with the index of the block.
+
+    Parameters
+    ----------
+    what : str
+        Names the function in the message.
+    kind : str
+        One such value, such as ``"boolean"``.
+    result : Any
+        What it returned.
+    block : pandas.DataFrame
+        What it was given.
+    is_kind : callable
+        Tells of a dtype whether its values are of the kind.
+    """
+    wanted = f"one {kind} for each of the {len(block)} rows of the block, as a Series with its index"
+    if not isinstance(result, pd.Series):
+        raise OperatorError(f"{what} must return {wanted}; it returned a {type(result).__name__}")
+    if not is_kind(result.dtype):
+        raise OperatorError(f"{what} must return {wanted}; it returned values of {result.dtype}")
+    if len(result) != len(block) or not result.index.equals(block.index):
+        raise OperatorError(f"{what} must return {wanted}; it returned {len(result)} values, of another index")
