@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit, types
 
 from curator_df.kernels.code_points import DECIMAL, LINE_END, SPACE
+from curator_df.kernels.eight_bytes import dark_marks, first_mark, word_at, zero_marks
 from curator_df.kernels.sentences import sentence_count
 from curator_df.kernels.word_counts import code_point
 
@@ -34,8 +35,8 @@ def _kinds() -> Any:
     kinds = np.full(256, _PLAIN, dtype=np.uint8)
     kinds[[code for code in range(128) if chr(code).isspace()]] = _BLANK
     kinds[128:] = _HIGH
-    # The brackets, and from each phrase one of its rarer letters: j, (lorem i)p(sum), (coo)k(ie), (pri)v(acy), (terms o)f.
-    kinds[[ord(letter) for letter in "[{jJpPkKvVfF"]] = _MARK
+    # The brackets, and the first letter of the only phrase of one word.
+    kinds[[ord(letter) for letter in "[{jJ"]] = _MARK
     return kinds
 
 
@@ -44,16 +45,22 @@ _KINDS = _kinds()
 
 _PHRASES = (
     "javascript", "lorem ipsum", "terms of use", "privacy policy", "coo", "ie policy", "ies", "uses ", "use of ", "use ",
-    "edit]", "citation needed]",
+    "cookie policy", "edit]", "citation needed]",
 )  # fmt: skip
 (
     _JAVASCRIPT_TEXT, _LOREM_TEXT, _TERMS_TEXT, _PRIVACY_TEXT, _COO, _IE_POLICY, _IES, _USES, _USE_OF, _USE,
-    _EDIT, _CITATION,
+    _COOKIE_POLICY, _EDIT, _CITATION,
 ) = range(len(_PHRASES))  # fmt: skip
 # One array for all, read by number: with an array for each, LLVM makes code for each (half of the time to compile).
 _LETTERS = np.frombuffer("".join(_PHRASES).encode(), dtype=np.uint8)
 _LENGTHS = np.array([len(phrase) for phrase in _PHRASES])
 _STARTS = np.cumsum(_LENGTHS) - _LENGTHS
+_U: Any = np.uint64
+_8 = _U(8)
+_BITS_OF_CASE, _LOW = _U(0x2020202020202020), _U(0xFFFFFFFF)
+_JS, _BRACES = (_U(ord(letter) * 0x0101010101010101) for letter in "j{")
+# How those words of phrases begin that stand after a space.
+_IPSU, _OF_U, _POLI, _COOK = (_U(int.from_bytes(word, "little")) for word in (b"ipsu", b"of u", b"poli", b"cook"))
 
 
 @njit(nogil=True)
@@ -92,54 +99,71 @@ def _cookie_policy(data: Any, at: int, start: int, stop: int, width: int) -> int
 @njit(nogil=True)
 def _found_at(data: Any, at: int, start: int, stop: int) -> int:
     """Return what the marked byte here is part of."""
-    byte, found = data[at] | 0x20, 0
-    if byte == 0x70:
-        is_next = at + 1 < stop and data[at + 1] | 0x20 == 0x73
-        found = _LOREM if is_next and _is_phrase(data, at - 7, start, stop, _LOREM_TEXT) else 0
-    elif byte == 0x66:
-        found = _POLICY if _is_phrase(data, at - 7, start, stop, _TERMS_TEXT) else 0
-    elif byte == 0x76:
-        found = _POLICY if _is_phrase(data, at - 3, start, stop, _PRIVACY_TEXT) else 0
-    elif byte == 0x6B:
-        found = _cookie_policy(data, at, start, stop, 1)
-    elif byte == 0x6A:
-        found = _JAVASCRIPT if _is_phrase(data, at, start, stop, _JAVASCRIPT_TEXT) else 0
-    elif byte == 0x7B:
-        # "[" in lower case, as it were.
-        found = _CURLY if data[at] == 0x7B else _BRACKET
-    return found
+    if data[at] == 0x7B:
+        return _CURLY
+    if data[at] == 0x5B:
+        return _BRACKET
+    return _JAVASCRIPT if _is_phrase(data, at, start, stop, _JAVASCRIPT_TEXT) else 0
 
 
 @njit(nogil=True, inline="always")
-def _plain_stop(data: Any, at: int, stop: int) -> int:
-    here, end = np.uint64(at), np.uint64(stop)
-    while here < end and _KINDS[data[here]] == _PLAIN:
-        here += np.uint64(1)
-    return types.int64(here)
+def _may_be_of_phrase(word: int) -> bool:
+    """Say whether eight bytes, where a word starts, may be the second word of a phrase or cookies."""
+    letters = (word | _BITS_OF_CASE) & _LOW
+    return (letters == _IPSU) | (letters == _OF_U) | (letters == _POLI) | (letters == _COOK)
 
 
 @njit(nogil=True)
-def scan_line(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int, int, int, int]:
-    """Read a line of ``str.splitlines``: the next one's start, this one's stripped bounds, its words, what was found."""
+def _found_before(data: Any, at: int, start: int, stop: int) -> int:
+    """Return what the word that starts here ends, or is."""
+    found = _LOREM if _is_phrase(data, at - 6, start, stop, _LOREM_TEXT) else 0
+    is_policy = (
+        _is_phrase(data, at - 6, start, stop, _TERMS_TEXT)
+        or _is_phrase(data, at - 8, start, stop, _PRIVACY_TEXT)
+        or _is_phrase(data, at - 7, start, stop, _COOKIE_POLICY)
+    )
+    is_cookie = at + 3 < stop and data[at + 3] | 0x20 == 0x6B
+    return found | (_POLICY if is_policy else 0) | (_cookie_policy(data, at + 3, start, stop, 1) if is_cookie else 0)
+
+
+@njit(nogil=True, inline="always")
+def _marks(word: int) -> int:
+    """Mark what is not plain, as far as the first such byte."""
+    lower = word | _BITS_OF_CASE
+    return dark_marks(word) | zero_marks(lower ^ _JS) | zero_marks(lower ^ _BRACES)
+
+
+@njit(nogil=True)
+def scan_line(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int, int, int, int]:  # noqa: C901, PLR0912
+    """Read a line of ``str.splitlines``: the next one's start, this one's stripped bounds, its words, what was found.
+
+    In one piece: with the arrays of a tuple among its arguments, a function for a character would take longer than the rest.
+    """
     _, page_of, pages = classes
     start = at
     first = last = at
     words = found = 0
     length, ends = 0, False
     while at < stop and not ends:
-        if _KINDS[data[at]] == _PLAIN:
-            run = at
-            at = _plain_stop(data, at, stop)
-            if length == 0:
-                first = run if words == 0 else first
-                words += 1
-            length += at - run
-            last = at
-            continue
-        kind, width = _KINDS[data[at]], 1
+        here = _U(at)
+        if here + _8 <= _U(stop):
+            eight = word_at(data, here)
+            plain = types.int64(first_mark(_marks(eight)))
+            if plain:
+                if length == 0:
+                    first = at if words == 0 else first
+                    words += 1
+                    if _may_be_of_phrase(eight):
+                        found |= _found_before(data, at, start, stop)
+                length += plain
+                at += plain
+                last = at
+                if plain == 8:
+                    continue
+        byte = data[at]
+        kind, width = _KINDS[byte], 1
         is_space = kind == _BLANK
         if is_space:
-            byte = data[at]
             ends = 0x0A <= byte <= 0x0D or 0x1C <= byte <= 0x1E
             width += types.int64(byte == 0x0D and at + 1 < stop and data[at + 1] == 0x0A)
         elif kind == _HIGH:
@@ -148,8 +172,10 @@ def scan_line(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int, in
             is_space, ends = flags & SPACE != 0, flags & LINE_END != 0
             if code == 0x212A:  # The Kelvin sign, whose lower case is an ASCII k.
                 found |= _cookie_policy(data, at, start, stop, width)
-        else:
+        elif kind == _MARK:
             found |= _found_at(data, at, start, stop)
+        elif length == 0:
+            found |= _found_before(data, at, start, stop)
         if is_space:
             found |= _LONG_WORD if length > MAX_WORD_LENGTH else 0
             length = 0

@@ -13,42 +13,90 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
 
 _U: Any = np.uint64
 _TOPS, _ONES = _U(0x8080808080808080), _U(0x0101010101010101)
 _SPACES, _LINE_FEEDS, _TO_SPACE = _ONES * _U(0x20), _ONES * _U(0x0A), _U(0x20 - 0x0A)
+_DARK_STOP = _ONES * _U(0x21)
 _UPPER_FIRST, _UPPER_STOP = _ONES * _U(0x41), _ONES * _U(0x5B)
-_1, _2, _3, _7, _8 = (_U(number) for number in (1, 2, 3, 7, 8))
+_2, _3, _7, _8 = (_U(number) for number in (2, 3, 7, 8))
 
 
-@njit(nogil=True, inline="always")
-def word_at(data: Any, at: int) -> int:
+def _place(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
+    """Return the address of eight bytes of an array, as code."""
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [at]), context.get_value_type(types.uint64).as_pointer())
+
+
+@intrinsic(target="generic")
+def _load(typing_context: Any, data: Any, at: Any) -> Any:  # noqa: ARG001 - numba gives it
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_place(context, builder, signature.args[0], *arguments), align=1)
+
+    return types.uint64(data, types.uint64), code
+
+
+@intrinsic(target="generic")
+def _store(typing_context: Any, data: Any, at: Any, word: Any) -> Any:  # noqa: ARG001 - numba gives it
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[2], _place(context, builder, signature.args[0], *arguments[:2]), align=1)
+        return context.get_dummy_value()
+
+    return types.void(data, types.uint64, types.uint64), code
+
+
+@intrinsic(target="generic")
+def _count_zero_bits(typing_context: Any, number: Any) -> Any:  # noqa: ARG001 - numba gives it
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001 - numba gives them
+        return builder.cttz(arguments[0], cgutils.false_bit)
+
+    return types.uint64(types.uint64), code
+
+
+# Each of the next three is one instruction where numba compiles what calls it, and Python where not.
+def word_at(data: Any, at: Any) -> Any:
     """Return the eight bytes from ``at`` (uint64) on as a number."""
-    # LLVM makes one load of these eight.
-    return (
-        _U(data[at])
-        | _U(data[at + _1]) << _8
-        | _U(data[at + _2]) << _U(16)
-        | _U(data[at + _3]) << _U(24)
-        | _U(data[at + _U(4)]) << _U(32)
-        | _U(data[at + _U(5)]) << _U(40)
-        | _U(data[at + _U(6)]) << _U(48)
-        | _U(data[at + _7]) << _U(56)
-    )
+    return _U(int.from_bytes(bytes(data[at : at + _8]), "little"))
 
 
-@njit(nogil=True, inline="always")
-def put_word(data: Any, at: int, word: int) -> None:
+def put_word(data: Any, at: Any, word: Any) -> None:
     """Write eight bytes from ``at`` (uint64) on."""
-    data[at] = word
-    data[at + _1] = word >> _8
-    data[at + _2] = word >> _U(16)
-    data[at + _3] = word >> _U(24)
-    data[at + _U(4)] = word >> _U(32)
-    data[at + _U(5)] = word >> _U(40)
-    data[at + _U(6)] = word >> _U(48)
-    data[at + _7] = word >> _U(56)
+    data[at : at + _8] = np.frombuffer(int(word).to_bytes(8, "little"), dtype=np.uint8)
+
+
+def zero_bits(number: Any) -> Any:
+    """Return the zero bits below the lowest bit that is set; 64 without any (uint64)."""
+    return _U((int(number) & -int(number) or 1 << 64).bit_length() - 1)
+
+
+@overload(word_at, inline="always", target="generic")
+def _word_at(data: Any, at: Any) -> Any:  # noqa: ARG001 - numba gives their types
+    # Its parameters and their types must be the same.
+    def compiled(data: Any, at: Any) -> Any:
+        return _load(data, at)
+
+    return compiled
+
+
+@overload(put_word, inline="always", target="generic")
+def _put_word(data: Any, at: Any, word: Any) -> Any:  # noqa: ARG001 - numba gives their types
+    # Its parameters and their types must be the same.
+    def compiled(data: Any, at: Any, word: Any) -> Any:
+        return _store(data, at, word)
+
+    return compiled
+
+
+@overload(zero_bits, inline="always", target="generic")
+def _zero_bits(number: Any) -> Any:  # noqa: ARG001 - numba gives its type
+    # Its parameters and their types must be the same.
+    def compiled(number: Any) -> Any:
+        return _count_zero_bits(number)
+
+    return compiled
 
 
 @njit(nogil=True, inline="always")
@@ -85,8 +133,32 @@ def spaced_word(word: int, line_feeds: int) -> int:
 @njit(nogil=True, inline="always")
 def first_mark(marks: int) -> int:
     """Return the number of bytes before the first that is marked; 8 without any (uint64)."""
-    if marks == _U(0):
-        return _8
-    # The whole bytes below the lowest mark are counted by a product, which sums their lowest bits in its top byte.
-    below = ((marks & (~marks + _1)) >> _7) - _1
-    return ((below & _ONES) * _ONES) >> _U(56)
+    return zero_bits(marks) >> _3
+
+
+@njit(nogil=True, inline="always")
+def letter_marks(word: int) -> int:
+    """Mark ASCII letters, of bytes that are all ASCII."""
+    lower = (word | _ONES * _U(0x20)) & ~_TOPS
+    return (lower + _ONES * _U(0x80 - 0x61)) & ~(lower + _ONES * _U(0x80 - 0x7B)) & _TOPS
+
+
+@njit(nogil=True, inline="always")
+def zero_marks(word: int) -> int:
+    """Mark bytes that are zero, as far as the first. The marks after the first mean nothing."""
+    return (word - _ONES) & ~word & _TOPS
+
+
+@njit(nogil=True, inline="always")
+def dark_marks(word: int) -> int:
+    """Mark what is not ASCII, and the space, tab, line feed and all else up to it, as far as the first such byte.
+
+    The marks after the first mean nothing.
+    """
+    return (word - _DARK_STOP | word) & _TOPS
+
+
+@njit(nogil=True, inline="always")
+def first_bytes(word: int, count: int) -> int:
+    """Return the first ``count`` bytes of eight (uint64, 1 to 8), shifted to the top."""
+    return word << (_U(64) - (count << _3))

@@ -17,7 +17,14 @@ from numba import njit, types
 
 from curator_df.kernels.code_points import SPACE
 from curator_df.kernels.counts import COUNT_FIRST_GRAM, REPEATED_GRAMS, TOP_GRAMS
-from curator_df.kernels.short_grams import SHORT_TEXT_BYTES, mark_repeated, read_words, repeated_grams, top_gram
+from curator_df.kernels.short_grams import (
+    SHORT_TEXT_BYTES,
+    choose_all,
+    choose_repeated,
+    read_words,
+    repeated_grams,
+    top_gram,
+)
 from curator_df.kernels.word_counts import code_point
 from curator_df.kernels.word_reading import WINDOW, fill_window, keep_last, new_reading, word_total
 
@@ -238,17 +245,17 @@ def table_slots(words: int) -> int:
 @njit(nogil=True)
 def _count_short(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> None:
     words = read_words(data, start, stop, classes, text)
-    is_first = True
-    for n in range(_FIRST, _TOP_LAST + 1):
-        if features & (COUNT_FIRST_GRAM << (n - _FIRST)):
-            best, word = top_gram(text, words, n, is_first)
-            row[n - _FIRST] = best * (text.letters[word + n] - text.letters[word] + n - 1) if best else 0
-            is_first = False
+    if features & (COUNT_FIRST_GRAM << (_TOP_LAST + 1 - _FIRST)) - COUNT_FIRST_GRAM:
+        chosen = choose_all(text, words)
+        for n in range(_FIRST, _TOP_LAST + 1):
+            if features & (COUNT_FIRST_GRAM << (n - _FIRST)):
+                best, word, chosen = top_gram(text, words, n, chosen)
+                row[n - _FIRST] = best * (text.letters[word + n] - text.letters[word] + n - 1) if best else 0
     if features & _ALL_GRAMS >= COUNT_FIRST_GRAM << (_TOP_LAST + 1 - _FIRST):
-        has_repeated = mark_repeated(text, words)
+        chosen = choose_repeated(text, words)
         for n in range(_TOP_LAST + 1, _LAST + 1):
             if features & (COUNT_FIRST_GRAM << (n - _FIRST)):
-                row[n - _FIRST] = repeated_grams(text, words, n) if has_repeated else 0
+                row[n - _FIRST] = repeated_grams(text, words, n, chosen)
 
 
 @njit(nogil=True)

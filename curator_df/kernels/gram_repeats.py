@@ -26,19 +26,20 @@ from curator_df.kernels.gram_counts import find_slot, gram_code_points, gram_has
 from curator_df.kernels.gram_search import removed_code_points
 from curator_df.kernels.short_grams import (
     SHORT_TEXT_BYTES,
+    choose_all,
+    choose_marked,
+    choose_repeated,
     has_same_words,
     is_same_gram,
-    mark_repeated,
+    joined_hash,
     read_words,
     top_gram,
-)
-from curator_df.kernels.short_grams import (
-    gram_hash as short_gram_hash,
+    with_words_after,
 )
 from curator_df.kernels.word_reading import fill_window, keep_last, new_reading, word_total
 
 _U: Any = np.uint64
-_MIX, _32 = _U(0xD6E8FEB86659FD93), _U(32)
+_LOW, _32 = _U(0xFFFFFFFF), _U(32)
 _TOP_FIRST, _TOP_COUNT = TOP_GRAMS[0], len(TOP_GRAMS)
 _FIRST, _COUNT = REPEATED_GRAMS[0], len(REPEATED_GRAMS)
 _REMOVED, _LETTERS, _DUPLICATE, _REPEATED, _TOTAL = (
@@ -58,33 +59,29 @@ def _new_code_points(letters: Any, word: int, n: int, overlap: int) -> int:
 
 
 @njit(nogil=True)
-def _count_short_repeats(text: Any, words: int, n: int, has_repeated: bool, sums: Any) -> None:
+def _count_short_repeats(text: Any, words: int, n: int, chosen: int, sums: Any) -> int:
     """Count the repeated n-grams of a short text into ``sums``: NeMo's, dolma's, and dolma's of all n-grams.
 
-    Only words that are marked are looked at; then those are marked at which a repeated n-gram starts.
+    Only ``chosen`` words are looked at; then those are at which a repeated n-gram starts, and their number is returned.
     """
     sums[:] = 0
     for number in range(words - n + 1):
         sums[2] += text.letters[number + n] - text.letters[number]
-    if words < n or not has_repeated:
-        return
-    slots, step, covered = _U(4 * words), _U(n), 0
-    text.table[: 4 * words] = 0
-    for number in range(words - n + 1):
-        word = _U(number)
-        if not text.marks[word]:
-            continue
+    chosen = with_words_after(text, chosen, words, n)
+    slots, step, covered = _U(4 * chosen), _U(n), 0
+    text.table[: 4 * chosen] = 0
+    for place in range(_U(chosen)):
+        word = _U(text.chosen[place])
+        number = types.int64(word)
         letters = text.letters[word + step] - text.letters[word]
         text.marks[word] = 0
-        found = short_gram_hash(text, word, step)
-        slot = ((found * _MIX) >> _32) * slots >> _32
+        slot = (joined_hash(text, word, step) & _LOW) * slots >> _32
         while True:
             if not text.table[slot]:
                 text.table[slot] = types.uint16(number + 1)
                 break
             held = _U(text.table[slot]) - _U(1)
-            same_hash = short_gram_hash(text, held, step) == found
-            if same_hash and has_same_words(text, held, word, step) and is_same_gram(text, held, word, step):
+            if has_same_words(text, held, word, step) and is_same_gram(text, held, word, step):
                 sums[1] += letters * (1 if text.marks[held] else 2)
                 sums[0] += _new_code_points(text.letters, number, n, max(covered - number, 0))
                 covered = number + n
@@ -93,7 +90,7 @@ def _count_short_repeats(text: Any, words: int, n: int, has_repeated: bool, sums
             slot += _U(1)
             if slot == slots:
                 slot = _U(0)
-    text.marks[words - n + 1 : words] = 0
+    return choose_marked(text, chosen)
 
 
 @njit(nogil=True)
@@ -144,21 +141,20 @@ def _code_points(data: Any, start: int, stop: int) -> int:
 @njit(nogil=True)
 def _count_short_text(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> int:
     words = read_words(data, start, stop, classes, text)
-    is_first = True
+    chosen = choose_all(text, words)
     for number in range(_TOP_COUNT):
         wanted = features & ((COUNT_FIRST_REMOVED | COUNT_FIRST_TOP_LETTERS) << number)
         if wanted:
             n = _TOP_FIRST + number
-            best, word = top_gram(text, words, n, is_first)
-            is_first = False
+            best, word, chosen = top_gram(text, words, n, chosen)
             row[_LETTERS + number] = best * (text.letters[word + n] - text.letters[word]) if best else 0
             if best and features & (COUNT_FIRST_REMOVED << number):
                 row[_REMOVED + number] = removed_code_points(data, start, stop, text.places[word], classes, n)
-    # What is marked may be the start of an n-gram that is the same as another when joined by nothing.
-    has_repeated = features >= COUNT_FIRST_DUPLICATE and mark_repeated(text, words)
+    # What is chosen may be the start of an n-gram that is the same as another when joined by nothing.
+    chosen = choose_repeated(text, words) if features >= COUNT_FIRST_DUPLICATE else 0
     for number in range(_COUNT):
         if features & (COUNT_FIRST_DUPLICATE << number):
-            _count_short_repeats(text, words, _FIRST + number, has_repeated, row[-3:])
+            chosen = _count_short_repeats(text, words, _FIRST + number, chosen, row[-3:])
             row[_DUPLICATE + number], row[_REPEATED + number], row[_TOTAL + number] = row[-3], row[-2], row[-1]
     return words
 

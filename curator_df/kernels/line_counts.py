@@ -16,6 +16,7 @@ from numba import njit, types
 
 from curator_df.kernels.code_points import SPACE, TERMINAL
 from curator_df.kernels.counts import COUNT_LENGTH, COUNT_LINES, COUNT_PARAGRAPHS
+from curator_df.kernels.eight_bytes import first_bytes, first_mark, word_at, zero_marks
 from curator_df.kernels.word_counts import code_point
 from curator_df.kernels.word_reading import next_word
 
@@ -27,43 +28,38 @@ MANY_LINES = 4096
 _U: Any = np.uint64
 _FEEDS, _LOWS, _HIGHS = _U(0x0A0A0A0A0A0A0A0A), _U(0x0101010101010101), _U(0x8080808080808080)
 _MIX, _ADD = _U(0xD6E8FEB86659FD93), _U(0x9E3779B97F4A7C15)
-_1, _7, _8, _29, _32, _56 = (_U(number) for number in (1, 7, 8, 29, 32, 56))
+_0, _1, _7, _8, _29, _32, _56 = (_U(number) for number in (0, 1, 7, 8, 29, 32, 56))
 
 
 @njit(nogil=True, inline="always")
-def _eight(data: Any, at: int) -> int:
-    # LLVM makes one load of these eight.
-    return (
-        _U(data[at])
-        | _U(data[at + _1]) << _8
-        | _U(data[at + _U(2)]) << _U(16)
-        | _U(data[at + _U(3)]) << _U(24)
-        | _U(data[at + _U(4)]) << _32
-        | _U(data[at + _U(5)]) << _U(40)
-        | _U(data[at + _U(6)]) << _U(48)
-        | _U(data[at + _7]) << _56
-    )
+def _continuation_bytes(word: int) -> int:
+    return ((word & ~(word << _1) & _HIGHS) >> _7) * _LOWS >> _56
 
 
 @njit(nogil=True)
 def read_line(data: Any, start: int, stop: int) -> tuple[int, int, int]:
     """Return where the line that starts here ends, a hash of its bytes, and its code points."""
     at, end = _U(start), _U(stop)
-    total, continuation = _ADD, _U(0)
+    total, continuation, last, rest = _ADD, _0, _0, _0
     while at + _8 <= end:
-        word = _eight(data, at)
-        feeds = word ^ _FEEDS
-        if (feeds - _LOWS) & ~feeds & _HIGHS:
+        word = word_at(data, at)
+        rest = first_mark(zero_marks(word ^ _FEEDS))
+        if rest < _8:
+            last = first_bytes(word, rest) if rest else _0
             break
         total = (total ^ word) * _MIX
         total ^= total >> _29
-        continuation += ((word & ~(word << _1) & _HIGHS) >> _7) * _LOWS >> _56
+        if word & _HIGHS:
+            continuation += _continuation_bytes(word)
         at += _8
-    last = _U(0)
-    while at < end and data[at] != 0x0A:
-        last = last << _8 | _U(data[at])
-        continuation += _U(data[at] & 0xC0 == 0x80)
-        at += _1
+    if at + _8 > end:
+        rest = _0
+        while at + rest < end and data[at + rest] != 0x0A:
+            last = last >> _8 | _U(data[at + rest]) << _56
+            rest += _1
+    at += rest
+    if last & _HIGHS:
+        continuation += _continuation_bytes(last)
     total = (total ^ last ^ (at - _U(start)) << _56) * _MIX
     line_stop = types.int64(at)
     return line_stop, (total ^ (total >> _32)) * _ADD, line_stop - start - types.int64(continuation)
@@ -93,6 +89,11 @@ def earlier_line(
 @njit(nogil=True)
 def _is_equal(data: Any, first: int, second: int, length: int) -> bool:
     one, two, end = _U(first), _U(second), _U(first + length)
+    while one + _8 <= end:
+        if word_at(data, one) != word_at(data, two):
+            return False
+        one += _8
+        two += _8
     while one < end:
         if data[one] != data[two]:
             return False

@@ -21,6 +21,7 @@ import numpy as np
 from numba import njit, types
 
 from curator_df.kernels.code_points import ALPHA, SPACE, SYMBOL, TERMINAL, UPPER
+from curator_df.kernels.eight_bytes import dark_marks, first_mark, word_at, zero_marks
 from curator_df.kernels.line_counts import last_flags
 from curator_df.kernels.word_counts import code_point
 
@@ -35,7 +36,7 @@ CLOSERS = "\"')]}\u201d\u2019\xbb"
 
 _KEYS = np.array([int.from_bytes(word.encode(), "little") for word in ABBREVIATIONS], dtype=np.uint64)
 _LONGEST = max(map(len, ABBREVIATIONS))
-_ONE = np.uint64(1)
+_ONE, _8, _STOPS = np.uint64(1), np.uint64(8), np.uint64(0x2E2E2E2E2E2E2E2E)
 _PLAIN, _BLANK, _HIGH, _STOP = range(4)
 
 
@@ -116,6 +117,18 @@ def _has_more_than_symbols(data: Any, at: int, stop: int, classes: Any) -> bool:
     return False
 
 
+@njit(nogil=True, inline="always")
+def _plain_stop(data: Any, at: int, end: int) -> int:
+    """Return where the plain bytes from here on end, or less, near the end of the line."""
+    while at + _8 <= end:
+        eight = word_at(data, at)
+        plain = first_mark(dark_marks(eight) | zero_marks(eight ^ _STOPS))
+        at += plain
+        if plain < _8:
+            break
+    return at
+
+
 @njit(nogil=True)
 def sentence_count(data: Any, start: int, stop: int, classes: Any) -> int:
     """Return the number of sentences of the line ``data[start:stop]``, at least 1."""
@@ -126,6 +139,7 @@ def sentence_count(data: Any, start: int, stop: int, classes: Any) -> int:
     word = at
     while at <= end:
         width = 1
+        at = _plain_stop(data, at, end)
         if at < end:
             kind = _KINDS[data[at]]
             if kind == _PLAIN:

@@ -18,6 +18,7 @@ from numba import njit, types
 
 from curator_df.kernels.code_points import SPACE
 from curator_df.kernels.counts import REPEATED_GRAMS
+from curator_df.kernels.eight_bytes import dark_marks, first_bytes, first_mark, put_word, word_at
 from curator_df.kernels.word_counts import code_point
 
 SHORT_TEXT_BYTES = 1 << 15
@@ -26,20 +27,19 @@ SHORT_TEXT_BYTES = 1 << 15
 _WORDS = SHORT_TEXT_BYTES // 2 + 1
 _PREFIX = 16
 _SHORTEST = REPEATED_GRAMS[0]
+_PLACES = 16
+"""Places for a prefix: one in 16 of those that occur once is taken for one that occurs twice, and looked at for nothing."""
 
 _U: Any = np.uint64
-_BASE, _INVERSE = _U(0x9E3779B97F4A7C15), _U(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
-_MIX = _U(0xD6E8FEB86659FD93)
-_0, _1, _4, _8, _32 = (_U(number) for number in (0, 1, 4, 8, 32))
+_MIX, _ADD = _U(0xD6E8FEB86659FD93), _U(0x9E3779B97F4A7C15)
+_0, _1, _4, _8, _32, _LOW = (_U(number) for number in (0, 1, 4, 8, 32, 0xFFFFFFFF))
 
 
 class ShortText(NamedTuple):
     """The words of one text, and room to count n-grams in."""
 
-    sums: Any
-    """uint64: before each word and at the end, the sum of ``byte[k] * BASE**k`` of the bytes of all words before."""
-    inverses: Any
-    """uint64: ``BASE**-k`` where a word starts, which makes the sum over an n-gram its hash."""
+    hashes: Any
+    """uint64: a hash of each word."""
     ends: Any
     """uint64: where each word starts in ``joined``, and the end of the last."""
     letters: Any
@@ -47,21 +47,26 @@ class ShortText(NamedTuple):
     places: Any
     """int64: where each word starts in the data."""
     joined: Any
-    """uint8: the bytes of all words."""
+    """uint8: the bytes of all words; what follows the last of them means nothing."""
     table: Any
     """uint16: numbers of words, from 1, by hash."""
     tallies: Any
     """uint16: occurrences of an n-gram, by the number of the word that it first starts at."""
     marks: Any
     """uint8: 1 for a word at which an n-gram starts that occurs twice."""
+    chosen: Any
+    """uint16: numbers of the words that are looked at, in order."""
+    prefixes: Any
+    """uint64: a hash of the first 16 bytes from each word on."""
+    seen: Any
+    """uint8: more than 1 where two prefixes fell."""
 
 
 @njit(nogil=True)
 def new_short_text() -> ShortText:
     """Return room for the longest short text."""
     return ShortText(
-        np.empty(_WORDS + 1, dtype=np.uint64),
-        np.empty(_WORDS + 1, dtype=np.uint64),
+        np.empty(_WORDS, dtype=np.uint64),
         np.empty(_WORDS + 1, dtype=np.uint64),
         np.empty(_WORDS + 1, dtype=np.int64),
         np.empty(_WORDS, dtype=np.int64),
@@ -69,18 +74,37 @@ def new_short_text() -> ShortText:
         np.empty(4 * _WORDS, dtype=np.uint16),
         np.empty(_WORDS, dtype=np.uint16),
         np.empty(_WORDS, dtype=np.uint8),
+        np.empty(_WORDS, dtype=np.uint16),
+        np.empty(_WORDS, dtype=np.uint64),
+        np.empty(_PLACES * _WORDS, dtype=np.uint8),
     )
 
 
 @njit(nogil=True)
-def read_words(data: Any, start: int, stop: int, classes: Any, text: ShortText) -> int:
-    """Read the words of a text; return how many there are."""
+def read_words(data: Any, start: int, stop: int, classes: Any, text: ShortText) -> int:  # noqa: C901
+    """Read the words of a text; return how many there are.
+
+    In one piece: with the arrays of a tuple among its arguments, a function for a character would take longer than the rest.
+    """
     byte_classes, page_of, pages = classes
     # Unsigned, so that numba leaves out its test for negative indices.
     here, end, word, joined = _U(start), _U(stop), _0, _0
-    total, power, inverse, letters = _0, _1, _1, 0
+    letters = 0
     is_inside = False
     while here < end:
+        if here + _8 <= end:
+            eight = word_at(data, here)
+            plain = first_mark(dark_marks(eight))
+            if plain:
+                if not is_inside:
+                    text.ends[word], text.letters[word], text.places[word] = joined, letters, types.int64(here)
+                    is_inside = True
+                put_word(text.joined, joined, eight)
+                joined += plain
+                letters += types.int64(plain)
+                here += plain
+                if plain == _8:
+                    continue
         byte = data[here]
         flags, width = byte_classes[byte], 1
         if byte >= 0x80:
@@ -92,29 +116,40 @@ def read_words(data: Any, start: int, stop: int, classes: Any, text: ShortText) 
             here += _U(width)
             continue
         if not is_inside:
-            text.sums[word], text.inverses[word], text.ends[word] = total, inverse, joined
-            text.letters[word], text.places[word] = letters, types.int64(here)
+            text.ends[word], text.letters[word], text.places[word] = joined, letters, types.int64(here)
             is_inside = True
         letters += 1
-        while True:
+        for _ in range(width):
             text.joined[joined] = data[here]
-            total += _U(data[here]) * power
-            power *= _BASE
-            inverse *= _INVERSE
             joined += _1
             here += _1
-            width -= 1
-            if width == 0:
-                break
     word += _U(is_inside)
-    text.sums[word], text.ends[word], text.letters[word] = total, joined, letters
+    text.ends[word], text.letters[word] = joined, letters
+    for number in range(word):
+        text.hashes[number] = joined_hash(text, number, 1)
     return types.int64(word)
 
 
 @njit(nogil=True, inline="always")
-def gram_hash(text: ShortText, word: int, n: int) -> int:
-    """Return the hash of the n words from this one on."""
-    return (text.sums[word + n] - text.sums[word]) * text.inverses[word]
+def joined_hash(text: ShortText, word: int, n: int) -> int:
+    """Return a hash of the n words from this one on, joined by nothing."""
+    at, end, mixed = text.ends[word], text.ends[word + _U(n)], _ADD
+    while at + _8 < end:
+        mixed = (mixed ^ word_at(text.joined, at)) * _MIX
+        mixed ^= mixed >> _32
+        at += _8
+    mixed = (mixed ^ first_bytes(word_at(text.joined, at), end - at)) * _MIX
+    return mixed ^ (mixed >> _32)
+
+
+@njit(nogil=True, inline="always")
+def words_hash(text: ShortText, word: int, n: int) -> int:
+    """Return a hash of the n words from this one on, one by one."""
+    mixed = text.hashes[word]
+    for number in range(word + _1, word + _U(n)):
+        mixed = (mixed + text.hashes[number]) * _MIX
+        mixed ^= mixed >> _32
+    return mixed
 
 
 @njit(nogil=True)
@@ -123,12 +158,13 @@ def is_same_gram(text: ShortText, one: int, two: int, n: int) -> bool:
     first, second, end = text.ends[one], text.ends[two], text.ends[two + n]
     if text.ends[one + n] - first != end - second:
         return False
-    while second < end:
-        if text.joined[first] != text.joined[second]:
+    while second + _8 < end:
+        if word_at(text.joined, first) != word_at(text.joined, second):
             return False
-        first += _1
-        second += _1
-    return True
+        first += _8
+        second += _8
+    rest = end - second
+    return first_bytes(word_at(text.joined, first), rest) == first_bytes(word_at(text.joined, second), rest)
 
 
 @njit(nogil=True)
@@ -144,31 +180,54 @@ def has_same_words(text: ShortText, one: int, two: int, n: int) -> bool:
 
 
 @njit(nogil=True)
-def top_gram(text: ShortText, words: int, n: int, is_first: bool) -> tuple[int, int]:
+def choose_all(text: ShortText, words: int) -> int:
+    """Choose all words; return how many."""
+    for word in range(_U(words)):
+        text.chosen[word] = types.uint16(word)
+    return words
+
+
+@njit(nogil=True)
+def choose_marked(text: ShortText, chosen: int) -> int:
+    """Choose those of the chosen words that are marked; return how many."""
+    count = _0
+    for number in range(_U(chosen)):
+        word = text.chosen[number]
+        text.chosen[count] = word
+        count += _U(text.marks[word])
+    return types.int64(count)
+
+
+@njit(nogil=True)
+def with_words_after(text: ShortText, chosen: int, words: int, n: int) -> int:
+    """Return how many of the chosen words are the first of n."""
+    while chosen and types.int64(text.chosen[chosen - 1]) + n > words:
+        chosen -= 1
+    return chosen
+
+
+@njit(nogil=True)
+def top_gram(text: ShortText, words: int, n: int, chosen: int) -> tuple[int, int, int]:
     """Return the occurrences of the most frequent n-gram, of several the first, and its first word; 0 without n words.
 
-    Unless it ``is_first``, only words that are marked are looked at; then those are at which such an n-gram starts twice.
+    Only ``chosen`` words are looked at; then those are at which such an n-gram starts twice, and last their number is returned.
     """
     if words < n:
-        text.marks[:words] = 0
-        return 0, 0
-    slots, step, best, best_word = _4 * _U(words), _U(n), 1, _0
-    text.table[: 4 * words] = 0
-    if is_first:
-        text.marks[:words] = 1
-    for word in range(_U(words - n + 1)):
-        if not text.marks[word]:
-            continue
+        return 0, 0, 0
+    chosen = with_words_after(text, chosen, words, n)
+    slots, step, best, best_word = _4 * _U(chosen), _U(n), 1, _0
+    text.table[: 4 * chosen] = 0
+    for number in range(_U(chosen)):
+        word = _U(text.chosen[number])
         text.marks[word] = 0
-        found = gram_hash(text, word, step)
-        slot = ((found * _MIX) >> _32) * slots >> _32
+        slot = (words_hash(text, word, step) & _LOW) * slots >> _32
         while True:
             if not text.table[slot]:
                 text.table[slot] = types.uint16(word + _1)
                 text.tallies[word] = 1
                 break
             held = _U(text.table[slot]) - _1
-            is_same = gram_hash(text, held, step) == found and has_same_words(text, held, word, step)
+            is_same = text.hashes[held] == text.hashes[word] and has_same_words(text, held, word, step)
             if is_same and is_same_gram(text, held, word, step):
                 text.marks[held] = text.marks[word] = 1
                 text.tallies[held] += 1
@@ -179,73 +238,63 @@ def top_gram(text: ShortText, words: int, n: int, is_first: bool) -> tuple[int, 
             slot += _1
             if slot == slots:
                 slot = _0
-    text.marks[words - n + 1 : words] = 0
-    return best, types.int64(best_word)
-
-
-@njit(nogil=True, inline="always")
-def _eight(joined: Any, at: int) -> int:
-    # LLVM makes one load of these eight.
-    return (
-        _U(joined[at])
-        | _U(joined[at + _1]) << _8
-        | _U(joined[at + _U(2)]) << _U(16)
-        | _U(joined[at + _U(3)]) << _U(24)
-        | _U(joined[at + _U(4)]) << _32
-        | _U(joined[at + _U(5)]) << _U(40)
-        | _U(joined[at + _U(6)]) << _U(48)
-        | _U(joined[at + _U(7)]) << _U(56)
-    )
+    return best, types.int64(best_word), choose_marked(text, chosen)
 
 
 @njit(nogil=True)
-def mark_repeated(text: ShortText, words: int) -> bool:
-    """Mark every word at which a repeated n-gram of 5 words or more may start; say whether there is one."""
+def _choose_seen_twice(text: ShortText, chosen: int, shift: int) -> int:
+    """Choose those of the chosen words whose prefix may occur twice among them, or may be longer than n words.
+
+    Without a branch: most words are not chosen, which no processor foresees. ``shift`` says which half of the hashes is
+    the place.
+    """
+    places, count = _U(_PLACES * chosen), _0
+    text.seen[: _PLACES * chosen] = 0
+    for number in range(_U(chosen)):
+        place = (text.prefixes[text.chosen[number]] >> shift & _LOW) * places >> _32
+        text.seen[place] = text.seen[place] << 1 | 1
+    for number in range(_U(chosen)):
+        word = _U(text.chosen[number])
+        place = (text.prefixes[word] >> shift & _LOW) * places >> _32
+        is_short = text.ends[word + _U(_SHORTEST)] - text.ends[word] < _U(_PREFIX)
+        text.chosen[count] = types.uint16(word)
+        count += _U(is_short | (text.seen[place] > 1))
+    return types.int64(count)
+
+
+@njit(nogil=True)
+def choose_repeated(text: ShortText, words: int) -> int:
+    """Choose every word at which a repeated n-gram of 5 words or more may start; return how many."""
     if words <= _SHORTEST:
-        return False
-    slots, shortest, has_any = _4 * _U(words), _U(_SHORTEST), False
-    text.table[: 4 * words] = 0
-    for word in range(_U(words - _SHORTEST + 1)):
+        return 0
+    chosen = choose_all(text, words - _SHORTEST + 1)
+    for word in range(_U(chosen)):
         at = text.ends[word]
-        text.marks[word] = text.ends[word + shortest] - at < _U(_PREFIX)
-        has_any |= text.marks[word] != 0
-        first, second = _eight(text.joined, at), _eight(text.joined, at + _8)
-        mixed = (first * _MIX ^ (second + _MIX)) * _BASE
-        slot = (mixed >> _32) * slots >> _32
-        while True:
-            if not text.table[slot]:
-                text.table[slot] = types.uint16(word + _1)
-                break
-            held = _U(text.table[slot]) - _1
-            place = text.ends[held]
-            if first == _eight(text.joined, place) and second == _eight(text.joined, place + _8):
-                text.marks[held] = text.marks[word] = 1
-                has_any = True
-                break
-            slot += _1
-            if slot == slots:
-                slot = _0
-    return has_any
+        mixed = (word_at(text.joined, at) * _MIX ^ (word_at(text.joined, at + _8) + _MIX)) * _ADD
+        text.prefixes[word] = mixed ^ (mixed >> _32)
+    return _choose_seen_twice(text, _choose_seen_twice(text, chosen, _32), _0)
 
 
 @njit(nogil=True)
-def repeated_grams(text: ShortText, words: int, n: int) -> int:
-    """Return the code points of repeated n-grams: from left to right, and past each one that was there before."""
-    if words < n:
-        return 0
-    slots, step, repeated, next_word = _4 * _U(words), _U(n), 0, _0
-    text.table[: 4 * words] = 0
-    for word in range(_U(words - n + 1)):
-        if word < next_word or not text.marks[word]:
+def repeated_grams(text: ShortText, words: int, n: int, chosen: int) -> int:
+    """Return the code points of repeated n-grams: from left to right, and past each one that was there before.
+
+    Only ``chosen`` words are looked at.
+    """
+    chosen = with_words_after(text, chosen, words, n)
+    slots, step, repeated, next_word = _4 * _U(chosen), _U(n), 0, _0
+    text.table[: 4 * chosen] = 0
+    for number in range(_U(chosen)):
+        word = _U(text.chosen[number])
+        if word < next_word:
             continue
-        found = gram_hash(text, word, step)
-        slot = ((found * _MIX) >> _32) * slots >> _32
+        slot = (joined_hash(text, word, step) & _LOW) * slots >> _32
         while True:
             if not text.table[slot]:
                 text.table[slot] = types.uint16(word + _1)
                 break
             held = _U(text.table[slot]) - _1
-            if gram_hash(text, held, step) == found and is_same_gram(text, held, word, step):
+            if is_same_gram(text, held, word, step):
                 repeated += text.letters[word + step] - text.letters[word]
                 next_word = word + step
                 break

@@ -15,6 +15,7 @@ from numba import njit, types
 
 from curator_df.kernels.code_points import ALPHA, LINE_END, MARK, SPACE, SYMBOL
 from curator_df.kernels.counts import COUNT_STOP_WORDS, STOP_WORDS, WORD_COUNTS
+from curator_df.kernels.eight_bytes import dark_marks, first_bytes, first_mark, letter_marks, word_at, zero_marks
 
 _ATTENTION = SPACE | MARK
 (
@@ -30,10 +31,14 @@ _ATTENTION = SPACE | MARK
     _ELLIPSIS_LINES,
 ) = range(len(WORD_COUNTS))
 
-_ALL_STOP_WORDS = (1 << len(STOP_WORDS)) - 1
-# The stop words as little-endian numbers; checked below, length by length, in the order of STOP_WORDS.
-_THE, _BE, _TO, _OF, _AND, _THAT, _HAVE, _WITH = (int.from_bytes(word.encode(), "little") for word in STOP_WORDS)
-_ONE = np.uint64(1)
+# The stop words as little-endian numbers, each in a place of its own: the top bits of its product with a number for which
+# no two fall together.
+_STOP_MIX, _STOP_SHIFT = np.uint64(0xA648A7DD06839EB9), np.uint64(60)
+_STOP_KEYS = np.full(16, -1, dtype=np.int64).view(np.uint64)
+for _key in (np.array([int.from_bytes(word.encode(), "little")], dtype=np.uint64) for word in STOP_WORDS):
+    _STOP_KEYS[_key * _STOP_MIX >> _STOP_SHIFT] = _key
+_ONE, _THREE, _EIGHT, _TOP, _SIXTY_FOUR = (np.uint64(number) for number in (1, 3, 8, 63, 64))
+_EIGHT_DOTS, _EIGHT_HASHES = np.uint64(0x2E2E2E2E2E2E2E2E), np.uint64(0x2323232323232323)
 
 
 @njit(nogil=True, inline="always")
@@ -80,16 +85,18 @@ def _ends_in_ellipsis(data: Any, start: int, stop: int) -> bool:
 
 
 @njit(nogil=True, inline="always")
+def _bit_of_key(key: int) -> int:
+    place = key * _STOP_MIX >> _STOP_SHIFT
+    return types.int64(key == _STOP_KEYS[place]) << types.int64(place)
+
+
+@njit(nogil=True, inline="always")
 def stop_word_bit(data: Any, start: int, length: int) -> int:
-    """Return the bit of the stop word that these bytes are, or 0."""
-    key = types.int64(data[start]) | types.int64(data[start + 1]) << 8
-    if length == 2:
-        return 2 * (key == _BE) + 4 * (key == _TO) + 8 * (key == _OF)
-    key |= types.int64(data[start + 2]) << 16
-    if length == 3:
-        return 1 * (key == _THE) + 16 * (key == _AND)
-    key |= types.int64(data[start + 3]) << 24
-    return 32 * (key == _THAT) + 64 * (key == _HAVE) + 128 * (key == _WITH)
+    """Return the bit of the stop word that these bytes, 2 to 4, are, or 0."""
+    key = np.uint64(0)
+    for place in range(length):
+        key |= np.uint64(data[start + place]) << np.uint64(8 * place)
+    return _bit_of_key(key)
 
 
 @njit(nogil=True, inline="always")
@@ -114,6 +121,38 @@ def _plain_stop(data: Any, start: int, stop: int, byte_classes: Any) -> tuple[in
         all_flags &= flags
         at += _ONE
     return types.int64(at), any_flags, all_flags
+
+
+@njit(nogil=True, inline="always")
+def _plain_word(data: Any, start: int, stop: int) -> tuple[int, int]:
+    """Return where a word ends that is ASCII, has a letter and nothing that is counted, and the bit of its last eight bytes.
+
+    ``start`` if this may be another word.
+    """
+    at, end = np.uint64(start), np.uint64(stop)
+    bit = 0
+    letters = np.uint64(0)
+    while at + _EIGHT <= end:
+        eight = word_at(data, at)
+        plain = first_mark(dark_marks(eight))
+        if plain:
+            piece = first_bytes(eight, plain)
+            dots = zero_marks(piece ^ _EIGHT_DOTS)
+            # A full stop after another, or last of the eight, which the next may follow.
+            if (
+                zero_marks(piece ^ _EIGHT_HASHES)
+                | (dots & (dots << _EIGHT))
+                | (dots >> _TOP if plain == _EIGHT else dots ^ dots)
+            ):
+                return start, 0
+            letters |= letter_marks(piece)
+            bit = _bit_of_key(piece >> (_SIXTY_FOUR - (plain << _THREE)))
+            at += plain
+        if plain < _EIGHT:
+            # Control characters and other scripts may go on with the word.
+            is_space = data[at] == 0x20 or data[at] == 0x0A
+            return (types.int64(at), bit) if is_space and letters else (start, 0)
+    return start, 0
 
 
 @njit(nogil=True)
@@ -156,7 +195,6 @@ def count_words(
     """Count the words of the text ``data[at:stop]`` into the columns of ``row``: `WORD_COUNTS`."""
     line_start, word_start, word_stop = at, -1, -1  # The last word of the line; -1 as long as it has none.
     words = spoken = code_points = alpha = hashes = ellipses = lines = bullets = ellipsis_lines = found = 0
-    wanted = _ALL_STOP_WORDS if features & COUNT_STOP_WORDS else 0
     while at < stop:
         flags, width = types.int64(byte_classes[data[at]]), 1
         if data[at] >= 0x80:
@@ -172,6 +210,16 @@ def count_words(
             continue
         bullets += word_start < 0 and _starts_bullet(data, at, stop)
         word_start = at
+        at, bit = _plain_word(data, word_start, stop)
+        if at > word_start:
+            length = at - word_start
+            words += 1
+            alpha += 1
+            spoken += 1
+            code_points += length
+            found |= bit if length <= 4 else 0
+            word_stop = at
+            continue
         at, any_flags, all_flags, continuation_bytes, more_hashes, more_ellipses = _scan_word(
             data, at, stop, byte_classes, page_of, pages
         )
@@ -184,13 +232,14 @@ def count_words(
         if not all_flags & SYMBOL:
             spoken += 1
             code_points += length - continuation_bytes
-        if 2 <= length <= 4 and found != wanted:
+        if 2 <= length <= 4:
             found |= stop_word_bit(data, word_start, length)
     if stop > line_start:
         lines += 1
         ellipsis_lines += word_start >= 0 and _ends_in_ellipsis(data, word_start, word_stop)
+    stop_words = _bits(found) if features & COUNT_STOP_WORDS else 0
     row[_WORDS], row[_NON_SYMBOL_WORDS], row[_NON_SYMBOL_CODE_POINTS] = words, spoken, code_points
-    row[_ALPHA_WORDS], row[_STOP_WORDS], row[_HASHES], row[_ELLIPSES] = alpha, _bits(found), hashes, ellipses
+    row[_ALPHA_WORDS], row[_STOP_WORDS], row[_HASHES], row[_ELLIPSES] = alpha, stop_words, hashes, ellipses
     row[_LINES], row[_BULLET_LINES], row[_ELLIPSIS_LINES] = lines, bullets, ellipsis_lines
 
 
