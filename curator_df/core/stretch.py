@@ -81,6 +81,12 @@ class Stretch:
             else:
                 yield part
 
+    @property
+    def elsewhere_seconds(self) -> float:
+        """Seconds so far in steps whose work is done elsewhere."""
+        both = zip(self.steps, self.tallies, strict=True)
+        return sum(tally.seconds for step, tally in both if step.works_elsewhere)
+
     def finish(self) -> None:
         """Check that the range was the one of the first pass."""
         for number, of_range in self._prepared.items():
