@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from curator_df.core.blocks import BlockKernel
 from curator_df.core.manifest import Manifest
+from curator_df.core.program import Step
 from curator_df.core.sizes import show_size
 
 LEAST_SHARE = 0.1
@@ -24,6 +26,11 @@ LEAST_BLOCK_BYTES = 4_000_000
 """Blocks are not made smaller than this to have room for more tasks than threads."""
 FEWEST_TASKS = 3
 """A level is judged by no fewer."""
+
+
+def works_elsewhere(step: Step) -> bool:
+    """Tell whether a GPU or a server does a step's work, so that its thread uses no CPU meanwhile."""
+    return step.resources.of_gpu or (isinstance(step.action, BlockKernel) and step.action.works_elsewhere)
 
 
 @dataclass

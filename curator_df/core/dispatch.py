@@ -22,7 +22,7 @@ from typing import Any
 import cloudpickle
 from distributed import CancelledError, KilledWorker, wait
 
-from curator_df.core.balance import Balance
+from curator_df.core.balance import Balance, works_elsewhere
 from curator_df.core.budget import memory_for_alone
 from curator_df.core.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.leak_probe import address_of, probe, restart
@@ -139,7 +139,7 @@ class Dispatcher:
     def _new_balance(self) -> Balance | None:
         layout, fork = self.session.layout, self.job.fork if isinstance(self.job, Job) else None
         steps = () if fork is None else (*fork.stem, *(s for b in fork.branches for s in fork.own_steps(b)))
-        names = [step.name for step in steps if step.works_elsewhere]
+        names = [step.name for step in steps if works_elsewhere(step)]
         if not names or not self.stage.beside:
             return None
         return Balance(names, workers=layout.workers, threads=layout.threads, most=self.stage.beside)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from curator_df.core.balance import LEAST_BLOCK_BYTES, tasks_planned
+from curator_df.core.balance import LEAST_BLOCK_BYTES, tasks_planned, works_elsewhere
 from curator_df.core.barrier import KEY_WRITER_FACTOR, Barrier
 from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.budget import Layout, larger_memory, most_cpus
@@ -210,13 +210,13 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     limits = tuple((s.name, layout.capacity.at_once(s.resources)) for s in steps if s.resources != NO_LIMITS)
     slow = tuple(dict.fromkeys((step.name, step.slow_path) for step in steps if step.slow_path))
     files, size = len(joined.source.files), joined.source.input_bytes
-    elsewhere = tuple(step.name for step in steps if step.works_elsewhere)
+    elsewhere = tuple(step.name for step in steps if works_elsewhere(step))
     return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, elsewhere, slow)
 
 
 def _tasks_beside(joined: Fork, factor: float, layout: Layout, kept_bytes: int) -> int:
     """Return how many tasks beside those of its threads a worker has room for: one for each call that works elsewhere."""
-    steps = [step for step in _steps(joined) if step.works_elsewhere]
+    steps = [step for step in _steps(joined) if works_elsewhere(step)]
     calls = (layout.capacity.at_once(step.resources) if step.resources.of_gpu else 1 for step in steps)
     least = joined.explicit_block_bytes or LEAST_BLOCK_BYTES
     for beside in range(max(calls, default=0), 0, -1):

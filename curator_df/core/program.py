@@ -122,11 +122,6 @@ class Step:
         return self.action.resources if isinstance(self.action, BlockKernel) else NO_LIMITS
 
     @property
-    def works_elsewhere(self) -> bool:
-        """Whether a GPU or a server does its work, so that its thread uses no CPU meanwhile."""
-        return self.resources.of_gpu or (isinstance(self.action, BlockKernel) and self.action.works_elsewhere)
-
-    @property
     def resource_bytes(self) -> int:
         """Extra bytes of a call while it has that."""
         return self.action.resource_bytes if isinstance(self.action, BlockKernel) else 0
