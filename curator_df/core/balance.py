@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from curator_df.core.blocks import BlockKernel
 from curator_df.core.manifest import Manifest
 from curator_df.core.program import Step
-from curator_df.core.sizes import show_size
 
 LEAST_SHARE = 0.1
 """Of a task's time in steps that work elsewhere, from which one more task is tried."""
@@ -96,7 +95,7 @@ class Balance:
         if share < LEAST_SHARE:
             self._found = f"{self._names} took {share:.0%} of the time of a task, so one more wins nothing"
             return
-        seen = ", ".join(f"{show_size(int(rate))}/s with {self._threads + n}" for n, rate in enumerate(rates))
+        seen = ", ".join(f"{rate / 1e6:.3g} MB/s with {self._threads + n}" for n, rate in enumerate(rates))
         why = f"{seen}; {self._names} took {share:.0%} of the time of a task, elsewhere"
         if self.beside and rates[-1] < LEAST_GAIN * rates[-2]:
             self.beside -= 1

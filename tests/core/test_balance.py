@@ -48,7 +48,7 @@ def test_one_more_task_stays_where_more_text_comes_back():
     assert come_back(balance, 5, seconds=2.4, elsewhere=1.2) == 1
     assert balance.beside == 1
     assert str(balance) == (
-        "2 tasks at a time in each worker of 1 thread: 500 kB/s with 1, 833 kB/s with 2; "
+        "2 tasks at a time in each worker of 1 thread: 0.5 MB/s with 1, 0.833 MB/s with 2; "
         "ask took 60% of the time of a task, elsewhere"
     )
     assert come_back(balance, 9, seconds=9.0, elsewhere=1.2) == 0  # settled
