@@ -62,6 +62,8 @@ class BlockKernel:
     """Extra bytes of a call only while it has that."""
     peak_is_measured: bool = False
     """False when the factor was assumed: `explain` says which."""
+    works_elsewhere: bool = False
+    """True when a server does the work of a call and its thread waits meanwhile, so that another task may use the CPU."""
     is_users: bool = False
     """True when the function came from the user: its exceptions may be quarantined (``on_error``)."""
     slow_path: str = ""

@@ -22,6 +22,7 @@ from typing import Any
 import cloudpickle
 from distributed import CancelledError, KilledWorker, wait
 
+from curator_df.core.balance import Balance, works_elsewhere
 from curator_df.core.budget import memory_for_alone
 from curator_df.core.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.leak_probe import address_of, probe, restart
@@ -81,12 +82,15 @@ class Dispatcher:
     """Bytes of the largest block that any task met."""
     leaks: list[LeakReceipt] = dataclasses.field(default_factory=list)
     """Workers that held more after each task, and what was done."""
+    balance: Balance | None = None
+    """Chooses how many tasks a worker has at a time, where a step's work is done elsewhere and there is room for more."""
     start_bytes: int = 0
     """Block size with which ranges begin now: that of the stage, or less since ranges ran out of memory with it."""
 
     def __post_init__(self) -> None:
         self.start_bytes = self.stage.block_bytes
         self._on_oom: OnOom = self.job.on_oom if isinstance(self.job, Job) else "halve"
+        self.balance = self._new_balance()
         self._failed_at: collections.Counter[int] = collections.Counter()
         self._leaks = LeakWatch(self.session.layout.work_bytes, self.session.layout.threads)
         self._leak: tuple[Leak, Attempt] | None = None
@@ -120,10 +124,8 @@ class Dispatcher:
 
     def _run_together(self, pieces: Iterator[Range]) -> bool:
         """Run ranges side by side until there are no more, or one was given up by workers; tell whether there are more."""
-        layout = self.session.layout
-        window = layout.workers * (layout.threads + 1)
         lost_before = self.retries["worker lost"]
-        more = self._submit_next(pieces, window)
+        more = self._submit_next(pieces)
         while self._flying:
             again = self._settle(*self._next_finished())
             if again is not None:
@@ -131,16 +133,25 @@ class Dispatcher:
             if self.retries["worker lost"] == lost_before and self._leak is None and self._due is None:
                 # Otherwise that range is tried alone first: if it still kills, no other worker is to die for it. And a
                 # worker that leaks, or is due, is started again when nothing is in flight, so that no work is lost.
-                more = self._submit_next(pieces, window)
+                more = self._submit_next(pieces)
         return more
 
-    def _submit_next(self, pieces: Iterator[Range], window: int) -> bool:
-        while len(self._flying) < window:
+    def _new_balance(self) -> Balance | None:
+        layout, fork = self.session.layout, self.job.fork if isinstance(self.job, Job) else None
+        steps = () if fork is None else (*fork.stem, *(s for b in fork.branches for s in fork.own_steps(b)))
+        names = [step.name for step in steps if works_elsewhere(step)]
+        if not names or not self.stage.beside:
+            return None
+        return Balance(names, workers=layout.workers, threads=layout.threads, most=self.stage.beside)
+
+    def _submit_next(self, pieces: Iterator[Range]) -> bool:
+        layout, beside = self.session.layout, self.balance.beside if self.balance is not None else 0
+        while len(self._flying) < layout.workers * (layout.threads + beside + 1):
             piece = next(pieces, None)
             if piece is None:
                 return False
-            attempt = Attempt(piece, self.start_bytes, self.stage.largest_row_bytes, stage_id=self._stage_id)
-            self._submit(attempt)
+            most = self.stage.largest_row_bytes
+            self._submit(Attempt(piece, self.start_bytes, most, stage_id=self._stage_id, beside=beside))
         return True
 
     def _submit(self, attempt: Attempt) -> None:
@@ -209,6 +220,8 @@ class Dispatcher:
             due = self.session.recycling.add(manifest.worker, manifest.floor_bytes)
             self._due = self._due or due
         if manifest.outcome == "done":
+            if self.balance is not None and self.balance.add(attempt.beside, manifest):
+                self.session.tell(Note("balance", str(self.balance)))
             self.on_done(manifest)
             return None
         if manifest.outcome == "oversize":
@@ -338,7 +351,8 @@ class Dispatcher:
         )
         with more_than_limits(self.session.client, more_bytes):
             halves = self._on_oom == "halve" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES
-            again: Attempt | None = dataclasses.replace(attempt, exclusive_bytes=layout.exclusive_bytes, halves=halves)
+            how: dict[str, Any] = {"exclusive_bytes": layout.exclusive_bytes, "halves": halves, "beside": 0}
+            again: Attempt | None = dataclasses.replace(attempt, **how)
             while again is not None:
                 self._submit(again)
                 again = self._settle(*self._next_finished())

@@ -27,7 +27,7 @@ class Note:
     """Something that a person may want to know."""
 
     kind: str
-    """``retry``, ``leak`` or ``recycle``."""
+    """``retry``, ``leak``, ``recycle`` or ``balance``."""
     text: str
     """The whole of it, in words."""
     cause: str = ""

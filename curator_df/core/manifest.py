@@ -43,6 +43,10 @@ class Manifest:
     """Time in the reader."""
     write_seconds: float = 0.0
     """Time in the sink."""
+    seconds: float = 0.0
+    """Time of the task in its worker."""
+    elsewhere_seconds: float = 0.0
+    """Of this, in steps whose work is done elsewhere."""
     peak_bytes: int = 0
     """Most resident bytes of the worker process (all its threads) up to the end of the task."""
     worker: str = ""

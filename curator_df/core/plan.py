@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from curator_df.core.balance import LEAST_BLOCK_BYTES, tasks_planned, works_elsewhere
 from curator_df.core.barrier import KEY_WRITER_FACTOR, Barrier
 from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.budget import Layout, larger_memory, most_cpus
@@ -63,6 +64,8 @@ class StagePlan:
     """Longest row that passes alone on the node."""
     of_input: bool = True
     """False for a pass over another table, with which the input is compared."""
+    beside: int = 0
+    """Tasks of each worker, beside those of its threads, that there is room for: where steps work elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,8 @@ class Plan:
     """Steps that take more of a worker than a thread, and how many of its tasks may be in them at a time."""
     kept: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Packages of earlier runs that this one does not use, and their bytes in each worker; part of ``held_bytes``."""
+    elsewhere: tuple[str, ...] = ()
+    """Steps whose work a GPU or a server does."""
     slow: tuple[tuple[str, str], ...] = ()
     """Steps that are slow for what they were given, and why."""
 
@@ -130,6 +135,8 @@ class Plan:
             ("at a time", f"{name}: {most} of the {layout.threads} tasks of a worker; {waiting}")
             for name, most in self.limits
         ]
+        if self.elsewhere:
+            said.append(("at a time", tasks_planned(self.elsewhere, layout.threads, self.stages[-1].beside)))
         said += [("slow", f"{name}: {why}") for name, why in self.slow]
         passes = sum(stage.of_input for stage in self.stages)
         if passes > 1:
@@ -183,8 +190,8 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     for step in (steps := _steps(joined)):
         layout.capacity.require(step.name, step.resources)
     kept = _kept(steps, layout)
-    held_bytes = _held_bytes(joined, layout.capacity) + sum(kept.values())
-    free = dataclasses.replace(layout, work_bytes=max(layout.work_bytes - held_bytes, 0))
+    beside = _tasks_beside(joined, factor, layout, sum(kept.values()))
+    held_bytes, free = _free(joined, layout, sum(kept.values()), beside)
     block_bytes = _block_bytes(joined, factor, free)
     task_bytes = task_needs(block_bytes, factor)
     whole = StagePlan(
@@ -195,14 +202,34 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
         task_bytes=task_bytes,
         largest_row_bytes=max(fitting_block(free.thread_bytes, factor), block_bytes),
         exclusive_row_bytes=fitting_block(free.exclusive_bytes, factor),
+        beside=beside,
     )
-    _require_vector_room(joined, free)
-    projected = layout.reserved_bytes + layout.node_workers * (layout.threads * task_bytes + held_bytes)
+    _require_vector_room(joined, _free(joined, layout, sum(kept.values()), 0)[1])
+    projected = layout.reserved_bytes + layout.node_workers * (free.threads * task_bytes + held_bytes)
     stages = (*_key_stages(joined, whole), whole)
     limits = tuple((s.name, layout.capacity.at_once(s.resources)) for s in steps if s.resources != NO_LIMITS)
     slow = tuple(dict.fromkeys((step.name, step.slow_path) for step in steps if step.slow_path))
     files, size = len(joined.source.files), joined.source.input_bytes
-    return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, slow)
+    elsewhere = tuple(step.name for step in steps if works_elsewhere(step))
+    return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, elsewhere, slow)
+
+
+def _tasks_beside(joined: Fork, factor: float, layout: Layout, kept_bytes: int) -> int:
+    """Return how many tasks beside those of its threads a worker has room for: one for each call that works elsewhere."""
+    steps = [step for step in _steps(joined) if works_elsewhere(step)]
+    calls = (layout.capacity.at_once(step.resources) if step.resources.of_gpu else 1 for step in steps)
+    least = joined.explicit_block_bytes or LEAST_BLOCK_BYTES
+    for beside in range(max(calls, default=0), 0, -1):
+        if fitting_block(_free(joined, layout, kept_bytes, beside)[1].thread_bytes, factor) >= least:
+            return beside
+    return 0
+
+
+def _free(joined: Fork, layout: Layout, kept_bytes: int, beside: int) -> tuple[int, Layout]:
+    """Return what steps hold in each worker besides blocks, and the layout with what is left for so many tasks more."""
+    tasks = layout.threads + beside
+    held_bytes = _held_bytes(joined, layout.capacity, tasks) + kept_bytes
+    return held_bytes, dataclasses.replace(layout, work_bytes=max(layout.work_bytes - held_bytes, 0), threads=tasks)
 
 
 def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
@@ -308,13 +335,13 @@ def _steps(joined: Fork) -> list[Step]:
     return steps
 
 
-def _held_bytes(joined: Fork, capacity: Capacity) -> int:
+def _held_bytes(joined: Fork, capacity: Capacity, tasks: int) -> int:
     """Return what the steps hold in each worker besides blocks: once, in each task beyond its room, and in calls at a time."""
     steps = _steps(joined)
     beyond = max((step.fixed_bytes for step in steps), default=0) - KERNEL_FIXED_BYTES
     longest = int(max((step.row_bytes for step in steps), default=0) * task_factor(joined))
     calls = sum(capacity.at_once(step.resources) * step.resource_bytes for step in steps)
-    return sum(step.held_bytes for step in steps) + capacity.threads * (max(beyond, 0) + longest) + calls
+    return sum(step.held_bytes for step in steps) + tasks * (max(beyond, 0) + longest) + calls
 
 
 def _kept(steps: Sequence[Step], layout: Layout) -> dict[str, int]:
@@ -340,7 +367,7 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
     if asked > fitting:
         needed = task_needs(asked, factor) + 1
         # Of one thread, and of workers that have done nothing yet: enough, whatever the layout.
-        held_bytes = _held_bytes(joined, Capacity(1, layout.device_bytes))
+        held_bytes = _held_bytes(joined, Capacity(1, layout.device_bytes), 1)
         cpus, enough = most_cpus(needed + held_bytes, layout), larger_memory(needed + held_bytes, layout)
         held = f", beside {show_size(held_bytes)} that steps hold" if held_bytes else ""
         smaller = f"blocksize={fitting:_} or " if fitting >= MIN_BLOCK_BYTES else ""

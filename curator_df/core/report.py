@@ -48,6 +48,8 @@ ul.advice li { border-left: 4px solid var(--drop); background: var(--tile); padd
                border-radius: 0 8px 8px 0; overflow-wrap: anywhere; }
 ul.advice li.fine { border-color: var(--good); }
 svg { width: 100%; height: auto; display: block; } svg text { fill: var(--soft); font-size: 12px; }
+@media screen and (max-width: 640px) { th.share, td.share { display: none; } th, td { padding-right: .5rem; }
+  .picture svg { min-width: 620px; } }
 footer { color: var(--soft); font-size: .8rem; margin-top: 3rem; }
 """
 
@@ -95,12 +97,8 @@ def _tiles(receipt: Receipt) -> str:
 def _timeline(receipt: Receipt) -> str:
     if not receipt.timeline:
         return ""
-    return timeline_picture(
-        receipt.timeline,
-        receipt.retry_seconds,
-        allowed_bytes=receipt.allowed_bytes,
-        projected_bytes=receipt.projected_bytes,
-    )
+    limits = {"allowed_bytes": receipt.allowed_bytes, "projected_bytes": receipt.projected_bytes}
+    return f"<div class='wide picture'>{timeline_picture(receipt.timeline, receipt.retry_seconds, **limits)}</div>"
 
 
 def _memory(receipt: Receipt) -> str:

@@ -318,6 +318,8 @@ class _Run:
             if dispatcher.start_bytes < dispatcher.stage.block_bytes:
                 smaller = f"; from {show_size(dispatcher.start_bytes)} on after ranges ran out of memory"
                 target.receipt.settings["blocks"] += smaller
+            if dispatcher.balance is not None:
+                target.receipt.settings["balance"] = str(dispatcher.balance)
             if recycling is not None:
                 times = recycling.recycled - recycled_before
                 target.receipt.settings["recycled"] = f"{times:,} times a worker, each after {recycling.after}"

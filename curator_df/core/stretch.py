@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
+from curator_df.core.balance import works_elsewhere
 from curator_df.core.blocks import BlockKernel, Outcome, block_bytes
 from curator_df.core.failing_rows import may_be_users, operator_error, without_failing_rows
 from curator_df.core.limits import release_free_memory
@@ -80,6 +81,12 @@ class Stretch:
                 place += 1
             else:
                 yield part
+
+    @property
+    def elsewhere_seconds(self) -> float:
+        """Seconds so far in steps whose work is done elsewhere."""
+        both = zip(self.steps, self.tallies, strict=True)
+        return sum(tally.seconds for step, tally in both if works_elsewhere(step))
 
     def finish(self) -> None:
         """Check that the range was the one of the first pass."""

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.activity import enter_step, leave_task
+from curator_df.core.beside import leave_if_room, may_leave
 from curator_df.core.blocks import Outcome, block_bytes
 from curator_df.core.branches import Branch, Fork
 from curator_df.core.limits import raised_data_limit, release_free_memory, status_bytes
@@ -91,6 +92,8 @@ class Attempt:
     """Rows to set aside before the first step, because that happened when they were alone."""
     stage_id: str = ""
     """Names the stage that it is of, for `request_stop`."""
+    beside: int = 0
+    """Tasks that its worker may have beside those of its threads: `core.beside`."""
 
 
 async def request_stop(stage_id: str) -> None:
@@ -119,17 +122,17 @@ def run_range(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
     """Do the work of a task; an error becomes part of its manifest, and freed pages go back to the system."""
-    manifest = Manifest(attempt.piece.number, block_bytes=attempt.block_bytes)
+    manifest, started = Manifest(attempt.piece.number, block_bytes=attempt.block_bytes), time.perf_counter()
     enter_step(work.__qualname__.partition(".")[0].removeprefix("run_"))
     try:
         _end_if_stopped(attempt)
-        with raised_data_limit(attempt.exclusive_bytes):
+        with raised_data_limit(attempt.exclusive_bytes), may_leave(attempt.beside):
             work(manifest)
         manifest.outcome = "done"
     except BaseException as exc:  # noqa: BLE001 - it travels in the manifest
         manifest.outcome = _outcome_of(exc)
         manifest.error = _portable(exc)
-    manifest.step = leave_task()
+    manifest.step, manifest.seconds = leave_task(), time.perf_counter() - started
     release_free_memory()
     manifest.worker, manifest.floor_bytes = f"{socket.gethostname()}:{os.getpid()}", status_bytes("RssAnon")
     manifest.peak_bytes = status_bytes("VmHWM")
@@ -291,6 +294,7 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
     for block in _read(outputs, job, attempt):
         manifest.read_seconds += time.perf_counter() - started
         _end_if_stopped(attempt)
+        leave_if_room()
         manifest.rows_read += len(block)
         manifest.largest_block_bytes = max(manifest.largest_block_bytes, block_bytes(block))
         units = _units(block, job, attempt, outputs) if attempt.spans or attempt.aside else [block]
@@ -310,6 +314,7 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
         output.finish()
     for stretch in (stem, *stretches):
         stretch.finish()
+        manifest.elsewhere_seconds += stretch.elsewhere_seconds
 
 
 def _units(block: Any, job: Job, attempt: Attempt, outputs: Sequence[_Output]) -> list[Any]:

@@ -156,6 +156,7 @@ def add_completion(
         fixed_bytes=2 * MOST_ANSWER_BYTES * max_concurrent,
         held_bytes=LIBRARY_BYTES,
         libraries={"httpx": LIBRARY_BYTES},
+        works_elsewhere=True,
         is_users=True,
     )
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series([], dtype=pd.StringDtype("pyarrow"))}))

@@ -152,13 +152,15 @@ def recommend(
 
     Notes
     -----
-    Rows: none. Peak extra memory: 3 x ``sample_size`` here, and 1 GB at most in processes of its own. Computes: reads the
-    first blocks of up to 8 ranges, and runs the sample in a fresh process. The plan is that of ``normalize_unicode`` and
+    Rows: none. Peak extra memory: 3 x ``sample_size`` here, and in processes of its own ``memory``, but at least 1 GB and
+    at most 1 GB and 500 MB for each thread. Computes: reads the first blocks of up to 8 ranges, and runs the sample in a
+    fresh process. The plan is that of ``normalize_unicode`` and
     ``drop_near_duplicates`` with its default bands into Parquet; for another chain see `explain`.
 
-    The time is what the bytes of the sample took in one thread, for all bytes, divided by the threads that have a range to
-    work on, and what loading libraries and kernels took. So it is of this machine as busy as it is now, with files on a local
-    disk; threads that share a core take longer. A sample has fewer duplicates than the whole, whose comparison comes on top.
+    The time is an estimate: what the bytes of the sample took a thread, beside as many others as 2 MB of the sample are for
+    each, for all bytes, divided by the threads that have a range to work on, and what loading libraries and kernels took. So
+    it is of this machine as busy as it is now, with files on a local disk. A sample has fewer duplicates than the whole,
+    whose comparison comes on top.
 
     Examples
     --------
@@ -184,7 +186,8 @@ def recommend(
     time = None
     if sample_size is not None:
         sample_bytes = read_size("sample_size", sample_size)
-        time = measure_sample(source, ranges, chain, is_parquet=is_parquet, sample_bytes=sample_bytes)
+        how: dict[str, Any] = {"is_parquet": is_parquet, "sample_bytes": sample_bytes, "layout": layout}
+        time = measure_sample(source, ranges, chain, **how)
     threads = layout.workers * layout.threads
     device_bytes = None if device_memory is None else read_size("device_memory", device_memory)
     batches = recommend_batches(model, device_bytes, lambda step: _plan(step(docs), layout))
@@ -274,5 +277,5 @@ def _time_reason(time: SampleTime | None, text_bytes: int, ranges: int, threads:
     if time is None:
         return []
     said = f"about {show_duration(time.seconds(text_bytes, ranges, threads))}: {show_size(time.text_bytes)} took "
-    said += f"{show_duration(time.run_seconds)} in one thread, and {min(ranges, threads)} may work"
+    said += f"{show_duration(time.run_seconds)} by {time.threads} at a time, and {min(ranges, threads)} may work"
     return [("time", f"{said}; comparing duplicates that the sample has not comes on top")]

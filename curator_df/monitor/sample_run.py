@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long an input will take, from a sample that is really worked on: read, compared and written, in one thread.
+"""How long an input will take, from a sample that is really worked on: read, compared and written, by several threads at once.
 
 All of the sample runs first: what that takes longer than later is the loading of libraries and kernels, which a new cluster
 does too. Then a quarter runs, and all of it, twice; what they take says what a run takes whatever its size, and what each
-byte takes.
+byte takes a thread beside the others: threads that share a core, or a disk, are slower together than one is alone.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curator_df.cluster.local import start_cluster
+from curator_df.core import run
+from curator_df.core.budget import Layout
 from curator_df.core.exchange_plan import LARGEST_SAMPLED_ROW_BYTES, sampled_ranges
 from curator_df.core.program import lower
 from curator_df.core.source import Ranges, Source
@@ -33,7 +35,12 @@ from curator_df.io.write import JsonlFormat, write_parquet
 from curator_df.monitor.fresh_process import FreshProcessError, run_fresh
 
 MEMORY_BYTES = 1_000_000_000
-"""What the run of the sample is allowed: enough for a worker of its own, and for kernels to be compiled one group at a time."""
+"""What the run of the sample is allowed at least: enough for a worker of its own, and for kernels to be compiled one group at a
+time."""
+THREAD_MEMORY_BYTES = 500_000_000
+"""And at most so much more for each thread: enough for a process of its own."""
+THREAD_SAMPLE_BYTES = 2_000_000
+"""Of the sample for each thread; with less there are fewer threads."""
 EVERY = (1, 4, 1, 4, 1)
 """Each run takes one of so many rows. The first is of all of them: a quarter that is the first to have pairs seemed slow, and
 each byte fast (100 MB took 3 to 8 times what was told)."""
@@ -46,11 +53,13 @@ class SampleTime:
     text_bytes: int
     """Of the sample."""
     run_seconds: float
-    """Of all of it, in one thread."""
+    """Of all of it."""
     fixed_seconds: float
     """Whatever the size, loading included."""
     byte_seconds: float
-    """For each byte more."""
+    """Of a thread, beside the others, for each byte more."""
+    threads: int = 1
+    """That worked on the sample."""
 
     def seconds(self, text_bytes: int, ranges: int, threads: int) -> float:
         """Return how long so much text takes in so many ranges, each of which one of the threads works on."""
@@ -68,12 +77,18 @@ class SampleJob:
     """Whether the files are Parquet, or JSON Lines."""
     files: tuple[str, ...]
     """One for each run."""
+    threads: int
+    """That work on each of them."""
+    memory_bytes: int
+    """What they are allowed together."""
 
 
 def measure_sample(
-    source: Source, ranges: Ranges, chain: Callable[[Any], Any], *, is_parquet: bool, sample_bytes: int
+    source: Source, ranges: Ranges, chain: Callable[[Any], Any], *, is_parquet: bool, sample_bytes: int, layout: Layout
 ) -> SampleTime | None:
     """Run a chain over rows from the first blocks of a few ranges; None where no row could be read.
+
+    As many threads work as would with that layout, if the sample is large enough for so many.
 
     Raises
     ------
@@ -86,15 +101,21 @@ def measure_sample(
             return None
         rows = pa.concat_tables(blocks)
         files = tuple(_write(rows.take(pa.array(range(0, len(rows), every))), folder, is_parquet) for every in EVERY)
+        threads = max(min(layout.workers * layout.threads, len(ranges), sample_bytes // THREAD_SAMPLE_BYTES), 1)
+        most = MEMORY_BYTES + threads * THREAD_MEMORY_BYTES
+        memory_bytes = min(max(layout.allowed_bytes, MEMORY_BYTES), most)
         try:
-            lines = run_fresh(__name__, SampleJob(chain, is_parquet, files))
+            lines = run_fresh(__name__, SampleJob(chain, is_parquet, files, threads, memory_bytes))
         except FreshProcessError as exc:
             raise OperatorError(
                 f"recommend: the run of a sample failed; sample_size=None leaves it out. {exc}"
             ) from None
     first, *others = ((line["text_bytes"], line["seconds"]) for line in lines)
     time = fit_time(_mean(others[::2]), _mean(others[1::2]))
-    return dataclasses.replace(time, fixed_seconds=time.fixed_seconds + max(first[1] - time.run_seconds, 0.0))
+    fixed_seconds = time.fixed_seconds + max(first[1] - time.run_seconds, 0.0)
+    return dataclasses.replace(
+        time, fixed_seconds=fixed_seconds, byte_seconds=time.byte_seconds * threads, threads=threads
+    )
 
 
 def _mean(runs: list[tuple[int, float]]) -> tuple[int, float]:
@@ -152,8 +173,9 @@ def main() -> None:
     """Run what came on standard input; print the bytes and seconds of each run."""
     job: SampleJob = cloudpickle.loads(sys.stdin.buffer.read())
     read = read_parquet if job.is_parquet else read_jsonl
-    with start_cluster(memory=MEMORY_BYTES, cpus=1, dashboard_port=None):
+    with start_cluster(memory=job.memory_bytes, cpus=job.threads, dashboard_port=None):
         for number, path in enumerate(job.files):
+            run.SMALL_RANGE_BYTES = -(-os.path.getsize(path) // job.threads)  # a range for each thread
             docs = read(path)
             receipt = write_parquet(job.chain(docs), f"{path}-{number}")
             line = {"text_bytes": lower(docs).source.text_bytes, "seconds": receipt.seconds}

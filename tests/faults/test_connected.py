@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -20,13 +21,13 @@ DASK = (sys.executable, "-m", "distributed.cli.dask_scheduler"), (sys.executable
 
 
 class Running:
-    """A scheduler and two workers with their nannies."""
+    """A scheduler, and two workers with their nannies, or one that a command limits."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, *limited):
         self.file, self.folder = folder / "scheduler.json", folder
         self.processes = []
         self.scheduler = self.start_scheduler()
-        self.nannies = [self.start_worker(), self.start_worker()]
+        self.nannies = [self.start_worker(*limited) for _ in range(1 if limited else 2)]
 
     def start_scheduler(self, port=0):
         command = [*DASK[0], "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
@@ -65,10 +66,43 @@ def running(tmp_path):
     running.stop()
 
 
-def address(running):
+GROUP_BYTES = 225_000_000
+"""For a nanny and its worker, which take 175 MB when they work; the step wants 93 MB for the rows of the first range."""
+
+
+@pytest.fixture
+def full_group():
+    """A memory cgroup below that of this process: the kernel kills what is in it when it is full."""
+    groups = dict(line.split(":")[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    top, limit, failures = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.oom_control"
+    if "memory" not in groups:
+        top, limit, failures = Path("/sys/fs/cgroup"), "memory.max", "memory.events"
+    own = top / groups.get("memory", groups.get("", "/")).lstrip("/")
+    group = (own if own.is_dir() else top) / f"curator-df-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(GROUP_BYTES))
+    except OSError as exc:
+        if group.is_dir():
+            group.rmdir()
+        pytest.skip(f"by nature: no memory cgroup can be made here ({exc})")
+    yield group / "cgroup.procs", group / failures
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (group / "cgroup.procs").read_text() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    group.rmdir()
+
+
+def killed_in(failures):
+    """Return how many processes the kernel killed in a group."""
+    words = failures.read_text().split()
+    return int(words[words.index("oom_kill") + 1])
+
+
+def address(running, workers=2):
     found = json.loads(running.file.read_text())["address"]
     with Client(found) as client:
-        client.wait_for_workers(2, timeout=PATIENCE_SECONDS)
+        client.wait_for_workers(workers, timeout=PATIENCE_SECONDS)
     return found
 
 
@@ -116,3 +150,20 @@ def test_workers_whose_address_space_is_limited_change_nothing(start, script, co
     )  # an allocation failed, or a worker ended
     assert receipt["rows_out_of_memory"] == 0
     assert ids(tmp_path / "out") == list(range(ROWS))
+
+
+def test_workers_that_the_kernel_kills_because_a_cgroup_is_full_change_nothing(
+    full_group, start, script, corpus, tmp_path
+):
+    members, failures = full_group
+    (tmp_path / "dask").mkdir()
+    running = Running(tmp_path / "dask", "sh", "-c", f'echo $$ > {members}; exec "$@"', "sh")
+    try:
+        where = address(running, 1)
+        receipt = finish(start(script, corpus, tmp_path / "out", ADDRESS=where, step="hungry_at_first", BLOCK="400kB"))
+        assert killed_in(failures) > 0
+        assert receipt["retries"]["worker lost"] > 0
+        assert receipt["rows_out_of_memory"] == 0
+        assert ids(tmp_path / "out") == list(range(ROWS))
+    finally:
+        running.stop()

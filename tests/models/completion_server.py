@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +26,8 @@ class Completions:
         self.lock = threading.Lock()
         self.barrier: threading.Barrier | None = None
         """Requests wait here for each other."""
+        self.seconds = 0.0
+        """How long each answer takes."""
         self.base_url = ""
 
     def prompts(self) -> list[str]:
@@ -46,6 +49,7 @@ class _Handler(BaseHTTPRequestHandler):
             fault = next((faults.pop(0) for end, faults in seen.faults.items() if prompt.endswith(end) and faults), "")
         if seen.barrier is not None:
             seen.barrier.wait(30)
+        time.sleep(seen.seconds)
         with seen.lock:
             seen.at_a_time -= 1
         answer = {

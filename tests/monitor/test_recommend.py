@@ -10,17 +10,19 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.core.budget import choose_layout
 from curator_df.core.exchange_plan import estimate_kept
 from curator_df.core.plan import MAX_DEFAULT_BLOCK_BYTES
 from curator_df.core.program import lower
 from curator_df.core.sizes import show_duration
 from curator_df.models.text_model import CALL_BYTES, DEFAULT_BATCH_TOKENS, TextModel
-from curator_df.monitor import fresh_process
+from curator_df.monitor import fresh_process, sample_run
 from curator_df.monitor import recommend as module
 from curator_df.monitor.recommended_batches import MINILM
 from curator_df.monitor.sample_run import SampleTime, measure_sample
 
 ROWS = 3_000
+LAYOUT = choose_layout(1_200_000_000, cpus=2)
 
 
 @pytest.fixture
@@ -112,7 +114,7 @@ def test_a_sample_that_is_run_tells_the_time(corpus, tmp_path, kind):
     said = dict(found.reasons)["time"]
     assert found.projected_seconds > 0
     assert said.startswith(f"about {show_duration(found.projected_seconds)}: ")
-    assert " in one thread, and 1 may work" in said  # so little is one range
+    assert " by 1 at a time, and 1 may work" in said  # so little is one range
     taken = int(said.split(": ")[1].split()[0])  # kB of the sample: its own rows, not the whole input
     assert 20 < taken < 100 < found.text_bytes / 1_000 or kind == "parquet"
 
@@ -134,7 +136,26 @@ def test_a_sample_that_cannot_run_is_an_error(corpus):
     with pytest.raises(
         errors.OperatorError, match=r"(?s)run of a sample failed; sample_size=None.*no chain for 2 columns"
     ):
-        measure_sample(source, source.cut(10**6), broken, is_parquet=False, sample_bytes=1_000)
+        measure_sample(source, source.cut(10**6), broken, is_parquet=False, sample_bytes=1_000, layout=LAYOUT)
+
+
+def test_as_many_threads_work_on_the_sample_as_will_on_the_input(corpus, monkeypatch):
+    jobs = []
+
+    def run_fresh(name, job):
+        jobs.append(job)
+        return [{"text_bytes": size, "seconds": 1.0 + size / 1e6} for size in (800, 200, 800, 200, 800)]
+
+    monkeypatch.setattr(sample_run, "run_fresh", run_fresh)
+    source = lower(cdf.read_jsonl(corpus)).source
+    for sample_bytes, threads in ((8_000_000, 2), (3_000_000, 1)):
+        found = measure_sample(
+            source, source.cut(10_000), len, is_parquet=False, sample_bytes=sample_bytes, layout=LAYOUT
+        )
+        assert (found.threads, jobs[-1].threads, jobs[-1].memory_bytes) == (threads, threads, 1_200_000_000)
+        assert found.byte_seconds == pytest.approx(threads * 1e-6)  # of a thread, beside the other
+    one = source.cut(10**9)
+    assert measure_sample(source, one, len, is_parquet=False, sample_bytes=8_000_000, layout=LAYOUT).threads == 1
 
 
 def test_a_sample_that_takes_too_long_is_an_error(corpus, monkeypatch):
