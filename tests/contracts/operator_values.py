@@ -142,6 +142,7 @@ NO_IDENTITY = {
 }
 """Parameters that change nothing that comes out: how files are reached, what was computed before, in how many steps."""
 TESTED_ELSEWHERE = {
+    ("add_class", "answer_into"),
     ("add_embedding", "dimensions"),
     ("add_embedding", "pooling"),
     ("add_language", "model"),

@@ -129,9 +129,9 @@ def test_of_a_long_text_the_end_is_cut_and_not_the_question(guard):
     (kernel,) = kernels_of(table().pipe(cdf.add_class, guard))
     model = kernel.parameters["model"]
     _, offsets = LoadedModel(model)._encode(pa.chunked_array([[TEXTS[-1], "the river"]]))
-    assert np.diff(offsets).tolist() == [64, 14]
+    assert np.diff(offsets).tolist() == [64, 12]
     short = dataclasses.replace(model, max_length=7)
-    with pytest.raises(errors.ParameterError, match="the prompt alone has 12 tokens, but the model is given 7"):
+    with pytest.raises(errors.ParameterError, match="the prompt alone has 10 tokens, but the model is given 7"):
         LoadedModel(short)._encode(pa.chunked_array([["the river"]]))
 
 
