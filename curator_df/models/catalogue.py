@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from curator_df.models.answers import Answers, aegis
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Classifier:
     """Of a model with one number: the least number of each class, from the highest to the lowest."""
     clip: tuple[float, float] | None = None
     """Of a model with one number: its bounds."""
+    answers: Callable[[], Answers] | None = None
+    """Of a model that is the adapter of a language model, which answers in words: returns what it is asked, when it is used."""
     adapter: str | None = None
     """Of a model that is layers on the last token of a language model: the adapter of that one, which names it."""
     revision: str | None = None
@@ -114,3 +118,22 @@ INSTRUCTION_DATA_GUARD = Classifier(
 )
 """Whether instructions with answers look as if they were to poison a model, from 0 to 1. It stands on LlamaGuard-7b, to which
 access must be asked for: 27 GB of weights as float32 in each worker."""
+AEGIS_DEFENSIVE = Classifier(
+    "AEGIS_DEFENSIVE",
+    "nvidia/Aegis-AI-Content-Safety-LlamaGuard-Defensive-1.0",
+    "Ghosh et al. 2024, https://arxiv.org/abs/2404.05993; nemo_curator 0.9.0, classifiers/aegis.py",
+    max_length=3996,
+    max_chars=6000,
+    answers=aegis,
+)
+"""Whether a text is safe, or which of 13 kinds of unsafe it is, O1 (violence) to O13 (needs caution): the wary of the two.
+It stands on LlamaGuard-7b, as INSTRUCTION_DATA_GUARD does. Of its 4,096 tokens 100 are for the answer."""
+AEGIS_PERMISSIVE = Classifier(
+    "AEGIS_PERMISSIVE",
+    "nvidia/Aegis-AI-Content-Safety-LlamaGuard-Permissive-1.0",
+    "Ghosh et al. 2024, https://arxiv.org/abs/2404.05993; nemo_curator 0.9.0, classifiers/aegis.py",
+    max_length=3996,
+    max_chars=6000,
+    answers=aegis,
+)
+"""The same, learned so that texts in doubt are safe."""

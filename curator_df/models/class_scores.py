@@ -6,14 +6,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from curator_df.errors import ParameterError
 
-Meaning = Literal["probabilities", "largest", "one"]
+Meaning = Literal["probabilities", "largest", "one", "answers"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class ClassScores:
     labels: tuple[str, ...]
     """In the order of the numbers; of one number in the order of ``bounds``."""
     meaning: Meaning
-    """Numbers of a model from which probabilities follow; numbers of which the largest counts; or one number."""
+    """Numbers of a model from which probabilities follow; numbers of which the largest counts; one number; or the place of a
+    class, its probability and an answer, as `answering.answered` returns them."""
     bounds: tuple[float, ...] = ()
     """Of one number, ascending: from which one on it is of the second class, the third..."""
     clip: tuple[float, float] | None = None
@@ -60,14 +61,15 @@ class ClassScores:
 
     def of_class(self, operator: str, label: str) -> ClassScores:
         """Return the same with the scores of one class, whichever is the class of a text."""
-        if self.meaning == "one" or label not in self.labels:
-            listed = ", ".join(map(repr, self.labels)) if self.meaning != "one" else "none, but one number"
+        if self.meaning in ("one", "answers") or label not in self.labels:
+            single = {"one": "none, but one number", "answers": "none, but one of the answer"}
+            listed = single.get(self.meaning) or ", ".join(map(repr, self.labels))
             raise ParameterError(
                 f"{operator}: score_of={label!r} is no class with a score of its own; there are: {listed}"
             )
         return dataclasses.replace(self, column=self.labels.index(label))
 
-    def read(self, made: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    def read(self, made: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return the place of the class in ``labels``, and the score, of each row of numbers.
 
         Examples
@@ -76,6 +78,8 @@ class ClassScores:
         >>> [found.tolist() for found in scores.read(np.array([[2.4], [2.5], [7.0]], dtype=np.float32))]
         [[0, 1, 1], [2.4000000953674316, 2.5, 5.0]]
         """
+        if self.meaning == "answers":
+            return made[:, 0].astype(np.int64), made[:, 1].astype(np.float32)
         if self.meaning == "one":
             numbers = made[:, 0] if self.clip is None else np.clip(made[:, 0], *self.clip)
             return np.searchsorted(np.asarray(self.bounds), numbers, side="right"), numbers

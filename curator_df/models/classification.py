@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
@@ -41,6 +42,8 @@ ADD_FACTOR = 0.8
 """Peak extra bytes without the names of the classes: codes, numbers and what makes strings of them, and cut texts."""
 KEEP_FACTOR = 1.5
 """What `keep_where` takes, and codes and numbers."""
+TOKEN_BYTES = 8
+"""Of an answer in words; twice, while its column is made. Assumed."""
 NO_CLASS = "no_class"
 """Reason under which rows without text are dropped."""
 
@@ -53,6 +56,7 @@ def add_class(
     labels: Sequence[str] | None = None,
     tiers: Mapping[str, float] | None = None,
     score_of: str | None = None,
+    answer_into: str | None = None,
     max_length: int | None = None,
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
@@ -82,6 +86,8 @@ def add_class(
     score_of : str, optional
         Class whose score is kept, whichever is the class of the text: how good a text is, as a model with the classes good
         and bad sees it. By default the score is that of the text's class.
+    answer_into : str, optional
+        Of a classifier that answers in words, Aegis: column for its answers as they are, which tells why a class is unknown.
     max_length, max_chars, model_inference_batch_size, max_batch_tokens, resources
         As in `add_embedding`.
     revision : str, optional
@@ -93,7 +99,8 @@ def add_class(
     -------
     dask.dataframe.DataFrame
         The same rows with two columns, null where the text is null: the class, and as ``Float32`` its probability (of a
-        model with one number that number, of a function what it returned for the class).
+        model with one number that number, of a function what it returned for the class, of an answer in words that of the
+        whole answer); and with ``answer_into`` the answers.
 
     Raises
     ------
@@ -123,17 +130,20 @@ def add_class(
     >>> docs.pipe(add_class, lengths, labels=["short", "long"]).compute()[["class", "class_score"]].values.tolist()
     [['short', 5.0], ['long', 12.0]]
     """
-    refuse_columns(df, "add_class", into, f"{into}_score")
+    refuse_columns(df, "add_class", into, f"{into}_score", *([] if answer_into is None else [answer_into]))
     given = {"labels": labels, "tiers": tiers, "max_length": max_length, "max_chars": max_chars}
     batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
     model, scores = _chosen(df, "add_class", classifier, text, revision, given, batches)
     if score_of is not None:
         scores = scores.of_class("add_class", score_of)
     longest = max(len(name.encode()) for name in scores.labels)
+    if answer_into is not None:
+        longest += 2 * TOKEN_BYTES * _answer_tokens("add_class", model)
     factor = math.ceil(10 * ADD_FACTOR + 10 * longest / ROW_BYTES) / 10
     parameters = {"text": text, "into": into, "model": model, "scores": scores, "resources": resources or NO_LIMITS}
-    kernel = _kernel("add_class", add_class_block, parameters, factor)
+    kernel = _kernel("add_class", add_class_block, parameters | {"answer_into": answer_into}, factor)
     dtypes: dict[str, Any] = {into: pd.StringDtype("pyarrow"), f"{into}_score": "Float32"}
+    dtypes |= {} if answer_into is None else {answer_into: pd.StringDtype("pyarrow")}
     return map_blocks(df, kernel, meta=df._meta.assign(**{n: pd.Series([], dtype=d) for n, d in dtypes.items()}))
 
 
@@ -226,7 +236,7 @@ def _chosen(
     require_text(df, operator, text)
     require_backend(df._meta, operator, "pandas")
     chosen = dict(given)
-    clip, center, adapter = None, None, None
+    clip, center, adapter, answers = None, None, None, None
     if isinstance(classifier, Classifier):
         of_catalogue = {
             "tiers": classifier.tiers,
@@ -236,6 +246,7 @@ def _chosen(
         chosen |= {name: value for name, value in of_catalogue.items() if chosen[name] is None}
         name, revision = classifier.model, revision or classifier.revision
         clip, center, adapter = classifier.clip, classifier.center_chars, classifier.adapter
+        answers = None if classifier.answers is None else classifier.answers()
     elif is_pipeline(classifier):
         made = pipeline(operator, classifier, chosen["max_chars"])
         kind: Meaning = "largest" if made.labels else "probabilities"
@@ -254,8 +265,11 @@ def _chosen(
     else:
         name = os.fspath(classifier)
     lengths = {key: chosen[key] for key in ("max_length", "max_chars")}
-    where: dict[str, Any] = {"revision": revision, "center_chars": center, "adapter": adapter}
+    where: dict[str, Any] = {"revision": revision, "center_chars": center, "adapter": adapter, "answers": answers}
     model = text_model(operator, name, head="classes", **where, **lengths, **batches)
+    if answers is not None:
+        names = tuple(chosen["labels"] or answers.labels)
+        return model, ClassScores.of(operator, names, len(answers.labels), chosen["tiers"], None, "answers")
     if model.files.several_classes:
         raise ParameterError(
             f"{operator}: {name!r} gives a text several classes at once; pass a function that returns one number for each"
@@ -269,22 +283,44 @@ def _chosen(
     return model, ClassScores.of(operator, names, widths[0], chosen["tiers"], clip, "probabilities")
 
 
+def _answer_tokens(operator: str, model: Found) -> int:
+    """Return the most tokens of an answer; raise `ParameterError` if a model gives none."""
+    if isinstance(model, TextModel) and model.answers is not None:
+        return model.answers.new_tokens
+    raise ParameterError(
+        f"{operator}: answer_into= is for a classifier that answers in words, as classifiers.AEGIS_DEFENSIVE"
+    )
+
+
 def _kernel(operator: str, function: Callable[..., Any], parameters: dict[str, Any], peak_factor: float) -> BlockKernel:
     model = parameters["model"]
     price = price_of(operator, model, parameters["resources"])
-    return BlockKernel(operator, function, parameters, peak_factor, peak_is_measured=True, **price)
+    is_measured = parameters.get("answer_into") is None
+    return BlockKernel(operator, function, parameters, peak_factor, peak_is_measured=is_measured, **price)
 
 
 def add_class_block(
-    block: Any, *, text: str, into: str, model: Found, scores: ClassScores, resources: Resources
+    block: Any,
+    *,
+    text: str,
+    into: str,
+    model: Found,
+    scores: ClassScores,
+    resources: Resources,
+    answer_into: str | None,
 ) -> Outcome:
     """Kernel of `add_class`."""
     require_backend(block, "add_class", "pandas")
-    codes, numbers, counters = _classified(block, text, model, scores, resources)
+    answers: list[str | None] | None = None if answer_into is None else [None] * len(block)
+    codes, numbers, counters = _classified(block, text, model, scores, resources, answers)
     columns = {
         into: pd.Series(repeated_texts(scores.labels, codes), index=block.index, copy=False),
         f"{into}_score": pd.Series(pd.arrays.FloatingArray(numbers, codes < 0), index=block.index, copy=False),
     }
+    if answer_into is not None:
+        dtype: Any = pd.StringDtype("pyarrow")
+        column = dtype.__from_arrow__(pa.chunked_array([pa.array(answers, pa.large_string())]))
+        columns[answer_into] = pd.Series(column, index=block.index, copy=False)
     return Outcome(block.assign(**columns), counters=counters)
 
 
@@ -310,14 +346,22 @@ def keep_class_block(
 
 
 def _classified(
-    block: Any, text: str, model: Found, scores: ClassScores, resources: Resources
+    block: Any,
+    text: str,
+    model: Found,
+    scores: ClassScores,
+    resources: Resources,
+    answers: list[str | None] | None = None,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], dict[str, int]]:
-    """Return the number of the class of each row (-1: none), its score, and counters."""
+    """Return the number of the class of each row (-1: none), its score, and counters; with ``answers`` fill these in."""
     codes: npt.NDArray[np.int32] = np.full(len(block), -1, dtype=np.int32)
     numbers: npt.NDArray[np.float32] = np.full(len(block), np.nan, dtype=np.float32)
 
-    def keep(places: npt.NDArray[np.int64], made: npt.NDArray[np.float32]) -> None:
+    def keep(places: npt.NDArray[np.int64], made: npt.NDArray[Any]) -> None:
         codes[places], numbers[places] = scores.read(made)
+        if answers is not None:
+            for place, answer in zip(places.tolist(), made[:, 2], strict=True):
+                answers[place] = answer
 
     counts = run_model(model, text_chunks(block[text]), keep, resources)
     return codes, numbers, vars(counts)

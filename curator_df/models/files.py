@@ -81,6 +81,10 @@ class ModelFiles:
     """Of a model that knows distances between tokens: how many it tells apart. It has a vector of each for each document."""
     adapted: Adapted | None = None
     """What is put on a language model, of one that comes so."""
+    kept_numbers: int = field(default=0, metadata={"identity": False})
+    """Of a language model that answers: the numbers that it keeps of each token for the next ones."""
+    vocabulary: int = field(default=0, metadata={"identity": False})
+    """And the tokens among which it chooses."""
 
     def local_folder(self) -> str:
         """Return the folder on this machine; a model of the hub is downloaded where it is missing, once for a machine."""
@@ -109,12 +113,38 @@ def find_adapted(
     pair = [Path(between.folder, file) for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)]
     return dataclasses.replace(
         base,
-        digest=hashlib.blake2b(f"{base.digest} {digest_of([*pair, *weights])}".encode(), digest_size=16).hexdigest(),
+        digest=_digest_with(base, [*pair, *weights]),
         parameters=base.parameters + sum(math.prod(shape) for shape in shapes.values()),
         weight_bytes=base.weight_bytes + sum(path.stat().st_size for path in (*pair, *weights)),
         classes=("score",),
         adapted=Adapted(between, on_top, scale),
     )
+
+
+def find_answering(operator: str, adapter: str | os.PathLike[str], revision: str | None = None) -> ModelFiles:
+    """Find the adapter of a language model that answers in words, and that model; see `find_model` for errors."""
+    place = _place(operator, adapter, revision)
+    base_name, scale = base_and_scale(operator, place.name, read_config(operator, place))
+    base = find_model(operator, base_name)
+    config = _json(Path(base.folder, "config.json"))
+    lacking = [key for key in ("num_hidden_layers", "vocab_size") if not isinstance(config.get(key), int)]
+    if lacking:
+        raise ParameterError(f"{operator}: the configuration of {base.name!r} does not say its {' and '.join(lacking)}")
+    heads = config.get("num_key_value_heads") or base.heads
+    width = heads * (config.get("head_dim") or base.hidden // base.heads)
+    pair = [Path(place.folder, file) for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)]
+    return dataclasses.replace(
+        base,
+        digest=_digest_with(base, pair),
+        weight_bytes=base.weight_bytes + sum(path.stat().st_size for path in pair),
+        adapted=Adapted(place, None, scale),
+        kept_numbers=2 * config["num_hidden_layers"] * width,
+        vocabulary=config["vocab_size"],
+    )
+
+
+def _digest_with(base: ModelFiles, files: Sequence[Path]) -> str:
+    return hashlib.blake2b(f"{base.digest} {digest_of(files)}".encode(), digest_size=16).hexdigest()
 
 
 def _place(operator: str, name: str | os.PathLike[str], revision: str | None) -> Place:

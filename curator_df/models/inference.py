@@ -23,6 +23,7 @@ from curator_df.core.held import held
 from curator_df.core.resources import NO_LIMITS, Resources, admitted
 from curator_df.errors import ParameterError
 from curator_df.models.adapted import ADAPTER_WEIGHTS, Adapted, add_adapter, load_layers
+from curator_df.models.answering import answered, prompt_tokens
 from curator_df.models.batches import BatchCounts, BatchSize, run_batches, windows
 from curator_df.models.files import INSTALL, WEIGHTS, local_folder
 from curator_df.models.own_layers import OwnLayers, load_own_layers
@@ -34,8 +35,8 @@ ENCODE_CHARACTERS = 100_000
 """Texts that the tokenizer is given at a time: it takes about 100 bytes for a token."""
 
 
-Keep = Callable[[npt.NDArray[np.int64], npt.NDArray[np.float32]], None]
-"""Takes the places of some rows, and what was made of them: shape (rows, width)."""
+Keep = Callable[[npt.NDArray[np.int64], npt.NDArray[Any]], None]
+"""Takes the places of some rows, and what was made of them: float32 of shape (rows, width), or `answering.answered`."""
 
 
 class Runs(Protocol):
@@ -82,13 +83,15 @@ class LoadedModel:
 
     def _with_adapter(self, adapted: Adapted, transformers: Any, torch: Any, folder: str, given: dict[str, Any]) -> Any:
         self._matrix = self._bias = None
-        made, loading = transformers.AutoModel.from_pretrained(
+        kind = transformers.AutoModel if adapted.layers is not None else transformers.AutoModelForCausalLM
+        made, loading = kind.from_pretrained(
             folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **given
         )
         self._require_all(sorted(loading["missing_keys"]))
-        made.config.use_cache = False
-        add_adapter(made, Path(local_folder(adapted.adapter), ADAPTER_WEIGHTS), adapted.scale)
-        self._judge = load_layers(sorted(Path(local_folder(adapted.layers)).glob(WEIGHTS)))
+        add_adapter(made.base_model, Path(local_folder(adapted.adapter), ADAPTER_WEIGHTS), adapted.scale)
+        if adapted.layers is not None:
+            made.config.use_cache = False
+            self._judge = load_layers(sorted(Path(local_folder(adapted.layers)).glob(WEIGHTS)))
         return made
 
     def _with_own_layers(self, layers: OwnLayers, folder: str) -> Any:
@@ -111,7 +114,8 @@ class LoadedModel:
 
         counts = BatchCounts()
         characters = pc.fill_null(pc.utf8_length(texts), 0).to_numpy()
-        for rows in windows(np.minimum(characters, self.model.max_chars), WINDOW_CHARACTERS):
+        beside = self.model.prompt_characters
+        for rows in windows(np.minimum(characters, self.model.max_chars) + beside, WINDOW_CHARACTERS):
             window = texts.slice(rows.start, rows.stop - rows.start)
             places = np.flatnonzero(window.is_valid().to_numpy()) + rows.start
             if self.model.center_chars is not None:
@@ -130,36 +134,44 @@ class LoadedModel:
     def _encode(self, texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Return the tokens of all texts one after the other, and where each text begins."""
         pieces, lengths = [np.empty(0, np.int32)], [np.zeros(1, np.int64)]
-        characters = pc.utf8_length(texts).to_numpy()
+        characters = pc.utf8_length(texts).to_numpy() + self.model.prompt_characters
         for rows in windows(characters, ENCODE_CHARACTERS):
-            encoded = self._tokenizer(
-                texts.slice(rows.start, rows.stop - rows.start).to_pylist(),
-                truncation=True,
-                max_length=self.model.max_length,
-                padding=False,
-                return_attention_mask=False,
-                return_token_type_ids=False,
-                verbose=False,
-            )["input_ids"]
+            encoded = self._tokens_of(texts.slice(rows.start, rows.stop - rows.start).to_pylist())
             # A text that makes no token at all is one of padding, so that there is something to read.
             whole = [tokens or [self._padding] for tokens in encoded]
             lengths.append(np.array([len(tokens) for tokens in whole], np.int64))
             pieces.append(np.concatenate([np.asarray(tokens, np.int32) for tokens in whole]))
         return np.concatenate(pieces), np.cumsum(np.concatenate(lengths))
 
+    def _tokens_of(self, texts: list[str]) -> list[list[int]]:
+        if self.model.answers is not None:
+            return prompt_tokens(self._tokenizer, texts, self.model.answers, self.model.max_length)
+        given = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+        length = self.model.max_length
+        found: list[list[int]] = self._tokenizer(texts, truncation=True, max_length=length, padding=False, **given)[
+            "input_ids"
+        ]
+        return found
+
     def _forward(
         self, tokens: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.float32]:
+    ) -> npt.NDArray[Any]:
         import torch
 
         starts, lengths = offsets[chosen], offsets[chosen + 1] - offsets[chosen]
         is_token = np.arange(int(lengths.max())) < lengths[:, None]
+        if self.model.answers is not None:
+            is_token = np.ascontiguousarray(
+                is_token[:, ::-1]
+            )  # padding before: an answer goes on where its prompt ends
         padded = np.full(is_token.shape, self._padding, dtype=np.int64)
         padded[is_token] = np.concatenate([tokens[start : start + n] for start, n in zip(starts, lengths, strict=True)])
         with torch.inference_mode():
+            if self.model.answers is not None:
+                return answered(self._module, self._tokenizer, padded, is_token, self.model.answers)
             mask = torch.from_numpy(is_token.astype(np.int64))
             made = self._module(input_ids=torch.from_numpy(padded), attention_mask=mask)
-            result: npt.NDArray[np.float32] = self._pooled(made, mask).numpy()
+            result: npt.NDArray[Any] = self._pooled(made, mask).numpy()
         return result
 
     def _pooled(self, made: Any, mask: Any) -> Any:

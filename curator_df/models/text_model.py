@@ -11,8 +11,9 @@ from typing import Any, Literal
 from curator_df.core.resources import Resources
 from curator_df.core.set_up import SetUp, set_up
 from curator_df.errors import ParameterError
+from curator_df.models.answers import Answers
 from curator_df.models.callables import DEFAULT_ROWS, UserModel
-from curator_df.models.files import ModelFiles, find_adapted, find_model
+from curator_df.models.files import ModelFiles, find_adapted, find_answering, find_model
 
 Head = Literal["mean", "cls", "classes"]
 """What is made of the last layer: the mean of its tokens, its first token, or the classes that the model has."""
@@ -35,6 +36,11 @@ EAGER_COPIES = 5
 DISTANCE_COPIES = 2
 """Vectors of each distance that such a model makes for each document of a batch, as it is written in transformers: those of
 queries and those of keys. 128 documents of 16 tokens took 486 MB in DeBERTa v3 base, and four of 512 tokens 308 MB."""
+KEPT_COPIES = 2
+"""Of what a language model keeps of each token: it is copied for every new token, and what was freed does not always fit the
+next copy. With one copy 134 MB were seen where 127 MB were planned, late in a long process."""
+CHOICE_COPIES = 3
+"""Numbers of each token of the vocabulary that a language model makes for each document when it chooses the next one."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,8 @@ class TextModel:
     """Most documents of a batch."""
     center_chars: int | None = None
     """Characters on either side of a text's middle that are read at all; None for the text from its beginning."""
+    answers: Answers | None = None
+    """What a language model is asked about a text, of one that answers in words; its tokens are those of the whole prompt."""
 
     @property
     def held_bytes(self) -> int:
@@ -79,7 +87,13 @@ class TextModel:
     @property
     def row_tokens(self) -> int:
         """What a document takes however short it is, as tokens."""
-        return -(-4 * DISTANCE_COPIES * self.files.distances * self.files.hidden // self._token_bytes)
+        numbers = DISTANCE_COPIES * self.files.distances * self.files.hidden + CHOICE_COPIES * self.files.vocabulary
+        return -(-4 * numbers // self._token_bytes) + (0 if self.answers is None else self.answers.new_tokens)
+
+    @property
+    def prompt_characters(self) -> int:
+        """Characters that become tokens beside those of each text."""
+        return 0 if self.answers is None else len(self.answers.before) + len(self.answers.after)
 
     @property
     def weight_bytes(self) -> int:
@@ -91,7 +105,7 @@ class TextModel:
         scores = 2 * self.max_length
         if self.files.kind in EAGER_KINDS:
             scores = self.files.heads * (EAGER_COPIES * self.max_length + self.files.distances)
-        return 4 * (4 * self.files.hidden + 2 * self.files.inner + scores)
+        return 4 * (4 * self.files.hidden + 2 * self.files.inner + scores + KEPT_COPIES * self.files.kept_numbers)
 
     def fitting_tokens(self, call_bytes: int) -> int:
         """Return the most padded tokens of a batch for which a call needs no more than that; 0 where none fits."""
@@ -111,25 +125,31 @@ def text_model(
     batch_tokens: int,
     center_chars: int | None = None,
     adapter: str | None = None,
+    answers: Answers | None = None,
 ) -> TextModel:
     """Find a model and check how it is to be used; see `find_model` for errors."""
     rows = None if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
     require_count(operator, "max_batch_tokens", batch_tokens)
-    found = find_model(operator, name, revision) if adapter is None else None
-    files = found or find_adapted(operator, name, str(adapter), revision)
+    if answers is not None:
+        files = find_answering(operator, name, revision)
+    elif adapter is not None:
+        files = find_adapted(operator, name, adapter, revision)
+    else:
+        files = find_model(operator, name, revision)
     if files.layers is not None and head != "classes":
         raise ParameterError(
             f"{operator}: {files.name!r} makes classes; it has layers of its own, and no vectors to give"
         )
-    longest = min(files.longest, 512) if max_length is None else require_count(operator, "max_length", max_length)
-    if longest > files.longest:
+    most = files.longest - (0 if answers is None else answers.new_tokens)
+    longest = min(most, 512) if max_length is None else require_count(operator, "max_length", max_length)
+    if longest > most:
         raise ParameterError(
-            f"{operator}: max_length={longest:,}, but {files.name!r} reads at most {files.longest:,} tokens of a text"
+            f"{operator}: max_length={longest:,}, but {files.name!r} reads at most {most:,} tokens of a text"
         )
     characters = (
         CHARACTERS_PER_TOKEN * longest if max_chars is None else require_count(operator, "max_chars", max_chars)
     )
-    return TextModel(files, head, longest, characters, batch_tokens, rows, center_chars)
+    return TextModel(files, head, longest, characters, batch_tokens, rows, center_chars, answers)
 
 
 def user_model(

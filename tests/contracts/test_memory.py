@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.memory_server import SHAPES, Measured
-from tests.contracts.operator_cases import CASES
+from tests.contracts.operator_cases import BOUNDED, CASES
 
 pytestmark = pytest.mark.timeout(1200)  # the server measures every case on every shape first
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ def measurements():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [case for case in CASES if case.operator not in BOUNDED], ids=str)
 def test_peak_is_at_most_the_stated_factor(case, shape, measurements):
     found = [one for one in measurements if (one.case, one.shape) == (str(case), shape)]
     assert found
