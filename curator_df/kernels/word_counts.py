@@ -80,15 +80,15 @@ def _ends_in_ellipsis(data: Any, start: int, stop: int) -> bool:
 
 
 @njit(nogil=True, inline="always")
-def stop_word_bit(data: Any, start: int, length: int) -> int:
-    """Return the bit of the stop word that these bytes are, or 0."""
-    key = types.int64(data[start]) | types.int64(data[start + 1]) << 8
+def stop_word_bit(data: Any, start: int, length: int, case: int) -> int:
+    """Return the bit of the stop word that these bytes are, or 0; ``case``: 0, or 0x20 to take capitals for small letters."""
+    key = types.int64(data[start] | case) | types.int64(data[start + 1] | case) << 8
     if length == 2:
         return 2 * (key == _BE) + 4 * (key == _TO) + 8 * (key == _OF)
-    key |= types.int64(data[start + 2]) << 16
+    key |= types.int64(data[start + 2] | case) << 16
     if length == 3:
         return 1 * (key == _THE) + 16 * (key == _AND)
-    key |= types.int64(data[start + 3]) << 24
+    key |= types.int64(data[start + 3] | case) << 24
     return 32 * (key == _THAT) + 64 * (key == _HAVE) + 128 * (key == _WITH)
 
 
@@ -185,7 +185,7 @@ def count_words(
             spoken += 1
             code_points += length - continuation_bytes
         if 2 <= length <= 4 and found != wanted:
-            found |= stop_word_bit(data, word_start, length)
+            found |= stop_word_bit(data, word_start, length, 0)
     if stop > line_start:
         lines += 1
         ellipsis_lines += word_start >= 0 and _ends_in_ellipsis(data, word_start, word_stop)
