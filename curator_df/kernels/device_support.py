@@ -26,7 +26,12 @@ _WAY_OUT = "convert the table first with df.to_backend('pandas')"
 
 
 def require_device_metrics(
-    operator: str, names: Sequence[str], words: Words = "whitespace", stop_words: tuple[str, ...] = STOP_WORDS
+    operator: str,
+    names: Sequence[str],
+    words: Words = "whitespace",
+    stop_words: tuple[str, ...] = STOP_WORDS,
+    *,
+    from_columns: bool = False,
 ) -> None:
     """Raise `UnsupportedBackendError`, naming the metrics, unless all can be made on a device.
 
@@ -34,6 +39,10 @@ def require_device_metrics(
     --------
     >>> require_device_metrics("add_metrics", ["word_count", "duplicate_line_ratio"])
     """
+    if from_columns:
+        raise UnsupportedBackendError(
+            f"{operator} reads metrics from columns of pandas blocks alone, and this table has cudf blocks; {_WAY_OUT}"
+        )
     missing = [name for name in names if name not in DEVICE_METRICS]
     if missing:
         raise UnsupportedBackendError(

@@ -11,11 +11,13 @@ from numba import cuda, types
 from numba.core.errors import NumbaError
 from numba.cuda import compiler, dispatcher
 
-from curator_df.kernels.device import counts, hashes, signatures
+from curator_df.kernels.device import counts, hashes, signatures, verdicts
 
 BYTES, TABLE = types.uint8[::1], types.int64[:, ::1]
 CLASSES = (types.uint8[::1], types.uint16[::1], types.uint8[:, ::1])
 STEPS = (types.uint8[::1], types.uint16[::1], types.int32[:, ::1])
+RULE = (types.int64, types.float64, types.int64, types.int64)
+VALID = types.boolean[::1]
 HASHES = types.uint64[:, ::1]
 
 
@@ -25,8 +27,8 @@ def arguments(offsets):
     counted = (*texts, *CLASSES)
     numbers = {kind: (kind[::1], kind[::1], kind[:, ::1]) for kind in (types.uint32, types.uint64)}
     return {
-        hashes.hash_texts_kernel: (*texts, BYTES, HASHES),
-        hashes.hash_normalized_kernel: (*texts, BYTES, *STEPS, types.uint8[:, ::1], HASHES),
+        hashes.hash_texts_kernel: (*texts, VALID, HASHES),
+        hashes.hash_normalized_kernel: (*texts, VALID, *STEPS, types.uint8[:, ::1], HASHES),
         signatures.signatures_32_kernel: (*texts, types.int64, *numbers[types.uint32]),
         signatures.signatures_64_kernel: (*texts, types.int64, *numbers[types.uint64]),
         counts.words_kernel: (*counted, types.int64, TABLE),
@@ -37,6 +39,9 @@ def arguments(offsets):
         counts.source_kernel: (*counted, TABLE),
         counts.count_kernel: (TABLE, types.int64, types.int64[::1]),
         counts.quotient_kernel: (TABLE, types.int64, TABLE, types.int64, types.float64, types.float64[::1]),
+        verdicts.pass_kernel: (VALID, types.int64, types.int16[::1]),
+        verdicts.rule_kernel: (types.int64[::1], *RULE, types.int16[::1]),
+        verdicts.outcome_kernel: (types.int16[::1], VALID, types.int64[::1]),
     }
 
 

@@ -2,9 +2,6 @@
 """Kernels for devices give the CPU's numbers bit for bit in numba's simulator, and compile to code of a GPU. Needs none."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +18,8 @@ from curator_df.kernels.metrics import METRICS
 from curator_df.kernels.minhash import minhash_signatures
 from curator_df.kernels.minhash_scheme import Scheme
 from curator_df.ops.rules import Profile
+from tests.gpu.scripts import CHECKOUT, put_texts, run_script
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 # As in the script: it imports numba, which must be told of the simulator first.
 SCHEMES = {
     "signatures_32": Scheme("characters", 24, 2, 3),
@@ -80,25 +77,10 @@ def texts():
 @pytest.fixture(scope="module")
 def simulated(texts, tmp_path_factory):
     folder = tmp_path_factory.mktemp("simulated")
-    batch = pa.record_batch([texts], names=["text"])
-    with pa.OSFile(str(folder / "texts.arrow"), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
-        writer.write_batch(batch)
-    run_script("simulated_kernels", folder / "texts.arrow", folder / "found.npz", NUMBA_ENABLE_CUDASIM="1")
+    put_texts(texts, folder / "texts.arrow")
+    run_script("simulated_kernels", folder / "texts.arrow", folder / "found.npz", simulated=True)
     with np.load(folder / "found.npz") as found:
         return dict(found)
-
-
-def run_script(name, *arguments, **environment):
-    """Run a script of this folder in a process of its own; return what it prints, or skip if it says that it cannot."""
-    settings = {**os.environ, "PYTHONPATH": str(CHECKOUT), **environment}
-    if "NUMBA_ENABLE_CUDASIM" in environment:
-        settings["NUMBA_DISABLE_JIT"] = "1"
-    command = [sys.executable, "-m", f"tests.gpu.{name}", *map(str, arguments)]
-    done = subprocess.run(command, cwd=CHECKOUT, env=settings, capture_output=True, text=True, check=False)
-    if done.stderr.startswith("no compiler for devices"):
-        pytest.skip(done.stderr.strip().splitlines()[0])
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def column(texts):
@@ -176,6 +158,6 @@ def test_what_has_no_kernel_is_refused_by_its_name():
 
 @pytest.mark.slow
 def test_kernels_compile_to_code_of_a_gpu():
-    sizes = json.loads(run_script("compiled_kernels"))
-    assert len(sizes) == 24  # twelve kernels, for offsets of 32 and of 64 bits
+    sizes = json.loads(run_script("compiled_kernels", simulated=False))
+    assert len(sizes) == 30  # fifteen kernels, for offsets of 32 and of 64 bits
     assert min(sizes.values()) > 1_000

@@ -8,6 +8,7 @@ A thread takes one text after the other, a grid apart, so that what it works in 
 
 from __future__ import annotations
 
+import ctypes
 import math
 from typing import Any
 
@@ -47,6 +48,20 @@ def to_device(values: Any) -> Any:
     if values.size:
         copied.copy_to_device(values)
     return copied
+
+
+def array_at(span: Any, length: int, dtype: Any) -> Any:
+    """Return the first numbers of memory that somebody else owns (``span.ptr``), as they are."""
+    dtype = np.dtype(dtype)
+    if config.ENABLE_CUDASIM:
+        held = (ctypes.c_uint8 * (length * dtype.itemsize)).from_address(span.ptr)
+        return cuda.to_device(np.frombuffer(held, dtype=dtype))
+    return cuda.as_cuda_array(_Owned(span, (length,), dtype))
+
+
+def shared_array(values: Any) -> Any:
+    """Return an array of another library on the device, such as CuPy, as one that kernels take."""
+    return cuda.to_device(values) if config.ENABLE_CUDASIM else cuda.as_cuda_array(values)
 
 
 def one_by_one(rows: int, most_threads: int = MOST_THREADS) -> tuple[int, int]:

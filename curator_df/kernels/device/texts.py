@@ -23,7 +23,7 @@ class DeviceTexts:
     offsets: Any
     """Shape (rows + 1), int32 or int64: where each row starts in ``data``, and the end of the last."""
     valid: Any
-    """Shape (rows), uint8: 0 where the text is null; of length 0 when none is."""
+    """Shape (rows), bool: False where the text is null; of length 0 when none is."""
 
     def __post_init__(self) -> None:
         """Refuse a column in which a text could be longer than a place in it can say."""
@@ -40,5 +40,5 @@ class DeviceTexts:
 def texts_to_device(span: TextSpan) -> DeviceTexts:
     """Copy texts of the host to the device: for tests and benchmarks, never behind an operator."""
     first, last = int(span.offsets[0]), int(span.offsets[-1])
-    valid = np.zeros(0, dtype=np.uint8) if span.valid is None else span.valid.astype(np.uint8)
+    valid = np.zeros(0, dtype=np.bool_) if span.valid is None else span.valid
     return DeviceTexts(to_device(span.data[first:last]), to_device(span.offsets - first), to_device(valid))
