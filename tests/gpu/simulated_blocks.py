@@ -105,6 +105,11 @@ def table(texts):
     return dd.from_map(lambda part: block.iloc[part], [slice(0, 9), slice(9, 9), slice(9, None)], meta=block.iloc[:0])
 
 
+def starts_late(block):
+    """Tell where a text is greater than a word: null where it is null."""
+    return block["text"] > "a"
+
+
 def refusals(docs, folder):
     """Yield what is said of calls that have no kernel, and of a run."""
     (folder / "read.jsonl").write_text('{"text": "a"}\n')
@@ -145,6 +150,8 @@ def main(source, folder):
         "add_metrics": cdf.add_metrics(docs, metrics),
         "keep_profile": cdf.keep_profile(docs, DATATROVE_FINEWEB, add_metrics=True),
         "keep_code": cdf.keep_profile(docs, NEMO_CODE),
+        "keep_where": cdf.keep_where(docs, "id > 3"),
+        "keep_where_null": cdf.keep_where(docs, starts_late),
     }
     for name, result in results.items():
         found = result.compute(scheduler="synchronous")

@@ -33,6 +33,8 @@ OPERATORS = {
     "add_metrics": lambda df: cdf.add_metrics(df, METRICS),
     "keep_profile": lambda df: cdf.keep_profile(df, DATATROVE_FINEWEB, add_metrics=True),
     "keep_code": lambda df: cdf.keep_profile(df, NEMO_CODE),
+    "keep_where": lambda df: cdf.keep_where(df, "id > 3"),
+    "keep_where_null": lambda df: cdf.keep_where(df, lambda block: block["text"] > "a"),
 }
 
 
