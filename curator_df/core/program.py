@@ -22,6 +22,7 @@ from dask.dataframe.dask_expr import FrameBase
 from dask.dataframe.dask_expr._expr import Blockwise, Expr, MapPartitions, Projection
 from dask.dataframe.dask_expr.io import FromMap
 
+from curator_df.core.backend import require_host_blocks
 from curator_df.core.barrier import Barrier
 from curator_df.core.blocks import BlockKernel, Outcome
 from curator_df.core.fingerprint import fingerprint
@@ -232,8 +233,8 @@ def lower(df: Any) -> Program:
     Raises
     ------
     ExpressionError
-        If the table does not begin with one of our readers, reads from several, or has a step that needs more than
-        one block (a merge, sort, shuffle or group-by).
+        If the table does not begin with one of our readers, reads from several, or has a step that needs more than one
+        block (a merge, sort, shuffle or group-by). If a step makes cuDF blocks, `UnsupportedBackendError`.
     """
     if not isinstance(df, FrameBase) or df.ndim != 2:
         raise ExpressionError(
@@ -254,6 +255,7 @@ def lower(df: Any) -> Program:
     if len(spine) > 1 and isinstance(spine[1], Projection) and isinstance(spine[1].operand("columns"), list):
         source = source.select(spine[1].operand("columns"))
         spine = spine[1:]
+    require_host_blocks(node._meta for node in spine)
     steps = tuple(_step(before, after) for before, after in itertools.pairwise(spine))
     return Program(source, steps, expression._meta, reader.block_bytes, reader.explicit, reader.source)
 

@@ -114,7 +114,7 @@ def _middle_lengths(lengths: Any, words: int, longest: int) -> int:
     lower, upper, seen, middle = (words - 1) // 2, words // 2, 0, 0
     for length in range(min(longest, LONGEST_COUNTED_WORD) + 1):
         before, seen = seen, seen + lengths[length]
-        middle += length * ((before <= lower < seen) + (before <= upper < seen))
+        middle += length * (before <= lower < seen) + length * (before <= upper < seen)
         lengths[length] = 0
     return middle
 
@@ -130,7 +130,7 @@ def _count_word(
     row[_ALPHABETIC_WORDS] += (of_word & ALPHABETIC) != 0
     row[_DOLMA_SYMBOL_WORDS] += is_marked
     if 2 <= stop - start <= 4:
-        row[_STOP_WORDS] += stop_word_bit(data, start, stop - start) != 0
+        row[_STOP_WORDS] += stop_word_bit(data, start, stop - start, 0) != 0
     if 2 * hash_runs > length or (not of_word & ALPHABETIC and _is_ellipsis_mark(data, start, stop)):
         row[_NEMO_SYMBOL_WORDS] += 1
 
@@ -148,8 +148,8 @@ def _look_for_phrases(data: Any, at: int, start: int, stop: int, characters: int
 
 
 @njit(nogil=True)
-def _count_text(data: Any, start: int, stop: int, classes: Any, lengths: Any, row: Any) -> None:
-    """Count a text into ``row``, of which every column is 0."""
+def count_characters(data: Any, start: int, stop: int, classes: Any, lengths: Any, row: Any) -> None:
+    """Count a text into ``row``, of which every column is 0; so is the tally of lengths, before and after."""
     byte_classes, page_of, pages = classes
     characters = alphabetic = alphanumeric = digits = white = url = 0
     length = of_word = hash_runs = word_start = 0
@@ -207,4 +207,4 @@ def count_characters_of_span(data: Any, offsets: Any, byte_classes: Any, page_of
     for row in range(len(counts)):
         columns = counts[row, _FIRST:_STOP]
         columns[:] = 0
-        _count_text(data, offsets[row], offsets[row + 1], classes, lengths, columns)
+        count_characters(data, offsets[row], offsets[row + 1], classes, lengths, columns)

@@ -204,18 +204,30 @@ def count_lines(data: Any, start: int, stop: int, classes: Any, features: int, t
 
     Returns the table, which is larger than the one given where the text has more lines than any before.
     """
-    if features & COUNT_LENGTH:
-        count_length(data, start, stop, row[:3])
-    if not features & (COUNT_LINES | COUNT_PARAGRAPHS):
-        return table
-    pieces = filled_pieces(data, start, stop)
-    slots = 4 * pieces + 4 if pieces <= MANY_LINES else 2 * pieces
+    slots = line_slots(data, start, stop, features)
     if len(table) < slots:
         table = np.empty(slots, dtype=np.uint32)
-    if features & COUNT_LINES:
-        table[:slots] = 0
-        _count_lines(data, start, stop, classes, table, slots, row[3:10])
-    if features & COUNT_PARAGRAPHS:
-        table[:slots] = 0
-        _count_paragraphs(data, start, stop, classes, table, slots, row[10:13])
+    count_lines_within(data, start, stop, classes, features, table[:slots], row)
     return table
+
+
+@njit(nogil=True)
+def line_slots(data: Any, start: int, stop: int, features: int) -> int:
+    """Return the slots of the table that `count_lines_within` needs for a text."""
+    if not features & (COUNT_LINES | COUNT_PARAGRAPHS):
+        return 0
+    pieces = filled_pieces(data, start, stop)
+    return 4 * pieces + 4 if pieces <= MANY_LINES else 2 * pieces
+
+
+@njit(nogil=True)
+def count_lines_within(data: Any, start: int, stop: int, classes: Any, features: int, table: Any, row: Any) -> None:
+    """Count as `count_lines` does, with a table of `line_slots` slots, which is overwritten."""
+    if features & COUNT_LENGTH:
+        count_length(data, start, stop, row[:3])
+    if features & COUNT_LINES:
+        table[:] = 0
+        _count_lines(data, start, stop, classes, table, len(table), row[3:10])
+    if features & COUNT_PARAGRAPHS:
+        table[:] = 0
+        _count_paragraphs(data, start, stop, classes, table, len(table), row[10:13])

@@ -40,6 +40,8 @@ _24, _31, _32, _33, _40, _48, _56, _64 = (_U(number) for number in (24, 31, 32, 
 _27, _15 = _U(27), _U(15)
 PIECE_BYTES = 1024
 """Bytes of normalised text that wait to be hashed; a multiple of 16."""
+PIECE_ROOM = PIECE_BYTES + 8
+"""Bytes of the array that they are in: one more code point, and the space before it, fit behind them."""
 
 
 @njit(nogil=True, inline="always")
@@ -111,6 +113,15 @@ def hash_end(data: Any, at: int, length: int, high: int, low: int, total: int) -
     return high, low + high
 
 
+@njit(nogil=True)
+def hash_text(data: Any, start: int, stop: int) -> tuple[int, int]:
+    """Hash the text ``data[start:stop]``."""
+    at, total = _U(start), _U(stop - start)
+    blocks = total >> _4
+    high, low = hash_blocks(data, at, blocks, _0, _0)
+    return hash_end(data, at + blocks * _16, total & _15, high, low, total)
+
+
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _OFFSETS = types.Array(types.int64, 1, "C", readonly=True)
 
@@ -119,11 +130,7 @@ _OFFSETS = types.Array(types.int64, 1, "C", readonly=True)
 def hash_texts(data: Any, offsets: Any, hashes: Any) -> None:
     """Hash each text of a span into its row of ``hashes``, shape (rows, 2)."""
     for row in range(len(hashes)):
-        at, total = _U(offsets[row]), _U(offsets[row + 1] - offsets[row])
-        blocks = total >> _4
-        high, low = hash_blocks(data, at, blocks, _0, _0)
-        high, low = hash_end(data, at + blocks * _16, total & _15, high, low, total)
-        hashes[row, 0], hashes[row, 1] = high, low
+        hashes[row, 0], hashes[row, 1] = hash_text(data, offsets[row], offsets[row + 1])
 
 
 @njit(nogil=True)
@@ -215,6 +222,28 @@ def fill_normalized(
     return at, held, spaced
 
 
+@njit(nogil=True)
+def hash_normalized_text(
+    data: Any, at: int, stop: int, lowered: Any, page_of: Any, pages: Any, piece: Any
+) -> tuple[int, int]:
+    """Hash the text ``data[at:stop]`` normalised; ``piece``, of `PIECE_ROOM` bytes, is overwritten."""
+    high = low = total = _0
+    held = spaced = 0
+    while True:
+        at, held, spaced = fill_normalized(data, at, stop, piece, held, spaced, lowered, page_of, pages)
+        if held < PIECE_BYTES:
+            break
+        high, low = hash_blocks(piece, _0, _U(PIECE_BYTES // 16), high, low)
+        total += _U(PIECE_BYTES)
+        held -= PIECE_BYTES
+        for place in range(held):
+            piece[place] = piece[PIECE_BYTES + place]
+    blocks = _U(held) >> _4
+    high, low = hash_blocks(piece, _0, blocks, high, low)
+    total += _U(held)
+    return hash_end(piece, blocks * _16, _U(held) & _15, high, low, total)
+
+
 @njit(
     types.void(
         _BYTES,
@@ -229,21 +258,7 @@ def fill_normalized(
 )
 def hash_normalized(data: Any, offsets: Any, lowered: Any, page_of: Any, pages: Any, hashes: Any) -> None:
     """Hash each text of a span in lower case, runs of white space as one space and none at its ends."""
-    piece = np.empty(PIECE_BYTES + 8, dtype=np.uint8)
+    piece = np.empty(PIECE_ROOM, dtype=np.uint8)
     for row in range(len(hashes)):
-        at, stop = offsets[row], offsets[row + 1]
-        high = low = total = _0
-        held = spaced = 0
-        while True:
-            at, held, spaced = fill_normalized(data, at, stop, piece, held, spaced, lowered, page_of, pages)
-            if held < PIECE_BYTES:
-                break
-            high, low = hash_blocks(piece, _0, _U(PIECE_BYTES // 16), high, low)
-            total += _U(PIECE_BYTES)
-            held -= PIECE_BYTES
-            piece[:held] = piece[PIECE_BYTES : PIECE_BYTES + held]
-        blocks = _U(held) >> _4
-        high, low = hash_blocks(piece, _0, blocks, high, low)
-        total += _U(held)
-        high, low = hash_end(piece, blocks * _16, _U(held) & _15, high, low, total)
+        high, low = hash_normalized_text(data, offsets[row], offsets[row + 1], lowered, page_of, pages, piece)
         hashes[row, 0], hashes[row, 1] = high, low

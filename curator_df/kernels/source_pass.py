@@ -21,7 +21,8 @@ _FIRST = COUNTS.index(SOURCE_COUNTS[0])
 
 
 @njit(nogil=True)
-def _count_source(data: Any, start: int, stop: int, classes: Any, row: Any) -> None:
+def count_source(data: Any, start: int, stop: int, classes: Any, row: Any) -> None:
+    """Count what ``SOURCE_COUNTS`` name in the text ``data[start:stop]`` into ``row``."""
     byte_classes, page_of, pages = classes
     characters = line_feeds = length = longest = alphanumeric = letters = 0
     at = start
@@ -52,4 +53,4 @@ def count_source_of_span(data: Any, offsets: Any, byte_classes: Any, page_of: An
     """Count each text of a span into its row of ``counts``: the columns of `counts.SOURCE_COUNTS`."""
     classes = (byte_classes, page_of, pages)
     for row in range(len(counts)):
-        _count_source(data, offsets[row], offsets[row + 1], classes, counts[row, _FIRST:])
+        count_source(data, offsets[row], offsets[row + 1], classes, counts[row, _FIRST:])

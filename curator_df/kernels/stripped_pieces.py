@@ -23,12 +23,10 @@ from curator_df.kernels.word_break import WHITE, WORD_START
 from curator_df.kernels.word_counts import stop_word_bit
 
 
-@njit(nogil=True)
-def _is_stop_word(data: Any, start: int, length: int, room: Any) -> bool:
+@njit(nogil=True, inline="always")
+def _is_stop_word(data: Any, start: int, length: int) -> bool:
     """Tell whether the word is a stop word in any case. No other character has one of their letters as its lower case."""
-    for step in range(length):
-        room[step] = data[start + step] | 0x20
-    return stop_word_bit(room, 0, length) != 0
+    return stop_word_bit(data, start, length, 0x20) != 0
 
 
 @njit(nogil=True, inline="always")
@@ -41,7 +39,6 @@ def _is_separator(byte: int) -> bool:
 def _count_words(data: Any, start: int, stop: int, classes: Any, row: Any) -> None:
     """Count fastText's words that begin with a letter or a digit, and stop words between white space."""
     words = stop_words = 0
-    room = np.empty(4, dtype=np.uint8)
     at = word = start
     is_between = True
     while at < stop:
@@ -55,10 +52,10 @@ def _count_words(data: Any, start: int, stop: int, classes: Any, row: Any) -> No
             words += (flags & WORD_START) != 0
             is_between = False
         if flags & WHITE:
-            stop_words += 2 <= at - word <= 4 and _is_stop_word(data, word, at - word, room)
+            stop_words += 2 <= at - word <= 4 and _is_stop_word(data, word, at - word)
             word = at + width
         at += width
-    stop_words += 2 <= stop - word <= 4 and _is_stop_word(data, word, stop - word, room)
+    stop_words += 2 <= stop - word <= 4 and _is_stop_word(data, word, stop - word)
     row[0], row[2] = words, stop_words
 
 

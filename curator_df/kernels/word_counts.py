@@ -91,11 +91,14 @@ def _bit_of_key(key: int) -> int:
 
 
 @njit(nogil=True, inline="always")
-def stop_word_bit(data: Any, start: int, length: int) -> int:
-    """Return the bit of the stop word that these bytes, 2 to 4, are, or 0."""
+def stop_word_bit(data: Any, start: int, length: int, case: int) -> int:
+    """Return the bit of the stop word that these bytes, 2 to 4, are, or 0.
+
+    ``case``: 0, or 0x20 to take capitals for small letters.
+    """
     key = np.uint64(0)
     for place in range(length):
-        key |= np.uint64(data[start + place]) << np.uint64(8 * place)
+        key |= np.uint64(data[start + place] | case) << np.uint64(8 * place)
     return _bit_of_key(key)
 
 
@@ -233,7 +236,7 @@ def count_words(
             spoken += 1
             code_points += length - continuation_bytes
         if 2 <= length <= 4:
-            found |= stop_word_bit(data, word_start, length)
+            found |= stop_word_bit(data, word_start, length, 0)
     if stop > line_start:
         lines += 1
         ellipsis_lines += word_start >= 0 and _ends_in_ellipsis(data, word_start, word_stop)

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.core.backend import require_backend
+from curator_df.core.backend import backend_of
 from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.errors import ParameterError
 from curator_df.kernels.counts import STOP_WORDS
+from curator_df.kernels.device_support import require_device_metrics
 from curator_df.kernels.measure import compiled_groups, measure
 from curator_df.kernels.metrics import (
     METRICS,
@@ -22,6 +23,7 @@ from curator_df.kernels.metrics import (
     require_words_package,
     work_factor,
 )
+from curator_df.ops.device_blocks import with_device_metrics
 from curator_df.ops.profile import METRICS_PEAK_FACTOR, WORK_PEAK_FACTOR
 from curator_df.ops.rules import Profile
 from curator_df.ops.user_metrics import UserMetric, slow_path, user_factor, user_values
@@ -62,7 +64,7 @@ def add_metrics(
         If a name is not in the catalogue (the message lists it), or its metric is not defined on such words. If two metrics
         have one name.
     UnsupportedBackendError
-        If the blocks are cuDF blocks.
+        If the blocks are cuDF blocks and a metric, or the words, have no kernel for them (docs/gpu.md lists what has one).
 
     Notes
     -----
@@ -92,7 +94,8 @@ def add_metrics(
     require_words("add_metrics", names, words)
     require_words_package("add_metrics", words)
     require_text(df, "add_metrics", text)
-    require_backend(df._meta, "add_metrics", "pandas")
+    if backend_of(df._meta) == "cudf":
+        require_device_metrics("add_metrics", added, words, stop_words)
     refuse_columns(df, "add_metrics", *added)
     factor = max(METRICS_PEAK_FACTOR * -(-len(added) // 10), work_factor(names, words) + WORK_PEAK_FACTOR)
     kernel = BlockKernel(
@@ -133,7 +136,8 @@ def add_metrics_block(
     own: tuple[UserMetric, ...] = (),
 ) -> Any:
     """Kernel of `add_metrics`; ``metrics`` are the columns in order, those of ``own`` among them."""
-    require_backend(block, "add_metrics", "pandas")
+    if backend_of(block) == "cudf":
+        return with_device_metrics(block, text, metrics)
     columns: dict[str, Any] = {metric.name: user_values(block, metric, text) for metric in own}
     names = [name for name in metrics if name not in columns]
     columns |= {name: np.zeros(len(block), dtype=METRICS[name].dtype.lower()) for name in names}

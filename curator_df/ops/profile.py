@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from curator_df.core.backend import require_backend
+from curator_df.core.backend import Backend, backend_of, require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import refuse_columns
 from curator_df.errors import ParameterError
@@ -19,6 +19,7 @@ from curator_df.kernels.buffers import repeated_texts
 from curator_df.kernels.keep_rows import keep_rows
 from curator_df.kernels.measure import compiled_groups
 from curator_df.kernels.metrics import work_factor
+from curator_df.ops.device_blocks import kept_on_device, require_device_profile
 from curator_df.ops.rules import MISSING_TEXT, Profile
 from curator_df.ops.user_metrics import slow_path, user_factor
 from curator_df.ops.verdicts import PASSES, judge, metrics_meta, require_measurable, with_metrics
@@ -72,7 +73,8 @@ def keep_profile(
     ParameterError
         If ``profile`` is not a profile, or metrics are to be added and read.
     UnsupportedBackendError
-        If the blocks are cuDF blocks.
+        If the blocks are cuDF blocks and a metric of the profile, or its words, have no kernel for them (docs/gpu.md), or with
+        ``from_metrics``.
 
     Notes
     -----
@@ -93,7 +95,10 @@ def keep_profile(
                      text  word_count
     0  to be or not to be           6
     """
-    require_measurable(df, "keep_profile", profile, text, from_metrics=from_metrics)
+    backends: tuple[Backend, ...] = ("pandas", "cudf")
+    require_measurable(df, "keep_profile", profile, text, from_metrics=from_metrics, backends=backends)
+    if backend_of(df._meta) == "cudf":
+        require_device_profile("keep_profile", profile, from_metrics=from_metrics)
     if add_metrics:
         if from_metrics:
             raise ParameterError("keep_profile: from_metrics=True reads the columns that add_metrics=True would add")
@@ -189,7 +194,8 @@ def keep_profile_block(
     block: Any, *, profile: Profile, text: str, add_metrics: bool, from_metrics: bool = False
 ) -> Outcome:
     """Kernel of `keep_profile`."""
-    require_backend(block, "keep_profile", "pandas")
+    if backend_of(block) == "cudf":
+        return kept_on_device(block, text, profile, add_metrics=add_metrics)
     verdicts = judge(block, profile, text, from_metrics=from_metrics, with_metrics=add_metrics)
     passes = verdicts.codes == PASSES
     kept = keep_rows(block, passes)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from curator_df.core.backend import backend_of
 from curator_df.errors import OperatorError
 
 
@@ -22,15 +23,24 @@ def require_row_values(what: str, kind: str, result: Any, block: Any, is_kind: C
         One such value, such as ``"boolean"``.
     result : Any
         What it returned.
-    block : pandas.DataFrame
+    block : pandas.DataFrame or cudf.DataFrame
         What it was given.
     is_kind : callable
         Tells of a dtype whether its values are of the kind.
     """
     wanted = f"one {kind} for each of the {len(block)} rows of the block, as a Series with its index"
-    if not isinstance(result, pd.Series):
+    # A column of cuDF is known by its type's place: nothing here imports it.
+    if not isinstance(result, pd.Series) and not _is_of_cudf(result, block):
         raise OperatorError(f"{what} must return {wanted}; it returned a {type(result).__name__}")
     if not is_kind(result.dtype):
         raise OperatorError(f"{what} must return {wanted}; it returned values of {result.dtype}")
     if len(result) != len(block) or not result.index.equals(block.index):
         raise OperatorError(f"{what} must return {wanted}; it returned {len(result)} values, of another index")
+
+
+def _is_of_cudf(result: Any, block: Any) -> bool:
+    return (
+        backend_of(block) == "cudf"
+        and type(result).__module__.startswith("cudf.")
+        and type(result).__name__ == "Series"
+    )

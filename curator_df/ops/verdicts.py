@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curator_df.core.backend import require_backend
+from curator_df.core.backend import Backend, backend_of, require_backend
 from curator_df.core.columns import require_columns, require_text
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.measure import MEASURED_ROWS, Measured, measure
 from curator_df.kernels.metrics import CATALOGUE, require_words_package
+from curator_df.ops.device_blocks import device_meta
 from curator_df.ops.rules import Profile
 from curator_df.ops.user_metrics import user_values
 
@@ -109,10 +110,20 @@ def with_metrics(
 
 def metrics_meta(meta: Any, names: Sequence[str]) -> Any:
     """Return an empty block with the columns of these metrics at its end."""
+    if backend_of(meta) == "cudf":
+        return device_meta(meta, {name: dtype_of(name).lower() for name in names})
     return meta.assign(**{name: pd.Series(dtype=dtype_of(name)) for name in names})
 
 
-def require_measurable(df: Any, operator: str, profile: Profile, text: str, *, from_metrics: bool) -> None:
+def require_measurable(
+    df: Any,
+    operator: str,
+    profile: Profile,
+    text: str,
+    *,
+    from_metrics: bool,
+    backends: tuple[Backend, ...] = ("pandas",),
+) -> None:
     """Raise unless ``profile`` is one, and the table has the text or the metrics that it needs."""
     if not isinstance(profile, Profile):
         raise ParameterError(f"{operator} needs a Profile, such as one of curator_df.profiles; found {profile!r}")
@@ -127,4 +138,4 @@ def require_measurable(df: Any, operator: str, profile: Profile, text: str, *, f
     if not from_metrics:
         require_text(df, operator, text)
         require_words_package(operator, profile.words)
-    require_backend(df._meta, operator, "pandas")
+    require_backend(df._meta, operator, *backends)

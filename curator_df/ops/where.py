@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from curator_df.core.backend import require_backend
+from curator_df.core.backend import backend_of, require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.set_up import SetUp, set_up
 from curator_df.errors import ColumnError, ParameterError
@@ -28,8 +28,9 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
     df : dask.dataframe.DataFrame
         The table.
     predicate : callable or str
-        Either a function of a block (a pandas DataFrame) that returns a boolean Series with the block's index, or an
-        expression over the columns for ``DataFrame.eval``, such as ``"score > 3 and lang == 'en'"``. An object may have
+        Either a function of a block (a DataFrame of pandas, or of cuDF as the table is) that returns a boolean Series with
+        the block's index, or an expression over the columns for ``DataFrame.eval``, such as
+        ``"score > 3 and lang == 'en'"``. An object may have
         ``setup_on_node()``, ``setup()`` and ``teardown()``; see Notes.
     reason : str, default "keep_where"
         Name under which the dropped rows are counted.
@@ -65,7 +66,7 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
       text  score
     0    a      1
     """
-    require_backend(df._meta, "keep_where", "pandas")
+    require_backend(df._meta, "keep_where", "pandas", "cudf")
     if not reason:
         raise ParameterError("keep_where: reason is empty; name why rows are dropped")
     if isinstance(predicate, str):
@@ -87,11 +88,14 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
 
 def keep_where_block(block: Any, *, predicate: Callable[[Any], Any] | str, reason: str) -> Outcome:
     """Kernel of `keep_where`."""
-    require_backend(block, "keep_where", "pandas")
+    require_backend(block, "keep_where", "pandas", "cudf")
     # A shallow copy: a predicate that adds a column to what it is given must not change the block.
     given = block.copy(deep=False)
     result = given.eval(predicate) if isinstance(predicate, str) else predicate(given)
-    holds = _checked(result, block)
+    require_row_values("keep_where: the predicate", "boolean", result, block, pd.api.types.is_bool_dtype)
+    if backend_of(block) == "cudf":
+        return _kept_on_device(block, result, reason)
+    holds = result.to_numpy(dtype=bool, na_value=False)
     if holds.all():
         return Outcome(block)
     return Outcome(
@@ -101,10 +105,11 @@ def keep_where_block(block: Any, *, predicate: Callable[[Any], Any] | str, reaso
     )
 
 
-def _checked(result: Any, block: Any) -> Any:
-    """Return a predicate's result as a NumPy array of bool, null as False."""
-    require_row_values("keep_where: the predicate", "boolean", result, block, pd.api.types.is_bool_dtype)
-    return result.to_numpy(dtype=bool, na_value=False)
+def _kept_on_device(block: Any, result: Any, reason: str) -> Outcome:
+    """Filter a cuDF block where it is: to the host goes the number of rows that stay."""
+    holds = result.fillna(False)
+    gone = len(block) - int(holds.sum())
+    return Outcome(block[holds], {reason: gone}) if gone else Outcome(block)
 
 
 def _check_expression(meta: Any, expression: str) -> None:

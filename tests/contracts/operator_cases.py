@@ -88,7 +88,7 @@ class Case:
     waits: bool = False
     """Whether the result is pending: computed by `checkpoint` and the writers alone."""
     backends: tuple[str, ...] = ("pandas",)
-    """Kinds of blocks that it takes; it must refuse the other."""
+    """Kinds of blocks that it takes when it is called so; it must refuse the other."""
 
     def __call__(self, df: Any, **changed: Any) -> Any:
         """Apply the operator to a table."""
@@ -242,7 +242,12 @@ ALL_CASES = (
     Case("drop_exact_duplicates", {"on_text": "lines"}, "lines", rewrites=("text",), waits=True),
     Case("drop_exact_duplicates", {"on_text": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
     Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "verify": None}),
-    Case("add_metrics", {"metrics": ("word_count", "digit_ratio")}, adds=("word_count", "digit_ratio")),
+    Case(
+        "add_metrics",
+        {"metrics": ("word_count", "digit_ratio")},
+        adds=("word_count", "digit_ratio"),
+        backends=("pandas", "cudf"),
+    ),
     Case(
         "add_metrics",
         {"metrics": ("nemo_top_2_gram_character_ratio", "unique_line_ratio")},
@@ -279,21 +284,28 @@ ALL_CASES = (
         "bytes",
         adds=("token_count", "bytes_per_token"),
     ),
-    Case("keep_profile", {"profile": OURS}, costly={"profile": LOOSE}),
+    Case("keep_profile", {"profile": OURS}, costly={"profile": LOOSE}, backends=("pandas", "cudf")),
     Case(
         "keep_profile",
         {"profile": OURS, "add_metrics": True},
         "metrics",
         adds=("word_count", "hash_ratio"),
         costly={"profile": LOOSE},
+        backends=("pandas", "cudf"),
     ),
     Case("keep_profile", {"profile": MINE}, "yours", costly={"profile": MINE.replace(few_spaces=0, empty=0)}),
     Case("keep_profile", {"profile": REPEATED}, "repetition", costly={"profile": EVERYTHING}),
     Case("keep_profile", {"profile": REPEATED_TOKENS}, "tokens", costly={"profile": EVERYTHING_TOKENS}),
     Case("keep_profile", {"profile": DCLM_REPETITION}, "unicode words", costly={"profile": DCLM}),
     Case("keep_language", {"languages": "en", "threshold": 0.3}, costly={"threshold": 0.0}),
-    Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}),
-    Case("keep_where", {"predicate": has_a_high_score}, "function", costly={"predicate": is_not_the_first}),
+    Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}, backends=("pandas", "cudf")),
+    Case(
+        "keep_where",
+        {"predicate": has_a_high_score},
+        "function",
+        costly={"predicate": is_not_the_first},
+        backends=("pandas", "cudf"),
+    ),
     Case("join_documents", {"id": "title", "segment_id": "id"}, waits=True),
     Case("normalize_newlines", rewrites=("text",)),
     Case("normalize_unicode", rewrites=("text",)),

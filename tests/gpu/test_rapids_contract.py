@@ -51,3 +51,32 @@ def test_dask_cudf_registers_the_backend_that_tables_are_moved_to():
     from dask.dataframe.backends import dataframe_creation_dispatch
 
     assert type(dataframe_creation_dispatch.dispatch("cudf")).__module__.startswith("dask_cudf")
+
+
+@pytest.mark.proof
+@pytest.mark.filterwarnings("default")
+def test_cudf_holds_strings_as_the_kernels_read_them():
+    cudf = pytest.importorskip("cudf", reason="needs the gpu extra (cudf-cu12)")
+    plc = pytest.importorskip("pylibcudf", reason="needs the gpu extra (cudf-cu12)")
+    buffers = pytest.importorskip("cudf.core.buffer", reason="needs the gpu extra (cudf-cu12)")
+    columns = pytest.importorskip("cudf.core.column", reason="needs the gpu extra (cudf-cu12)")
+
+    assert {"child", "data", "offset", "size", "type"} <= set(dir(plc.Column))
+    assert {kind.name for kind in (plc.TypeId.INT32, plc.TypeId.INT64)} == {"INT32", "INT64"}
+    assert plc.DataType(plc.TypeId.INT64).id().name == "INT64"
+    assert "plc_column" in columns.ColumnBase.__annotations__
+    assert parameters_of(columns.ColumnBase.access) == {"self", "kwargs"}
+    assert {"mode", "scope"} <= parameters_of(buffers.SpillableBuffer.access)
+    assert {"ptr", "size"} <= set(dir(buffers.Buffer))
+    assert {"notna", "null_count", "where", "values"} <= set(dir(cudf.Series))
+    assert "index" in parameters_of(cudf.Series.__init__)
+
+
+@pytest.mark.proof
+@pytest.mark.filterwarnings("default")
+def test_arrays_of_kernels_are_of_rmms_memory():
+    rmm = pytest.importorskip("rmm", reason="needs the gpu extra (cudf-cu12)")
+    cuda = pytest.importorskip("numba.cuda", reason="needs numba's CUDA target")
+
+    assert {"ptr", "size"} <= set(dir(rmm.DeviceBuffer))
+    assert "obj" in parameters_of(cuda.as_cuda_array)

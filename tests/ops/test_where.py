@@ -5,7 +5,7 @@ import dask.dataframe as dd
 import pandas as pd
 import pytest
 
-from curator_df.errors import ColumnError, OperatorError, ParameterError, UnsupportedBackendError
+from curator_df.errors import ColumnError, OperatorError, ParameterError
 from curator_df.ops.where import keep_where, keep_where_block
 
 BLOCK = pd.DataFrame(
@@ -87,9 +87,3 @@ def test_wrong_predicates_are_refused_when_the_operator_is_called(predicate, err
 def test_empty_reason_is_refused():
     with pytest.raises(ParameterError, match="reason is empty"):
         dd.from_pandas(BLOCK, npartitions=1).pipe(keep_where, "score > 2", reason="")
-
-
-def test_cudf_blocks_are_refused():
-    block = type("DataFrame", (), {"__module__": "cudf.core.dataframe"})()
-    with pytest.raises(UnsupportedBackendError, match="keep_where works on pandas blocks"):
-        keep_where_block(block, predicate="score > 2", reason="x")

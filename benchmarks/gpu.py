@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hashes, signatures, metrics and a filter on a GPU, beside plain cuDF calls and the CPU of the same machine.
+
+    python benchmarks/gpu.py corpus.parquet --page gpu-results.md
+
+Needs a GPU and the gpu extra. The file has a column ``text`` and fits on the device; its texts are there before the clock
+starts. Every line is the median of ``--repeat`` calls after one that compiles. Results are compared with those of the CPU
+before anything is timed, so that a page is also a proof.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import cuda
+
+import curator_df as cdf
+from curator_df.kernels.content_hash import column_hashes
+from curator_df.kernels.device.columns import texts_of
+from curator_df.kernels.device.hashes import text_hashes
+from curator_df.kernels.device.measured import text_metrics
+from curator_df.kernels.device.signatures import text_signatures
+from curator_df.kernels.measure import measure
+from curator_df.kernels.minhash import minhash_signatures
+from curator_df.kernels.minhash_scheme import Scheme
+from curator_df.profiles import DATATROVE_FINEWEB, DATATROVE_GOPHER_QUALITY, DCLM_QUALITY, NEMO_CODE
+
+PROFILES = (DATATROVE_GOPHER_QUALITY, DATATROVE_FINEWEB, DCLM_QUALITY, NEMO_CODE)
+SCHEMES = {bits: Scheme("characters", 24, 20, 13, use_64_bit_hash=bits == 64) for bits in (32, 64)}
+Contest = tuple[str, dict[str, Callable[[], Any]]]
+
+
+def host(values: Any) -> Any:
+    """Return an array of a device on the host."""
+    return values.copy_to_host() if hasattr(values, "copy_to_host") else values
+
+
+def kernels(texts: pd.Series, moved: Any, given: Any) -> Iterator[Contest]:
+    """Yield what is timed: name, and by contestant a call. ``moved``: the texts in cuDF; ``given``: their arrays."""
+    yield (
+        "content hashes",
+        {
+            "curator_df, CPU": lambda: column_hashes(texts),
+            "curator_df, GPU": lambda: text_hashes(given),
+            "cuDF xxhash64": lambda: moved.to_frame().hash_values("xxhash64"),
+        },
+    )
+    for bits, scheme in SCHEMES.items():
+        multipliers, increments = scheme.permutations()
+        cudf_call = moved.str.minhash if bits == 32 else moved.str.minhash64
+        numbers = [type(moved)(values) for values in (multipliers, increments)]
+        yield (
+            f"signatures, {scheme.num_hashes} of {bits} bits",
+            {
+                "curator_df, CPU": lambda scheme=scheme: minhash_signatures(texts, scheme),
+                "curator_df, GPU": lambda scheme=scheme: text_signatures(given, scheme),
+                "cuDF minhash": lambda call=cudf_call, seed=multipliers[0], numbers=numbers: call(
+                    seed, *numbers, SCHEMES[32].ngram_size
+                ),
+            },
+        )
+    for profile in PROFILES:
+        names = profile.text_metrics
+        yield (
+            f"metrics of {profile.name}",
+            {
+                "curator_df, CPU": lambda names=names: measured(texts, names),
+                "curator_df, GPU": lambda names=names: text_metrics(given, names),
+            },
+        )
+
+
+def measured(texts: pd.Series, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return all metrics of a column on the CPU."""
+    parts = list(measure(texts, names))
+    return {name: np.concatenate([part.values[name] for part in parts]) for name in names}
+
+
+def require_equal(name: str, calls: dict[str, Callable[[], Any]], valid: Any) -> None:
+    """Stop unless the GPU gives the CPU's numbers."""
+    expected, found = calls["curator_df, CPU"](), calls["curator_df, GPU"]()
+    pairs = [(expected[key], found[key]) for key in expected] if isinstance(expected, dict) else [(expected, found)]
+    for one, other in pairs:
+        np.testing.assert_array_equal(one[valid], host(other)[valid], err_msg=name)
+
+
+def seconds_of(call: Callable[[], Any], repeat: int) -> float:
+    """Return the median seconds of a call, the device's work included, after one that is not counted."""
+    taken = []
+    for _ in range(repeat + 1):
+        started = time.perf_counter()
+        result = call()
+        cuda.synchronize()
+        taken.append(time.perf_counter() - started)
+        del result
+    return statistics.median(taken[1:])
+
+
+def filters(path: str, profile: Any) -> dict[str, Callable[[], Any]]:
+    """Return calls that read a file and count the rows that a profile keeps: reading included."""
+
+    def kept(read: Any) -> int:
+        return len(read(path, columns=["text"]).pipe(cdf.keep_profile, profile))
+
+    import dask_cudf
+
+    return {"curator_df, CPU": lambda: kept(dd.read_parquet), "curator_df, GPU": lambda: kept(dask_cudf.read_parquet)}
+
+
+def lines(path: str, repeat: int) -> Iterator[str]:
+    """Yield the result page."""
+    import cudf
+
+    texts = pd.read_parquet(path, columns=["text"], dtype_backend="pyarrow")["text"]
+    moved, valid = cudf.read_parquet(path, columns=["text"])["text"], texts.notna().to_numpy(dtype=bool)
+    size = pc.sum(pc.binary_length(pa.array(texts))).as_py()
+    packages = ", ".join(f"{name} {version(name)}" for name in ("curator-df", "cudf-cu12", "numba", "numba-cuda"))
+    yield f"{len(texts):,} texts, {size / 1e6:,.0f} MB; {cuda.get_current_device().name}; {platform.machine()}; {packages}\n"
+    yield "| work | who | median s | MB/s |\n|---|---|---|---|"
+    with texts_of(moved) as given:
+        contests = list(kernels(texts, moved, given))
+        for name, calls in contests:
+            require_equal(name, calls, valid)
+            yield from rows(name, calls, size, repeat)
+    for profile in PROFILES:
+        calls = filters(path, profile)
+        assert calls["curator_df, CPU"]() == calls["curator_df, GPU"]()
+        yield from rows(f"read Parquet and keep by {profile.name}", calls, size, repeat)
+
+
+def rows(name: str, calls: dict[str, Callable[[], Any]], size: int, repeat: int) -> Iterator[str]:
+    """Yield the lines of one contest."""
+    for who, call in calls.items():
+        taken = seconds_of(call, repeat)
+        yield f"| {name} | {who} | {taken:.4f} | {size / 1e6 / taken:,.0f} |"
+
+
+def main() -> None:
+    """Measure, print and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", help="a Parquet file with a column text")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--page", type=Path, help="where to write the results as Markdown")
+    given = parser.parse_args()
+    page = []
+    for line in lines(given.corpus, given.repeat):
+        print(line, flush=True)
+        page.append(line)
+    if given.page:
+        given.page.write_text("\n".join(page) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator"
+"""Kernels that count what metrics are made of: a thread for a text, with the CPU's own function of a text.
+
+Each counts a group of counts into a row of its own array, shape (rows, counts of the group). What a function works in is
+given to it: a tally for each thread, or a part of one table for each text. See `measured` for the function to call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import cuda
+
+from curator_df.kernels.character_counts import count_characters
+from curator_df.kernels.line_counts import count_lines_within, line_slots
+from curator_df.kernels.source_pass import count_source
+from curator_df.kernels.stripped_pieces import count_dclm_text
+from curator_df.kernels.word_counts import count_words
+
+
+@cuda.jit
+def words_kernel(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
+) -> None:
+    """Count `counts.WORD_COUNTS`."""
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        count_words(data, start, stop, byte_classes, page_of, pages, features, counts[row])
+
+
+@cuda.jit
+def line_slots_kernel(data: Any, offsets: Any, features: int, slots: Any) -> None:
+    """Count the slots of the table that each text needs for its lines or paragraphs."""
+    for row in range(cuda.grid(1), len(slots), cuda.gridsize(1)):
+        slots[row] = line_slots(data, np.int64(offsets[row]), np.int64(offsets[row + 1]), features)
+
+
+@cuda.jit
+def lines_kernel(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    features: int,
+    table: Any,
+    places: Any,
+    counts: Any,
+) -> None:
+    """Count `counts.LENGTH_COUNTS`, `counts.LINE_COUNTS` and `counts.PARAGRAPH_COUNTS`.
+
+    ``places``, shape (rows + 1): where the part of ``table`` for each text starts, and where the last one ends.
+    """
+    classes = (byte_classes, page_of, pages)
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        count_lines_within(data, start, stop, classes, features, table[places[row] : places[row + 1]], counts[row])
+
+
+@cuda.jit
+def characters_kernel(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, tallies: Any, counts: Any
+) -> None:
+    """Count `counts.CHARACTER_COUNTS`; ``tallies``: a row of `LONGEST_COUNTED_WORD` + 1 for each thread."""
+    classes = (byte_classes, page_of, pages)
+    tally = tallies[cuda.grid(1)]
+    for length in range(len(tally)):
+        tally[length] = 0
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        columns = counts[row]
+        for column in range(len(columns)):
+            columns[column] = 0
+        count_characters(data, np.int64(offsets[row]), np.int64(offsets[row + 1]), classes, tally, columns)
+
+
+@cuda.jit
+def dclm_kernel(data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, counts: Any) -> None:
+    """Count `counts.DCLM_TEXT_COUNTS`. The classes are those of `word_break`."""
+    classes = (byte_classes, page_of, pages)
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        count_dclm_text(data, np.int64(offsets[row]), np.int64(offsets[row + 1]), classes, counts[row])
+
+
+@cuda.jit
+def source_kernel(data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, counts: Any) -> None:
+    """Count `counts.SOURCE_COUNTS`."""
+    classes = (byte_classes, page_of, pages)
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        count_source(data, np.int64(offsets[row]), np.int64(offsets[row + 1]), classes, counts[row])
+
+
+@cuda.jit
+def count_kernel(counts: Any, column: int, values: Any) -> None:
+    """Copy a column of counts."""
+    for row in range(cuda.grid(1), len(values), cuda.gridsize(1)):
+        values[row] = counts[row, column]
+
+
+@cuda.jit
+def quotient_kernel(
+    numerators: Any, numerator: int, denominators: Any, denominator: int, undefined: float, values: Any
+) -> None:
+    """Divide a column of counts by another, which may be of another group; ``undefined`` where that is 0."""
+    for row in range(cuda.grid(1), len(values), cuda.gridsize(1)):
+        if denominators[row, denominator] > 0:
+            values[row] = numerators[row, numerator] / denominators[row, denominator]
+        else:
+            values[row] = undefined

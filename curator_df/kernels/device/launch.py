@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+"""Arrays of a device and the shape of a launch. In numba's CUDA simulator the arrays are those of the host.
+
+A thread takes one text after the other, a grid apart, so that what it works in is allocated for threads and not for rows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import numpy as np
+from numba import config, cuda
+
+THREADS_PER_BLOCK = 128
+"""A multiple of a warp; few, because texts differ in length."""
+MOST_THREADS = 16_384
+"""Threads of a launch in which each has an array of its own to work in. Not measured on a GPU."""
+
+
+def for_device(function: Any) -> Any:
+    """Return a function that was compiled for the CPU with its types as one that a kernel may call.
+
+    Those without declared types need no such step: numba compiles them for the device where a kernel calls them.
+    """
+    return cuda.jit(getattr(function, "py_func", function), device=True)
+
+
+def allocate(shape: int | tuple[int, ...], dtype: Any) -> Any:
+    """Return an array of a device, with any values in it, out of RMM's memory: its limit holds for it too."""
+    dtype = np.dtype(dtype)
+    shape = (shape,) if isinstance(shape, int) else shape
+    if config.ENABLE_CUDASIM:
+        return cuda.device_array(shape, dtype)
+    import rmm
+
+    # An array of no bytes has no address; cuDF's own empty columns have none either.
+    return cuda.as_cuda_array(_Owned(rmm.DeviceBuffer(size=max(1, math.prod(shape) * dtype.itemsize)), shape, dtype))
+
+
+def to_device(values: Any) -> Any:
+    """Copy a small table or list of numbers of the host to the device. No text goes this way."""
+    values = np.ascontiguousarray(values)
+    copied = allocate(values.shape, values.dtype)
+    if values.size:
+        copied.copy_to_device(values)
+    return copied
+
+
+def array_at(span: Any, length: int, dtype: Any) -> Any:
+    """Return the first numbers of memory that somebody else owns (``span.ptr``), as they are."""
+    dtype = np.dtype(dtype)
+    if config.ENABLE_CUDASIM:
+        held = (ctypes.c_uint8 * (length * dtype.itemsize)).from_address(span.ptr)
+        return cuda.to_device(np.frombuffer(held, dtype=dtype))
+    return cuda.as_cuda_array(_Owned(span, (length,), dtype))
+
+
+def shared_array(values: Any) -> Any:
+    """Return an array of another library on the device, such as CuPy, as one that kernels take."""
+    return cuda.to_device(values) if config.ENABLE_CUDASIM else cuda.as_cuda_array(values)
+
+
+def one_by_one(rows: int, most_threads: int = MOST_THREADS) -> tuple[int, int]:
+    """Return blocks and threads of a launch with a thread for each row, up to so many."""
+    threads = min(THREADS_PER_BLOCK, most_threads)
+    return max(1, min(-(-rows // threads), most_threads // threads)), threads
+
+
+class _Owned:
+    """Memory of RMM with a shape, in the form that every array library takes."""
+
+    def __init__(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.buffer = buffer
+        self.__cuda_array_interface__ = {
+            "shape": shape,
+            "typestr": dtype.str,
+            "data": (buffer.ptr, False),
+            "strides": None,
+            "version": 3,
+        }

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A text column on a device, as the arrays that kernels read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from curator_df.errors import ParameterError
+from curator_df.kernels.buffers import TextSpan
+from curator_df.kernels.device.launch import to_device
+from curator_df.kernels.measure import LONGEST_TEXT_BYTES
+
+
+@dataclass(frozen=True)
+class DeviceTexts:
+    """Rows of a text column."""
+
+    data: Any
+    """UTF-8 bytes, uint8."""
+    offsets: Any
+    """Shape (rows + 1), int32 or int64: where each row starts in ``data``, and the end of the last."""
+    valid: Any
+    """Shape (rows), bool: False where the text is null; of length 0 when none is."""
+
+    def __post_init__(self) -> None:
+        """Refuse a column in which a text could be longer than a place in it can say."""
+        if len(self.data) > LONGEST_TEXT_BYTES:
+            raise ParameterError(
+                f"a text column of {len(self.data):,} bytes is too long for one block on a device; the limit is "
+                f"{LONGEST_TEXT_BYTES:,} bytes: read with smaller blocks"
+            )
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+def texts_to_device(span: TextSpan) -> DeviceTexts:
+    """Copy texts of the host to the device: for tests and benchmarks, never behind an operator."""
+    first, last = int(span.offsets[0]), int(span.offsets[-1])
+    valid = np.zeros(0, dtype=np.bool_) if span.valid is None else span.valid
+    return DeviceTexts(to_device(span.data[first:last]), to_device(span.offsets - first), to_device(valid))

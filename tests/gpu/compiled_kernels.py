@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compile every kernel for devices to PTX, without a GPU, and print how much came out: a script.
+
+numba asks the GPU what it is before it compiles a function that a kernel calls, so that question is answered here.
+"""
+
+import json
+import sys
+
+from numba import cuda, types
+from numba.core.errors import NumbaError
+from numba.cuda import compiler, dispatcher
+
+from curator_df.kernels.device import counts, hashes, signatures, verdicts
+
+BYTES, TABLE = types.uint8[::1], types.int64[:, ::1]
+CLASSES = (types.uint8[::1], types.uint16[::1], types.uint8[:, ::1])
+STEPS = (types.uint8[::1], types.uint16[::1], types.int32[:, ::1])
+RULE = (types.int64, types.float64, types.int64, types.int64)
+VALID = types.boolean[::1]
+HASHES = types.uint64[:, ::1]
+
+
+def arguments(offsets):
+    """Return the types of each kernel's arguments."""
+    texts = (BYTES, offsets)
+    counted = (*texts, *CLASSES)
+    numbers = {kind: (kind[::1], kind[::1], kind[:, ::1]) for kind in (types.uint32, types.uint64)}
+    return {
+        hashes.hash_texts_kernel: (*texts, VALID, HASHES),
+        hashes.hash_normalized_kernel: (*texts, VALID, *STEPS, types.uint8[:, ::1], HASHES),
+        signatures.signatures_32_kernel: (*texts, types.int64, *numbers[types.uint32]),
+        signatures.signatures_64_kernel: (*texts, types.int64, *numbers[types.uint64]),
+        counts.words_kernel: (*counted, types.int64, TABLE),
+        counts.line_slots_kernel: (*texts, types.int64, types.int64[::1]),
+        counts.lines_kernel: (*counted, types.int64, types.uint32[::1], types.int64[::1], TABLE),
+        counts.characters_kernel: (*counted, types.int32[:, ::1], TABLE),
+        counts.dclm_kernel: (*counted, TABLE),
+        counts.source_kernel: (*counted, TABLE),
+        counts.count_kernel: (TABLE, types.int64, types.int64[::1]),
+        counts.quotient_kernel: (TABLE, types.int64, TABLE, types.int64, types.float64, types.float64[::1]),
+        verdicts.pass_kernel: (VALID, types.int64, types.int16[::1]),
+        verdicts.rule_kernel: (types.int64[::1], *RULE, types.int16[::1]),
+        verdicts.outcome_kernel: (types.int16[::1], VALID, types.int64[::1]),
+    }
+
+
+class Device:
+    """What is asked of a GPU: a Hopper's compute capability."""
+
+    compute_capability = (9, 0)
+
+
+def main():
+    dispatcher.get_current_device = compiler.get_current_device = lambda: Device
+    try:
+        cuda.compile_ptx(lambda values: None, types.void(BYTES), cc=Device.compute_capability)
+    except (OSError, RuntimeError, ValueError, NumbaError) as exc:
+        sys.exit(f"no compiler for devices: {exc}")
+    sizes = {}
+    for width in (types.int32, types.int64):
+        for kernel, types_of in arguments(width[::1]).items():
+            ptx, _ = cuda.compile_ptx(kernel.py_func, types.void(*types_of), cc=Device.compute_capability)
+            assert ".visible .entry" in ptx
+            assert ".target sm_90" in ptx
+            sizes[f"{kernel.py_func.__name__} {types_of[-1]} {width}"] = len(ptx)
+    print(json.dumps(sizes))  # noqa: T201 (a script)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start the scripts of this folder, which need a process of their own: numba is told of its simulator before it is imported."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def run_script(name, *arguments, simulated):
+    """Run a script of this folder in a process of its own; return what it prints, or skip if it says that it cannot."""
+    settings = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    if simulated:
+        settings |= {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-m", f"tests.gpu.{name}", *map(str, arguments)]
+    done = subprocess.run(command, cwd=CHECKOUT, env=settings, capture_output=True, text=True, check=False)
+    if done.stderr.startswith("no compiler for devices"):
+        pytest.skip(done.stderr.strip().splitlines()[0])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def put_texts(texts, path):
+    """Write an array of texts where a script reads it."""
+    batch = pa.record_batch([texts], names=["text"])
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)

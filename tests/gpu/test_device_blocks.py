@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on cuDF blocks: on stand-ins for them in numba's simulator, and on real ones where there is a GPU."""
+
+import dask.dataframe as dd
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import curator_df as cdf
+from curator_df.profiles import DATATROVE_FINEWEB, NEMO_CODE
+from tests.contracts.operator_cases import CASES, ROWS
+from tests.gpu.scripts import put_texts, run_script
+
+METRICS = ["word_count", "mean_word_length", "duplicate_line_ratio", "digit_ratio"]
+PROSE = "One line ends here.\nTwo lines end here, as they do in prose that is long enough.\n"
+TEXTS = [
+    "",
+    None,
+    "to be or not to be.\n" * 6,
+    "The cat\nThe cat\n\nThe cat",
+    "a" * 30,
+    "\xc4\xd6 \xfc\xa0x",
+    "\U0001f600 " * 20,
+    "lorem ipsum javascript { http://a.b/c #x ... 12",
+    "\n\n\n",
+    "".join(f"{number} {line}" for number in range(4) for line in PROSE.splitlines(keepends=True)),
+    None,
+    "x",
+    "http://a.b/c" * 4,
+    "1234 5678",
+]
+OPERATORS = {
+    "add_metrics": lambda df: cdf.add_metrics(df, METRICS),
+    "keep_profile": lambda df: cdf.keep_profile(df, DATATROVE_FINEWEB, add_metrics=True),
+    "keep_code": lambda df: cdf.keep_profile(df, NEMO_CODE),
+    "keep_where": lambda df: cdf.keep_where(df, "id > 3"),
+    "keep_where_null": lambda df: cdf.keep_where(df, lambda block: block["text"] > "a"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("simulated")
+    put_texts(pa.array(TEXTS, pa.large_string()), folder / "texts.arrow")
+    run_script("simulated_blocks", folder / "texts.arrow", folder, simulated=True)
+    return folder
+
+
+def rows():
+    index = pd.Index(range(10, 10 + 3 * len(TEXTS), 3), name="address")
+    return pd.DataFrame({"id": range(len(TEXTS)), "text": pd.array(TEXTS, "string[pyarrow]")}, index=index)
+
+
+def plain(block):
+    """Return numbers as floats with NaN for null, which is how both kinds of blocks can be compared."""
+    numbers = block.drop(columns="text")
+    return numbers.astype("Float64").astype(float).assign(text=block["text"].astype("string[pyarrow]"))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_stand_ins_in_the_simulator_give_the_rows_of_the_cpu(folder, name):
+    found = pd.read_pickle(folder / f"{name}.pickle")
+    expected = OPERATORS[name](dd.from_pandas(rows(), npartitions=1)).compute()
+    assert len(expected) > 0
+    assert name == "add_metrics" or len(expected) < len(TEXTS)
+    pd.testing.assert_frame_equal(plain(found), plain(expected), check_exact=True)
+
+
+def test_what_has_no_kernel_and_a_run_are_refused_with_the_way_out(folder):
+    said = pd.read_pickle(folder / "refusals.pickle")
+    for message, expected in zip(
+        said,
+        [
+            r"add_metrics has no kernel for cuDF blocks that measures unique_line_ratio; .*'pandas'\)",
+            r"at white space alone, not as words='datatrove' says",
+            r"keep_profile has no kernel for cuDF blocks that measures c4_",
+            r"keep_profile reads metrics from columns of pandas blocks alone",
+            r"add_profile works on pandas blocks, and this table has cudf blocks",
+            r"a run has pandas blocks from its reader to its writer.*leave out df\.to_backend\('cudf'\)",
+        ],
+        strict=True,
+    ):
+        assert pd.Series([message]).str.contains(expected)[0], message
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_real_blocks_give_the_rows_of_the_cpu(backend, npartitions, name):
+    docs = dd.from_pandas(rows(), npartitions=npartitions)
+    found = OPERATORS[name](docs.to_backend(backend)).to_backend("pandas").compute()
+    pd.testing.assert_frame_equal(plain(found), plain(OPERATORS[name](docs).compute()), check_exact=True)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "cudf" in case.backends], ids=str)
+def test_cases_give_the_rows_of_the_cpu(backend, case):
+    docs = dd.from_pandas(ROWS, npartitions=2)
+    found = case(docs.to_backend(backend)).to_backend("pandas").compute()
+    pd.testing.assert_frame_equal(
+        plain(found.drop(columns="title")), plain(case(docs).compute().drop(columns="title")), check_exact=True
+    )

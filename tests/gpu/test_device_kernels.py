@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels for devices give the CPU's numbers bit for bit in numba's simulator, and compile to code of a GPU. Needs none."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from curator_df import profiles
+from curator_df.errors import UnsupportedBackendError
+from curator_df.kernels.content_hash import column_hashes
+from curator_df.kernels.device_support import DEVICE_METRICS, require_device_metrics, require_device_scheme
+from curator_df.kernels.measure import measure
+from curator_df.kernels.metrics import METRICS
+from curator_df.kernels.minhash import minhash_signatures
+from curator_df.kernels.minhash_scheme import Scheme
+from curator_df.ops.rules import Profile
+from tests.gpu.scripts import CHECKOUT, put_texts, run_script
+
+# As in the script: it imports numba, which must be told of the simulator first.
+SCHEMES = {
+    "signatures_32": Scheme("characters", 24, 2, 3),
+    "signatures_64": Scheme("characters", 5, 2, 2, use_64_bit_hash=True),
+    "signatures_of_two": Scheme("characters", 2, 1, 2),
+}
+ODD = [
+    "",
+    None,
+    " ",
+    "\n",
+    "\n\n\n",
+    "\r\n a\r\rb \x85c\u2028d",
+    "a" * 4200,
+    "ab " * 300,
+    "x\n" * 400,
+    "one\n\none\n\n\ntwo\none",
+    " lorem Ipsum <?xml version= JavaScript { https://a.b/c?d=1 # ## ... \u2026 [...] (\u2026) -\xbb",
+    "- a\n\u2022 b\n* c...\n\u25cf d. . .\nTHE Be that HAVE with of",
+    "\xc4\xd6\u0130\u03a3 \u1e9e\u212a \u4e00\u4e8c\u4e09 \U0001f600\U0001f468\u200d\U0001f469 e\u0301",
+    "\u0645\u0631\u062d\u0628\u0627",
+    "\u3000\u2003x\u00a0y\ufeff",
+    "\U0001f600" * 700,
+    "\u00e9" * 23,
+    "\u00e9" * 24,
+    "a\0b\x1cc",
+    "12 \u0663\u0664 \uff11 1,234.5",
+]
+
+
+def pieces_of_pages():
+    """Return the pages of this repository, in pieces: prose, tables and code."""
+    pages = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))[:3]]
+    texts = [page.read_text()[start : start + size] for page in pages for start, size in ((0, 900), (2000, 400))]
+    return [*texts, Path(__file__).read_text()[:1500]]
+
+
+def damaged(texts):
+    """Return bytes that are no UTF-8, which Parquet does not check, as text."""
+    raw = [text.encode()[cut:-1] for cut, text in enumerate(texts[:4], start=1)] + [
+        b"a\xff\xc3(\xf0\x9f\x98 b",
+        b"\x80ab",
+    ]
+    return pa.array(raw, pa.large_binary()).view(pa.large_string())
+
+
+@pytest.fixture(scope="module")
+def texts():
+    whole = pa.array([*ODD, *pieces_of_pages(), *ODD], pa.large_string())
+    return pa.concat_arrays(
+        [whole, damaged(["\u00e9\u00e8 x \U0001f600", "\u4e00\u4e8c\u4e09", "ab\u00fc", "z\u00df"])]
+    )
+
+
+@pytest.fixture(scope="module")
+def simulated(texts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("simulated")
+    put_texts(texts, folder / "texts.arrow")
+    run_script("simulated_kernels", folder / "texts.arrow", folder / "found.npz", simulated=True)
+    with np.load(folder / "found.npz") as found:
+        return dict(found)
+
+
+def column(texts):
+    return pd.Series(pd.array(texts, dtype=pd.ArrowDtype(pa.large_string())))
+
+
+def test_content_hashes_are_those_of_the_cpu(texts, simulated):
+    assert simulated["hashes"].dtype == np.uint64
+    np.testing.assert_array_equal(simulated["hashes"], column_hashes(column(texts)))
+    np.testing.assert_array_equal(
+        simulated["normalized_hashes"], column_hashes(column(texts), normalize="case_and_spaces")
+    )
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_signatures_are_those_of_the_cpu(texts, simulated, name):
+    found = simulated[name]
+    expected = minhash_signatures(column(texts[: len(found)]), SCHEMES[name])
+    assert found.dtype == expected.dtype
+    assert np.any(found)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_metrics_are_those_of_the_cpu(texts, simulated):
+    known = texts.is_valid().to_numpy(zero_copy_only=False)
+    for measured in measure(column(texts), DEVICE_METRICS):
+        rows = slice(measured.first_row, measured.first_row + measured.rows)
+        for name in DEVICE_METRICS:
+            found, expected = simulated[name][rows], measured.values[name]
+            assert found.dtype == expected.dtype, name
+            # Bits, so that a zero's sign counts too.
+            np.testing.assert_array_equal(
+                found.view(np.int64)[known[rows]], expected.view(np.int64)[known[rows]], err_msg=name
+            )
+    assert all(len(np.unique(simulated[name][known])) > 1 for name in DEVICE_METRICS), "a metric tells nothing apart"
+
+
+def test_six_published_profiles_can_be_measured_on_a_device():
+    held = {
+        name
+        for name in profiles.__all__
+        if isinstance(profile := getattr(profiles, name), Profile)
+        and profile.text_metrics
+        and set(profile.text_metrics) <= set(DEVICE_METRICS)
+    }
+    assert held == {
+        "DATATROVE_FINEWEB",
+        "DATATROVE_GOPHER_QUALITY",
+        "DCLM_QUALITY",
+        "DOLMA_C4",
+        "FINEWEB_PAPER",
+        "NEMO_CODE",
+    }
+    page = (CHECKOUT / "docs/gpu.md").read_text()
+    assert f"{len(DEVICE_METRICS)} metrics are made of these counts" in page
+    assert all(f"`{name}`" in page for name in held)
+
+
+def test_what_has_no_kernel_is_refused_by_its_name():
+    require_device_metrics("add_metrics", DEVICE_METRICS)
+    missing = sorted(set(METRICS) - set(DEVICE_METRICS))
+    assert "top_2_gram_character_ratio" in missing
+    with pytest.raises(
+        UnsupportedBackendError, match=r"add_metrics has no kernel .* measures c4_sentence_count, .*'pandas'\)"
+    ):
+        require_device_metrics("add_metrics", ["word_count", "c4_sentence_count", "top_2_gram_character_ratio"])
+    with pytest.raises(UnsupportedBackendError, match="at white space alone, not as words='icu' says"):
+        require_device_metrics("add_metrics", ["word_count"], "icu")
+    with pytest.raises(UnsupportedBackendError, match=r"counts the stop words the, be, .* and no other list"):
+        require_device_metrics("add_metrics", ["stop_word_count"], stop_words=("a",))
+    require_device_metrics("add_metrics", ["word_count"], stop_words=("a",))
+    with pytest.raises(UnsupportedBackendError, match="this scheme has ngrams='words', normalize='case_and_spaces'"):
+        require_device_scheme("add_minhash", Scheme("words", 5, 14, 8, normalize="case_and_spaces"))
+
+
+@pytest.mark.slow
+def test_kernels_compile_to_code_of_a_gpu():
+    sizes = json.loads(run_script("compiled_kernels", simulated=False))
+    assert len(sizes) == 30  # fifteen kernels, for offsets of 32 and of 64 bits
+    assert min(sizes.values()) > 1_000
