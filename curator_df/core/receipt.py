@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from curator_df.core.model_figures import model_figures
 from curator_df.core.sizes import show_size
 from curator_df.errors import ParameterError
 
@@ -237,6 +238,17 @@ class Receipt:
         rows = [(s.name, reason, n, n / max(self.rows_read, 1)) for s in self.steps for reason, n in s.dropped.items()]
         table = pd.DataFrame(rows, columns=["step", "reason", "rows", "share"])
         return table.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
+
+    def models(self) -> pd.DataFrame:
+        """Return one row for each step with a model: documents and tokens, those of a second, and how batches were filled.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Of no rows without such steps. Seconds are those of the step, of all tasks together; ``padding_share`` is of all
+            tokens that the model read.
+        """
+        return model_figures(self.steps)
 
     def to_json(self) -> dict[str, Any]:
         """Return the receipt as plain values, as ``_curator/receipt.json`` holds it."""

@@ -61,6 +61,7 @@ def report_page(receipt: Receipt) -> str:
         ("Memory: allowed, projected, measured", _memory(receipt)),
         ("What the figures say", _advice(receipt)),
         ("Steps", _steps(receipt)),
+        ("Models", _models(receipt)),
         ("Why rows were dropped", _reasons(receipt)),
         ("Rows set aside", _aside(receipt)),
         ("Comparisons of all rows", _exchanges(receipt)),
@@ -137,6 +138,17 @@ def _steps(receipt: Receipt) -> str:
     heads = ["step", "rows in", "dropped", "rows out", "seconds", ""]
     note = "<p class='sub'>Seconds of a step are summed over all tasks, so they may be more than the time on the clock.</p>"
     return _table(heads, rows, numbers=(1, 2, 3, 4), share=5) + note
+
+
+def _models(receipt: Receipt) -> str:
+    shown = ("{}", "{:,}", "{:,.1f}", "{:,.0f}", "{:.1%}", "{:,.1f}", "{:,}")
+    figures = receipt.models().drop(columns="tokens")
+    rows = [
+        [html.escape(form.format(value)) for form, value in zip(shown, row, strict=True)]
+        for row in figures.itertuples(index=False)
+    ]
+    heads = ["step", "documents", "a second", "tokens a second", "padding", "documents a batch", "batches halved"]
+    return _table(heads, rows, numbers=tuple(range(1, 7))) if rows else ""
 
 
 def _reasons(receipt: Receipt) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from curator_df import errors
 from curator_df.core import peak
-from curator_df.core.receipt import Receipt
+from curator_df.core.receipt import Receipt, StepReceipt
 from curator_df.core.report import report_page
 from curator_df.core.session import PeakSampler
 from curator_df.core.timeline import timeline_picture
@@ -152,3 +152,28 @@ def test_a_receipt_draws_its_memory_and_marks_what_ran_again():
     assert [segment[0][0] for segment in marks.get_segments()] == [6.0]
     with pytest.raises(errors.ParameterError, match="no timeline"):
         receipt(timeline=[]).plot()
+
+
+BATCHES = {"documents": 300, "tokens": 9_000, "padding_tokens": 1_000, "batches": 12, "batches_halved": 2}
+
+
+def test_what_a_model_did_is_a_table_of_its_own():
+    one = receipt(steps=[StepReceipt("read", 300, 300, 2.0), StepReceipt("add_class", 300, 300, 5.0, {}, BATCHES)])
+    [figures] = one.models().to_dict("records")
+    assert figures == {
+        "step": "add_class",
+        "documents": 300,
+        "documents_per_second": 60.0,
+        "tokens": 9_000,
+        "tokens_per_second": 1_800.0,
+        "padding_share": 0.1,
+        "documents_per_batch": 25.0,
+        "batches_halved": 2,
+    }
+    assert "Models" in sections(report_page(one))
+    assert "10.0%" in Page(report_page(one)).text
+
+
+def test_a_run_without_models_has_no_such_table():
+    assert receipt().models().empty
+    assert "Models" not in sections(report_page(receipt()))

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections import Counter
 
@@ -193,3 +195,25 @@ def test_a_run_that_failed_is_resumed_and_no_request_is_sent_twice(server, tmp_p
     assert (counters["cached"], counters["requests"]) == (len(answered), 40 - len(answered))
     assert set_aside.rows_quarantined == 1
     assert set_aside.rows_written == 39
+
+
+LIMITED = """
+import subprocess
+import sys
+import threading
+from curator_df.core.limits import limit_data
+from curator_df.models.completion_calls import _Threads
+
+limit_data(200_000_000)
+threads, all_there = _Threads(64), threading.Barrier(64)
+for call in [threads.submit(all_there.wait, 60) for _ in range(64)]:
+    call.result()
+threads.shutdown()
+print("done", threading.stack_size())
+"""
+
+
+def test_many_requests_in_flight_leave_the_room_of_a_worker_to_its_blocks():
+    # 64 stacks of 8 MB would be more than the limit.
+    done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "done 0\n", done.stderr
