@@ -91,7 +91,7 @@ def measure(
 
     Notes
     -----
-    Memory: about 1 MB, and what `metrics.work_factor` says of the longest text.
+    Memory: about 2 MB, and what `metrics.work_factor` says of the longest text.
 
     Examples
     --------

@@ -119,18 +119,26 @@ def test_points_of_a_trace_grow_so_that_there_are_never_many():
     assert [int(point) for point in points] == sorted(int(point) for point in points)
 
 
+def trace_when(sampler, is_so):
+    """Return what was held once it is so: how soon that is depends on what else the machine does."""
+    give_up = time.monotonic() + 30
+    while not ((trace := sampler.trace()) and is_so(trace)):
+        assert time.monotonic() < give_up, trace
+        time.sleep(0.05)
+    return trace
+
+
 def test_the_sampler_keeps_what_was_held_over_time():
     sampler = PeakSampler()
     try:
         sampler.take()
         started = time.monotonic()
-        time.sleep(0.4)
+        before = max(held for _, held in trace_when(sampler, lambda trace: len(trace) > 1))
         kept = bytearray(60_000_000)
-        time.sleep(0.4)
-        trace, seconds = sampler.trace(), time.monotonic() - started
+        trace = trace_when(sampler, lambda trace: trace[-1][1] - before > 50_000_000)
+        seconds = time.monotonic() - started
         del kept
-        assert trace[-1][0] == pytest.approx(seconds, abs=0.15)
-        assert trace[-1][1] - trace[0][1] > 50_000_000
+        assert 0 <= trace[0][0] < trace[-1][0] <= seconds + 0.001  # rounded
         assert [moment for moment, _ in trace] == sorted(moment for moment, _ in trace)
         assert sampler.seen() == max(held for _, held in trace)
         assert sampler.take() > 0
