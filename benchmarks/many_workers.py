@@ -21,12 +21,14 @@ import dask
 from distributed import Client, LocalCluster
 
 import curator_df as cdf
+from curator_df.cluster.settings import LOG_MESSAGES
 from curator_df.core import run, task
 from curator_df.core.limits import status_bytes
 
 ROW_BYTES = 80
 ROWS_A_RANGE = 3
 QUIET = {
+    "distributed.admin.low-level-log-length": LOG_MESSAGES,  # as clusters of ours have it
     "distributed.admin.system-monitor.interval": "60s",
     "distributed.admin.tick.interval": "60s",
     "distributed.worker.memory.monitor-interval": "60s",

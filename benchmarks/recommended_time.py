@@ -3,9 +3,9 @@
 
     python benchmarks/recommended_time.py CORPUS [CORPUS ...] --memory 1.5GB --cpus 2
 
-For each input, a folder or a file: the time told, from a sample that is run in a process of its own; then the run itself, with
-what was recommended, into a folder that is deleted after it. The exit code is 1 if any run took more than ``--most`` times
-what was told, or less than that part of it.
+For each input, a folder or a file: the time, memory and disk told, the time from a sample that is run in a process of its own;
+then the run itself, with what was recommended, into a folder that is deleted after it. The exit code is 1 if any run took more
+than ``--most`` times what was told, or less than that part of it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def measure(corpus: str, memory: str, cpus: int) -> float:
     ratio = receipt.seconds / found.projected_seconds
     print(
         f"{corpus} | {found.text_bytes / 1e6:,.0f} MB | {found.projected_seconds:.1f} | {receipt.seconds:.1f} | {ratio:.2f} | "
-        f"{asked_seconds:.1f} | {found.rows:,} of {receipt.rows_read:,}",
+        f"{asked_seconds:.1f} | {found.rows:,} of {receipt.rows_read:,} | "
+        f"{found.projected_bytes / 1e6:,.0f}, {receipt.measured_bytes / 1e6:,.0f} | "
+        f"{found.disk_bytes / 1e6:,.0f}, {sum(one.key_bytes + one.drop_bytes for one in receipt.exchanges) / 1e6:,.0f}",
         flush=True,
     )
     return ratio
@@ -55,7 +57,11 @@ def main() -> int:
     options.add_argument("--cpus", type=int, default=2)
     options.add_argument("--most", type=float, default=2.0)
     given = options.parse_args()
-    print("input | text | seconds told | seconds taken | ratio | seconds to tell | rows told, of", flush=True)
+    print(
+        "input | text | seconds told | seconds taken | ratio | seconds to tell | rows told, of | MB held told, held | "
+        "MB of temporary files told, written",
+        flush=True,
+    )
     ratios = [measure(corpus, given.memory, given.cpus) for corpus in given.corpus]
     return int(max(ratios) > given.most or min(ratios) < 1 / given.most)
 

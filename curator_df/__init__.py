@@ -13,6 +13,7 @@ from curator_df.core.comparison import compare_receipts
 from curator_df.core.resources import resources
 from curator_df.io.checkpoint import checkpoint, read_receipt
 from curator_df.io.jsonl import read_jsonl
+from curator_df.io.moves import to_backend
 from curator_df.io.parquet import read_parquet
 from curator_df.io.shuffle import blend, shuffle_rows
 from curator_df.io.split import split_by
@@ -131,6 +132,7 @@ __all__ = [
     "split_by",
     "split_documents",
     "start_cluster",
+    "to_backend",
     "write_jsonl",
     "write_many",
     "write_parquet",
@@ -185,6 +187,7 @@ _register_operators(
         shuffle_rows,
         split_by,
         split_documents,
+        to_backend,
         write_jsonl,
         write_parquet,
     )

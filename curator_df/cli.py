@@ -100,7 +100,7 @@ def recommend(
     workdir: Annotated[str | None, typer.Option(help="Folder whose free space counts. [here]")] = None,
     model: Annotated[str | None, typer.Option(help="A model whose batches are to fit.")] = None,
     device_memory: Annotated[str | None, typer.Option(help="Memory of a GPU, for such batches.")] = None,
-    sample_size: Annotated[str, typer.Option(help="Text that is run to tell the time; 0: none.")] = "8MB",
+    sample_size: Annotated[str, typer.Option(help="Text that is run to tell the time; 0: none.")] = "32MB",
 ) -> None:
     """Say what to set for a deduplication of this input: workers, blocks, bands, disk, time, and what part would fit."""
     asked = {"memory": memory, "device_memory": device_memory, "cpus": cpus, "model": model, "workdir": workdir}

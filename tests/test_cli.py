@@ -115,4 +115,4 @@ def test_monitor_up_says_what_is_missing(tmp_path, monkeypatch):
     done = curator_df("monitor", "up", "--dir", tmp_path / "watch")
     assert done.returncode == 1
     assert "prometheus is not installed (apt install prometheus" in done.stdout
-    assert "grafana-server is not installed" in done.stdout
+    assert "neither grafana-server nor grafana is installed" in done.stdout

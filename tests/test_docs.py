@@ -22,8 +22,9 @@ import pytest
 import curator_df as cdf
 from curator_df.core.budget import choose_layout
 from curator_df.core.held import release_held
-from curator_df.core.plan import MAX_DEFAULT_BLOCK_BYTES, fitting_block
+from curator_df.core.plan import MAX_DEFAULT_BLOCK_BYTES
 from curator_df.core.sizes import read_size
+from curator_df.core.task_factor import fitting_block
 from curator_df.io import jsonl, parquet, shuffle_source, text_files, warc
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, JsonlFormat, ParquetFormat

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shlex
@@ -11,8 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from curator_df.cluster.cuda import gpu_options
+from curator_df.cluster.preload import WORK_BYTES_VARIABLE
 from curator_df.cluster.settings import PRELOAD, as_exports, worker_environment, worker_memory_limit, worker_settings
-from curator_df.core.budget import Layout, choose_layout, least_with_workers
+from curator_df.core.budget import Layout, choose_layout, layout_of_workers, least_with_workers
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, ParameterError
 
@@ -25,6 +28,8 @@ LEAVE_SHARE, MOST_LEAVE_SECONDS = 0.1, 300
 """A worker leaves before its job's time is up: by a tenth of it, at most 5 minutes, and by as much again at random, so that
 workers do not leave all at once."""
 LEAST_WALLTIME_SECONDS = 120
+GPU_DIRECTIVES = {"slurm": "--gres=gpu:{}", "lsf": '-gpu "num={}"'}
+"""How jobs ask for GPUs; PBS has them in its ``select``, and at SGE each site has a name of its own."""
 JOB_SPILL_DIRECTORY = "${TMPDIR:-/tmp}"
 """The job's own disk, as the shell of the job sees it."""
 
@@ -59,6 +64,8 @@ class JobRequest:
     """Folder that all nodes see, for the jobs' logs and for temporary credentials."""
     python: str
     """Python on the nodes."""
+    gpus: int = 0
+    """GPUs of each job, with a worker process for each."""
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of dask-jobqueue's class."""
@@ -79,13 +86,27 @@ class JobRequest:
             "shared_temp_directory": self.job_directory,
             "python": shlex.quote(self.python),
             "job_name": "curator-df",
-            "job_extra_directives": list(self.directives),
+            "job_extra_directives": self._directives(),
             "job_script_prologue": self._prologue(),
             "worker_extra_args": self._worker_arguments(),
+            **({"worker_command": "dask_cuda.cli"} if self.gpus else {}),
+            **({"resource_spec": self._pbs_resources()} if self.gpus and self.system == "pbs" else {}),
         }
 
+    def _directives(self) -> list[str]:
+        asked = GPU_DIRECTIVES.get(self.system, "") if self.gpus else ""
+        return [*([asked.format(self.gpus)] if asked else []), *self.directives]
+
+    def _pbs_resources(self) -> str:
+        megabytes = -(-self.layout.allowed_bytes // (1 << 20))
+        return f"select=1:ncpus={self.layout.cpus}:mem={megabytes}MB:ngpus={self.gpus}"
+
     def _prologue(self) -> list[str]:
-        exports = as_exports(worker_settings(), worker_environment(self.layout))
+        settings, environment = worker_settings(), worker_environment(self.layout)
+        if self.gpus:
+            del environment[WORK_BYTES_VARIABLE]  # CUDA maps address space that a data limit would count
+            settings |= lifetime_settings(self.walltime_seconds)
+        exports = as_exports(settings, environment)
         # A node may have another CPU than the machine that sends the job: kernels are compiled for it before a worker's
         # limit is set, and loaded from numba's cache by all later jobs.
         warm = f"{shlex.quote(self.python)} -m curator_df.kernels.warm"
@@ -94,8 +115,10 @@ class JobRequest:
     def _worker_arguments(self) -> list[str]:
         # Of two --memory-limit the last one counts: dask-jobqueue's own is the job's memory, this one leaves room beside it.
         limit = ["--memory-limit", f"{worker_memory_limit(self.layout)}B"]
-        dashboard = ["--dashboard-address", "127.0.0.1:0"]
-        return [*limit, "--preload", PRELOAD, *dashboard, *lifetime(self.walltime_seconds)]
+        common = [*limit, "--preload", PRELOAD, "--dashboard-address", "127.0.0.1:0"]
+        if self.gpus:  # of two --nthreads, too, the last one counts
+            return [*common, "--nthreads", "1", *gpu_options(self.layout.device_bytes)]
+        return [*common, *lifetime(self.walltime_seconds)]
 
     def _walltime(self) -> str:
         minutes, seconds = divmod(self.walltime_seconds, 60)
@@ -111,8 +134,23 @@ def lifetime(walltime_seconds: int) -> list[str]:
     >>> lifetime(4 * 3600)
     ['--lifetime', '13800s', '--lifetime-stagger', '300s']
     """
+    lasts, stagger = lifetime_settings(walltime_seconds).values()
+    return ["--lifetime", lasts, "--lifetime-stagger", stagger]
+
+
+def lifetime_settings(walltime_seconds: int) -> dict[str, str]:
+    """Return the same as Dask's settings, for dask-cuda's worker, which has no such options.
+
+    Examples
+    --------
+    >>> lifetime_settings(3600)
+    {'distributed.worker.lifetime.duration': '3000s', 'distributed.worker.lifetime.stagger': '300s'}
+    """
     leave = min(int(walltime_seconds * LEAVE_SHARE), MOST_LEAVE_SECONDS)
-    return ["--lifetime", f"{walltime_seconds - 2 * leave}s", "--lifetime-stagger", f"{leave}s"]
+    return {
+        "distributed.worker.lifetime.duration": f"{walltime_seconds - 2 * leave}s",
+        "distributed.worker.lifetime.stagger": f"{leave}s",
+    }
 
 
 def read_walltime(walltime: str) -> int:
@@ -157,6 +195,42 @@ def job_layout(memory: str | int, cpus: int, most_jobs: int) -> Layout:
     )
 
 
+def gpu_job_layout(
+    memory: str | int, cpus: int, most_jobs: int, *, gpus: int, device_memory: str | int | None
+) -> Layout:
+    """Return the layout of jobs with a worker process of one thread for each of their GPUs.
+
+    The nodes' GPUs cannot be seen from here, so ``device_memory`` has to be said.
+    """
+    if device_memory is None:
+        raise ParameterError(
+            f"gpus={gpus}: say with device_memory= how much may be allocated on each; the GPUs of the nodes cannot be seen "
+            "from here, and about 80 % of a GPU's memory leaves room for CUDA itself"
+        )
+    if cpus < gpus:
+        raise ParameterError(
+            f"gpus={gpus}, but cpus={cpus}: a job has a worker process for each GPU, and a CPU for each"
+        )
+    one = layout_of_workers(read_size("memory", memory), gpus, reason="one for each GPU of a job")
+    return dataclasses.replace(
+        one,
+        workers=gpus * most_jobs,
+        cpus=cpus,
+        nodes=most_jobs,
+        shares_work=False,
+        device_bytes=read_size("device_memory", device_memory),
+    )
+
+
+def read_gpus_of_job(gpus: int, device_memory: str | int | None) -> int:
+    """Check how many GPUs each job is to have."""
+    if isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 0:
+        raise ParameterError(f"gpus={gpus!r} must be a number from 0 on: GPUs of each job")
+    if not gpus and device_memory is not None:
+        raise ParameterError("device_memory= is of GPUs, and gpus=0 asks for none: say how many each job has")
+    return gpus
+
+
 def read_jobs(jobs: int | tuple[int, int]) -> tuple[int, int]:
     """Turn a number of jobs, or the least and the most, into both."""
     least, most = (jobs, jobs) if isinstance(jobs, int) else jobs
@@ -177,6 +251,8 @@ def request_jobs(
     python: str | None,
     directives: Sequence[str],
     prologue: Sequence[str],
+    gpus: int = 0,
+    device_memory: str | int | None = None,
     **names: str | None,
 ) -> JobRequest:
     """Check what a user asks for, and compute what follows from it; ``names`` are queue, account and interface."""
@@ -188,9 +264,13 @@ def request_jobs(
             f"such as directives=['-l m_mem_free={read_size('memory', memory) // 1_000_000}M']"
         )
     least_jobs, most_jobs = read_jobs(jobs)
+    if read_gpus_of_job(gpus, device_memory):
+        layout = gpu_job_layout(memory, cpus, most_jobs, gpus=gpus, device_memory=device_memory)
+    else:
+        layout = job_layout(memory, cpus, most_jobs)
     return JobRequest(
         system,
-        job_layout(memory, cpus, most_jobs),
+        layout,
         least_jobs,
         most_jobs,
         walltime_seconds=read_walltime(walltime),
@@ -202,4 +282,5 @@ def request_jobs(
         queue=names["queue"],
         account=names["account"],
         interface=names["interface"],
+        gpus=gpus,
     )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import gc
 import os
 from typing import Any, Self
@@ -13,6 +14,7 @@ from distributed import Client
 from distributed.security import Security
 
 from curator_df.cluster.clock import watch_streams
+from curator_df.cluster.worker_devices import verified_devices
 from curator_df.core.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
 from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.session import Session, close_session, open_session
@@ -31,8 +33,9 @@ class Connection:
         owns_client: bool,
         workdir: str | None = None,
         recycle_after: RecycleAfter | None = None,
+        gpus: str = "",
     ) -> None:
-        self.client, self.layout = client, layout
+        self.client, self.layout, self._gpus = client, layout, gpus
         self._owns_client = owns_client
         recycling = None if recycle_after is None else Recycling(recycle_after, layout.workers)
         self._session = Session(client, layout, limits_data=False, workdir=workdir, recycling=recycling)
@@ -56,6 +59,7 @@ class Connection:
         return (
             f"connected to {self.client.scheduler.address}: {self.layout.workers} workers x {self.layout.threads} threads, "
             f"{show_size(self.layout.work_bytes)} of work memory for each; {self.layout.reason}"
+            f"{'; ' * bool(self._gpus)}{self._gpus}"
         )
 
 
@@ -63,6 +67,7 @@ def connect(
     client_or_address: Client | str | os.PathLike[str],
     *,
     memory: str | int | None = None,
+    device_memory: str | int | None = None,
     workdir: str | os.PathLike[str] | None = None,
     security: Security | None = None,
     recycle_after: str | int | None = None,
@@ -77,6 +82,10 @@ def connect(
     memory : str or int, optional
         Bytes allowed on each node: its workers' limits together, and on this machine's node the client as well.
         By default the workers' own limits are taken as they are.
+    device_memory : str or int, optional
+        Bytes that may be allocated on each GPU: every worker has a GPU of its own, and RMM there hands out no more. By
+        default RMM's own limits are taken; workers without a GPU or a limit have none that a plan counts on, and the
+        connection says why.
     workdir : str or path, optional
         Folder (or URL) that all workers see, for the results of ``find_`` operators.
     security : distributed.Security, optional
@@ -93,7 +102,8 @@ def connect(
     ------
     BudgetError
         If a worker has no memory limit, or too small a one, or the limits of a node are more than ``memory``. The
-        message names the worker.
+        message names the worker. So it is with ``device_memory`` and a worker that does not keep it, shares its GPU or
+        spills in two ways.
     NoClusterError
         If the scheduler's file is not there, nothing answers, or the cluster has no worker.
     ParameterError
@@ -104,6 +114,7 @@ def connect(
     Computes: no.
     """
     recycle = read_recycle_after("connect", recycle_after)
+    device_bytes = None if device_memory is None else read_size("device_memory", device_memory)
     owns_client = isinstance(client_or_address, str | os.PathLike)
     client: Client = client_or_address
     if isinstance(client_or_address, str | os.PathLike):
@@ -112,12 +123,14 @@ def connect(
         workers = client.scheduler_info(n_workers=-1)["workers"]
         layout = verify_workers(workers, None if memory is None else read_size("memory", memory))
         _require_nannies(workers, recycle)
+        devices = verified_devices(client, device_bytes)
     except BaseException:
         if owns_client:
             client.close()
         raise
     found = None if workdir is None else os.fspath(workdir)
-    return Connection(client, layout, owns_client=owns_client, workdir=found, recycle_after=recycle)
+    layout = dataclasses.replace(layout, device_bytes=devices.device_bytes)
+    return Connection(client, layout, owns_client=owns_client, workdir=found, recycle_after=recycle, gpus=devices.said)
 
 
 def _require_nannies(workers: dict[str, dict[str, Any]], recycle_after: RecycleAfter | None) -> None:

@@ -131,3 +131,15 @@ def gpu_arguments(device_bytes: int) -> dict[str, Any]:
         "rmm_async": True,
         "rmm_maximum_pool_size": device_bytes,
     }
+
+
+def gpu_options(device_bytes: int) -> list[str]:
+    """Return the same as options of ``dask cuda worker``.
+
+    Examples
+    --------
+    >>> " ".join(gpu_options(60_000_000_000))
+    '--device-memory-limit 0 --enable-cudf-spill --cudf-spill-stats 1 --rmm-async --rmm-maximum-pool-size 60000000000'
+    """
+    spilling = ["--device-memory-limit", "0", "--enable-cudf-spill", "--cudf-spill-stats", "1"]
+    return [*spilling, "--rmm-async", "--rmm-maximum-pool-size", str(device_bytes)]

@@ -26,6 +26,7 @@ from curator_df.cluster.batch import CLUSTERS, BatchSystem, JobRequest, request_
 from curator_df.cluster.clock import watch_streams
 from curator_df.cluster.compiling import compile_kernels
 from curator_df.cluster.encryption import as_security
+from curator_df.cluster.worker_devices import verified_devices
 from curator_df.core.session import Session, close_session, open_session
 from curator_df.core.sizes import show_size
 from curator_df.errors import NoClusterError, ParameterError
@@ -62,7 +63,7 @@ class JobCluster:
         self._session = Session(
             self.client,
             self.layout,
-            limits_data=True,
+            limits_data=not request.gpus,
             workdir=workdir,
             compile=compile_kernels,
             workless_seconds=queue_timeout,
@@ -87,6 +88,8 @@ class JobCluster:
         ------
         NoClusterError
             If the batch system refuses the job, with what it said, or no job has run after ``queue_timeout`` seconds.
+        BudgetError
+            If the first workers have no GPU each, or a smaller one than ``device_memory``.
         """
         request = self.request
         try:
@@ -105,7 +108,16 @@ class JobCluster:
         )
         if request.least_jobs:
             self._wait_for_worker()
+            if request.gpus:
+                self._verify_devices()
         return self
+
+    def _verify_devices(self) -> None:
+        try:
+            verified_devices(self.client, self.layout.device_bytes)
+        except BaseException:
+            self.close()
+            raise
 
     async def _send(self) -> None:
         # What `scale` does, which would only log what the batch system says to it, and go on.
@@ -148,6 +160,10 @@ class JobCluster:
         return [
             ("jobs", f"{least}{request.most_jobs} of {request.system}, {show_size(layout.allowed_bytes)} for each"),
             ("layout", f"{processes} in a job, {show_size(layout.work_bytes)} of work memory for each process"),
+            *(
+                [("gpus", f"{request.gpus} in a job: {show_size(layout.device_bytes)} of each; cuDF spills")]
+                * bool(request.gpus)
+            ),
             ("why", layout.reason),
             ("scheduler", str(self._jobs.scheduler_address)),
             ("dashboard", self.dashboard_link),
@@ -171,6 +187,8 @@ def job_cluster(
     *,
     memory: str | int,
     cpus: int,
+    gpus: int = 0,
+    device_memory: str | int | None = None,
     jobs: int | tuple[int, int] = 1,
     walltime: str = "01:00:00",
     queue: str | None = None,
@@ -195,6 +213,10 @@ def job_cluster(
         Bytes of each job, for all its processes; it is what the job asks for. ``"16GB"`` is 16 x 10^9.
     cpus : int
         CPUs of each job. Processes and threads follow from memory and CPUs, as with `start_cluster`.
+    gpus : int
+        GPUs of each job; there is then a worker process of dask-cuda, with one thread, for each.
+    device_memory : str or int, optional
+        Bytes that may be allocated on each GPU (by RMM; CUDA's own context comes on top). Needed with ``gpus``.
     jobs : int or (int, int)
         How many; or the least and the most, between which the number follows the work.
     walltime : str
@@ -233,9 +255,9 @@ def job_cluster(
     Raises
     ------
     BudgetError
-        If ``memory`` is too little for one worker process.
+        If ``memory`` is too little for one worker process, or for one for each GPU.
     ParameterError
-        If an argument is outside what is allowed, or dask-jobqueue is not installed.
+        If an argument is outside what is allowed, ``gpus`` come without ``device_memory``, or dask-jobqueue is not installed.
     NoClusterError
         From ``start()`` and ``with``, if the batch system refuses the job or runs none in time.
 
@@ -251,6 +273,8 @@ def job_cluster(
         system,
         memory=memory,
         cpus=cpus,
+        gpus=gpus,
+        device_memory=device_memory,
         jobs=jobs,
         walltime=walltime,
         spill_directory=spill_directory,
@@ -270,6 +294,8 @@ def slurm_cluster(
     *,
     memory: str | int,
     cpus: int,
+    gpus: int = 0,
+    device_memory: str | int | None = None,
     jobs: int | tuple[int, int] = 1,
     walltime: str = "01:00:00",
     partition: str | None = None,
@@ -284,6 +310,10 @@ def slurm_cluster(
         Bytes of each job, for all its processes (``--mem``).
     cpus : int
         CPUs of each job (``--cpus-per-task``).
+    gpus : int
+        GPUs of each job (``--gres=gpu:``).
+    device_memory : str or int, optional
+        Bytes that may be allocated on each GPU. Needed with ``gpus``.
     jobs : int or (int, int)
         How many; or the least and the most, between which the number follows the work.
     walltime : str
@@ -312,5 +342,14 @@ def slurm_cluster(
             receipt = cdf.write_parquet(docs, "/shared/clean/")
     """
     return job_cluster(
-        "slurm", memory=memory, cpus=cpus, jobs=jobs, walltime=walltime, queue=partition, account=account, **options
+        "slurm",
+        memory=memory,
+        cpus=cpus,
+        gpus=gpus,
+        device_memory=device_memory,
+        jobs=jobs,
+        walltime=walltime,
+        queue=partition,
+        account=account,
+        **options,
     )

@@ -99,6 +99,7 @@ class Cluster:
             revive=self._revive,
             compile=compile_kernels,
             recycling=None if recycle_after is None else Recycling(recycle_after, layout.workers),
+            gpus=() if devices is None else devices.names,
         )
         try:
             if compiler is not None and not layout.in_process:
@@ -155,6 +156,7 @@ class Cluster:
             # In this process the limit also binds the client: its journal, its bars, the threads that close the cluster.
             self.client.run(tighten_limit, layout.work_bytes, threads=CLIENT_THREADS if layout.in_process else 0)
         release_free_memory()
+        self._session.client_bytes = status_bytes("RssAnon")
         held_bytes = tree_bytes(os.getpid())
         if held_bytes + self.layout.exclusive_bytes > self.layout.allowed_bytes:
             raise BudgetError(

@@ -19,13 +19,27 @@ LITTLE_MEMORY = 0.35
 """Share of the memory allowed under which most of it was of no use."""
 MANY_RETRIES = 0.1
 """Share of the ranges from which on running again costs time that matters."""
+LITTLE_GPU_USE = 0.4
+"""Share of the last pass under which a GPU mostly waited for the CPUs."""
+FEW_DOCUMENTS = 2.0
+"""Documents of a model's batch under which nearly each is computed alone."""
+MANY_HALVED = 0.1
+"""Share of a model's batches that did not fit, from which on trying them costs time that matters."""
 MUCH_SKEW = 3.0
 """Keys of the largest hash range as a multiple of the mean, from which on one task works while others wait."""
 
 
 def advice(receipt: Receipt) -> list[str]:
     """Return what the figures of a run say about the next one, what matters most first."""
-    checks: tuple[Callable[[Receipt], Iterator[str]], ...] = (_memory, _retries, _leaks, _rows, _time, _skew)
+    checks: tuple[Callable[[Receipt], Iterator[str]], ...] = (
+        _memory,
+        _retries,
+        _leaks,
+        _rows,
+        _time,
+        _models,
+        _skew,
+    )
     return [text for check in checks for text in check(receipt)]
 
 
@@ -79,7 +93,7 @@ def _leaks(receipt: Receipt) -> Iterator[str]:
     names = sorted({leak.step for leak in receipt.leaks if leak.step})
     if receipt.leaks:
         yield (
-            f"workers held more after each task, {len(receipt.leaks):,} times"
+            f"workers held more after each task, {len(receipt.leaks):,} time{'s' * (len(receipt.leaks) > 1)}"
             + (
                 f", because {', '.join(names)} leaves memory behind: look for what it appends to or caches"
                 if names
@@ -125,6 +139,28 @@ def _time(receipt: Receipt) -> Iterator[str]:
                 else "ranges waited for one that ran alone, for the disk, or for the client; see retries"
             )
         )
+
+
+def _models(receipt: Receipt) -> Iterator[str]:
+    idle = {name: share for name, share in receipt.gpu_use.items() if share < LITTLE_GPU_USE}
+    if idle and receipt.seconds > LEAST_SECONDS:
+        listed = ", ".join(f"{name} {share:.0%}" for name, share in idle.items())
+        yield (
+            f"GPUs were at work little of the time ({listed}), because blocks came too slowly or batches are small: put cheaper "
+            "filters first, raise max_batch_tokens=, or ask for less of a GPU with resources=, so that more calls run at a time"
+        )
+    for step in receipt.steps:
+        batches, halved = step.counters.get("batches", 0), step.counters.get("batches_halved", 0)
+        if halved > MANY_HALVED * batches > 0:
+            yield (
+                f"{step.name}: {halved:,} batches did not fit into memory beside {batches:,} that did; half of "
+                "max_batch_tokens= avoids trying them"
+            )
+        if 0 < step.counters.get("documents", 0) < FEW_DOCUMENTS * batches and step.seconds > LEAST_SECONDS:
+            yield (
+                f"{step.name}: {step.counters['documents'] / batches:.1f} documents a batch are few: a larger max_batch_tokens= "
+                "(or model_inference_batch_size=) gives the model more at a time, a larger blocksize= where blocks have few rows"
+            )
 
 
 def _skew(receipt: Receipt) -> Iterator[str]:

@@ -6,7 +6,6 @@ It decides by the module of the block's type, so that RAPIDS is never imported w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -42,18 +41,13 @@ def require_backend(block: Any, operator: str, *supported: Backend) -> None:
     if backend not in supported:
         raise UnsupportedBackendError(
             f"{operator} works on {' and '.join(supported)} blocks, and this table has {backend} blocks; "
-            f"convert it first with df.to_backend({supported[0]!r})"
+            f"convert it first with to_backend(df, {supported[0]!r})"
         )
 
 
-def require_host_blocks(metas: Iterable[Any]) -> None:
-    """Raise `UnsupportedBackendError` if a step of a run makes cuDF blocks: what they take of a GPU would not be in its plan."""
-    if any(type(meta).__module__.partition(".")[0] == "cudf" for meta in metas):
-        raise UnsupportedBackendError(
-            "a run has pandas blocks from its reader to its writer, because the memory of a GPU is not in its plan, and this "
-            "table has cudf blocks; compute it with Dask (df.compute(), or to_parquet of dask-cudf), or leave out "
-            "df.to_backend('cudf')"
-        )
+def is_on_device(block: Any) -> bool:
+    """Tell whether a block is in the memory of a GPU; what is no DataFrame at all is not."""
+    return type(block).__module__.partition(".")[0] == "cudf"
 
 
 def integer_column(block: Any, numbers: npt.NDArray[np.int64]) -> Any:

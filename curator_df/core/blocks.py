@@ -34,6 +34,8 @@ class Outcome:
     rest: Iterator[Outcome] | None = None
     """Of a kernel that makes several rows of one: what else comes out, each made when it is asked for, so that no more than
     one is held. Each is no larger than the block."""
+    peaks: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that were held at most; of all blocks the largest counts."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class BlockKernel:
     """True when the function came from the user: its exceptions may be quarantined (``on_error``)."""
     slow_path: str = ""
     """What makes a call slow, such as a user's function of one text: `explain` says so."""
+    computes: str = ""
+    """Where a model computes and in which numbers: `explain` says so."""
     compiled: tuple[str, ...] = ()
     """Groups of compiled functions that must be in the on-disk cache before a task runs, beyond those of all workers."""
     makes_rows: bool = False
@@ -77,8 +81,17 @@ class BlockKernel:
     """True when such rows become one again."""
     row_share: float = 1.0
     """About the share of the rows that go on, where the operator knows it before it has seen them."""
+    device_peak_factor: float | None = None
+    """``peak_factor`` of the GPU's memory, where the block is there; None for a kernel that nobody has priced there."""
+    device_fixed_bytes: int = 0
+    """Extra bytes of the GPU's memory of one call whatever the block."""
     barrier: Any = None
     """A `core.barrier.Barrier` for a drop that needs the keys of all rows first; ``func`` then refuses to run."""
+
+    @property
+    def remarks(self) -> tuple[tuple[str, str], ...]:
+        """What `explain` says of it besides, each with the word before it."""
+        return tuple((word, said) for word, said in (("slow", self.slow_path), ("model", self.computes)) if said)
 
     def __call__(self, block: Any) -> Any:
         """Return the block of rows that go on (what Dask calls)."""

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import math
@@ -20,18 +21,20 @@ from curator_df.errors import BudgetError, ParameterError
 MB = 1_000_000
 
 # Measured on Linux x86-64 with Python 3.11, dask 2026.7.1, pandas 3.0.6, pyarrow 26.0.1, numba 0.64 (PSS, whole tree, after
-# imports, with the compiled kernels loaded; benchmarks/floors.py): 294 MB in one process; with 1, 2 and 4 workers 397, 533
-# and 804 MB. Where scipy is installed Dask imports it, and so do all who have scikit-learn: 318, 431, 580 and 877 MB, which
-# is about 282 for the client, the sampler and the library pages that all share, and 149 for each worker.
-CLIENT_RESERVED_BYTES = 285 * MB
+# imports, with the compiled kernels loaded; benchmarks/floors.py), where scipy is installed, which Dask imports then: 320 MB
+# in one process; with 1, 2 and 4 workers 441, 598 and 915 MB, which is about 283 for the client, the sampler and the library
+# pages that all share, and 158 for each worker. Where it is not: 15 MB less in each process.
+CLIENT_RESERVED_BYTES = 288 * MB
 """Client, scheduler, nannies, resource tracker, sampler, and the library pages that all processes share."""
-WORKER_RESERVED_BYTES = 150 * MB
+WORKER_RESERVED_BYTES = 158 * MB
 """What one worker process holds for itself."""
 WORKER_RSS_BYTES = 300 * MB
 """Resident bytes of an idle worker as Dask counts them (RSS: shared library pages count fully in every process)."""
 RMM_BYTES = 190 * MB
 """What each worker process holds more where RMM is installed (the gpu extra): Dask imports it, and with it cupy and scipy.
 Measured: 487 MB resident, of which 262 are private, where it is 300 and 139 without."""
+CLIENT_GROWTH_BYTES = 8 * MB
+"""What a client may take after the start of its cluster that no plan counts: 4.5 MB in eight runs, measured."""
 CLIENT_PRIVATE_BYTES = 120 * MB
 """Private resident bytes of an idle client, part of what is reserved for it; what it holds beyond is the user's."""
 SINGLE_RESERVED_BYTES = 345 * MB
@@ -75,6 +78,8 @@ class Layout:
     """What may be used of the memory of each worker's GPU; 0 where workers have none."""
     kept: tuple[tuple[str, int], ...] = ()
     """Packages that earlier runs have left in workers, and their bytes in each."""
+    client_bytes: int = 0
+    """What the client has taken since the cluster started, of the reserved bytes."""
 
     @property
     def node_workers(self) -> int:
@@ -104,6 +109,23 @@ class Layout:
     def exclusive_bytes(self) -> int:
         """What a task may hold that runs alone on the node."""
         return self.work_bytes * (self.node_workers if self.shares_work else 1)
+
+    def beside(self, client_bytes: int) -> Layout:
+        """Return the layout with less for work, where the client has taken so much since the cluster started.
+
+        Examples
+        --------
+        >>> layout = choose_layout(4_000_000_000, cpus=2)
+        >>> less = layout.beside(300_000_000)
+        >>> less.reserved_bytes - layout.reserved_bytes, layout.work_bytes - less.work_bytes
+        (300000000, 150000000)
+        """
+        more = client_bytes - self.client_bytes
+        work_bytes = self.work_bytes - math.ceil(more / self.node_workers)
+        reserved_bytes = self.reserved_bytes + more
+        return dataclasses.replace(
+            self, reserved_bytes=reserved_bytes, work_bytes=work_bytes, client_bytes=client_bytes
+        )
 
 
 def parse_memory(memory: str | int | None) -> int:
@@ -225,7 +247,11 @@ def most_cpus(thread_bytes: int, layout: Layout) -> int:
         return 0
     held_bytes = _client_held_bytes(layout)
     for cpus in range(layout.cpus - 1, 0, -1):
-        if choose_layout(layout.allowed_bytes, cpus=cpus, held_bytes=held_bytes).thread_bytes >= thread_bytes:
+        try:
+            fewer = choose_layout(layout.allowed_bytes, cpus=cpus, held_bytes=held_bytes)
+        except BudgetError:  # the client has taken so much since the cluster started
+            return 0
+        if fewer.thread_bytes >= thread_bytes:
             return cpus
     return 0
 
@@ -318,9 +344,7 @@ def _client_held_bytes(layout: Layout) -> int:
 def _work_bytes(allowed_bytes: int, workers: int, held_bytes: int = 0) -> int:
     """Return the work memory of each of ``workers`` processes; 0 means in the client's own."""
     usable_bytes = int(allowed_bytes * (1 - MARGIN_FRACTION)) - held_bytes
-    if workers == 0:
-        return usable_bytes - SINGLE_RESERVED_BYTES
-    return (usable_bytes - CLIENT_RESERVED_BYTES) // workers - worker_reserved_bytes()
+    return (usable_bytes - _reserved_bytes(workers)) // max(workers, 1)
 
 
 def _allowed_for(work_bytes: int, workers: int) -> int:

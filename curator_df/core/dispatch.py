@@ -25,17 +25,19 @@ from distributed import CancelledError, KilledWorker, wait
 from curator_df.core.balance import Balance, works_elsewhere
 from curator_df.core.budget import memory_for_alone
 from curator_df.core.events import FINAL_STAGE, Note, TaskEnded, stage_name
-from curator_df.core.leak_probe import address_of, probe, restart
-from curator_df.core.leaks import Leak, LeakWatch
+from curator_df.core.interrupts import raise_lost_interrupt, remembered_interrupts
+from curator_df.core.leak_probe import treat
+from curator_df.core.leaks import Leak, LeakReceipt, LeakWatch
 from curator_df.core.limits import more_than_limits, release_free_memory
 from curator_df.core.manifest import Manifest
 from curator_df.core.out_of_memory import OnOom, RowAside, Unit, smaller_units, unit_left
-from curator_df.core.plan import MIN_BLOCK_BYTES, StagePlan, task_needs
-from curator_df.core.receipt import LeakReceipt
+from curator_df.core.peaks import Peaks
+from curator_df.core.plan import MIN_BLOCK_BYTES, StagePlan
 from curator_df.core.session import Session
 from curator_df.core.sizes import show_size
 from curator_df.core.source import Range
 from curator_df.core.task import Attempt, Job, request_stop, run_range
+from curator_df.core.task_factor import task_needs
 from curator_df.errors import CuratorError, OversizeRowError, SchedulerLostError, WorkerLostError
 
 SMALLEST_BLOCK_BYTES = 64_000
@@ -76,10 +78,8 @@ class Dispatcher:
     """What the stage is for, to those who listen."""
     retries: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     """Ranges run again, by cause."""
-    peak_bytes: int = 0
-    """Most resident bytes of any worker process."""
-    largest_block_bytes: int = 0
-    """Bytes of the largest block that any task met."""
+    peaks: Peaks = dataclasses.field(default_factory=Peaks)
+    """The largest of what tasks measured."""
     leaks: list[LeakReceipt] = dataclasses.field(default_factory=list)
     """Workers that held more after each task, and what was done."""
     balance: Balance | None = None
@@ -106,15 +106,17 @@ class Dispatcher:
     def run(self, pieces: Iterator[Range]) -> None:
         """Run all ranges; raise the first error that no retry can mend."""
         try:
-            more = True
-            while more:
-                more = self._run_together(pieces)
-                if self._leak is not None:
-                    self._after_leak(*self._leak)
-                if self._due is not None:
-                    self._recycle(self._due)
-                while self._alone:
-                    self._run_alone(self._alone.popleft())
+            with remembered_interrupts():
+                more = True
+                while more:
+                    more = self._run_together(pieces)
+                    if self._leak is not None:
+                        self._after_leak(*self._leak)
+                    if self._due is not None:
+                        self._recycle(self._due)
+                    while self._alone:
+                        self._run_alone(self._alone.popleft())
+                raise_lost_interrupt()
         except BaseException:
             self._stop()
             raise
@@ -172,6 +174,7 @@ class Dispatcher:
             except queue.Empty:
                 workless = self._watch(workless)
                 future = next((held for held in self._unfetched if held.done()), None)
+            raise_lost_interrupt()
             if future not in self._flying:
                 continue
             manifest = _fetched(future)
@@ -211,8 +214,7 @@ class Dispatcher:
         self.session.tell(TaskEnded(stage_name(self.title), self.job, manifest, seconds))
         if manifest is None:
             return self._after_lost_worker(future, attempt)
-        self.peak_bytes = max(self.peak_bytes, manifest.peak_bytes)
-        self.largest_block_bytes = max(self.largest_block_bytes, manifest.largest_block_bytes)
+        self.peaks.add(manifest)
         leak = self._leaks.add(manifest.worker, manifest.floor_bytes)
         if leak is not None and self._leak is None:
             self._leak = (leak, attempt)
@@ -257,18 +259,15 @@ class Dispatcher:
         self.session.tell(Note("retry", f"range {attempt.piece.number} again: {cause}, it had {blocks}", cause))
 
     def _after_leak(self, leak: Leak, attempt: Attempt) -> None:
-        """Name the step that leaves memory behind, and start its worker again; nothing is in flight."""
+        """Find out about a worker that holds more and more, and start it again if it leaks; nothing is in flight."""
         self._leak = None
         self._leaks.forget(leak.worker)
-        client = self.session.client
-        address = address_of(client, leak.worker)
-        found = probe(client, address, self._job_bytes, attempt) if self._is_job and address is not None else None
-        step, left_bytes = found or ("", 0)
-        recycled = not self.session.layout.in_process and address is not None and restart(client, address)
+        job_bytes, restarts = self._job_bytes if self._is_job else None, not self.session.layout.in_process
+        told = treat(self.session.client, leak, job_bytes, attempt, restarts=restarts)
         self._wait_for_worker()
-        told = LeakReceipt(leak.worker, leak.tasks, leak.growth_bytes, leak.task_bytes, step, left_bytes, recycled)
-        self.leaks.append(told)
-        self.session.tell(Note("leak", str(told), step))
+        if not told.only_kept:
+            self.leaks.append(told)
+        self.session.tell(Note("kept" if told.only_kept else "leak", str(told), told.step))
 
     def _recycle(self, worker: str) -> None:
         """Start a worker again that is due; nothing is in flight."""

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from curator_df.core.blocks import BlockKernel
+from curator_df.core.foreign_step import Graph
+from curator_df.core.host_blocks import host_block
 from curator_df.core.out_of_memory import is_out_of_memory
-from curator_df.core.program import Graph, Step, run_step
+from curator_df.core.program import Step, run_step
 from curator_df.core.source import OFFSET_BITS, BadRow
 from curator_df.errors import CuratorError, OperatorError
 
@@ -68,5 +70,5 @@ def _failed_row(step: Step, row: Any, exc: Exception, files: Sequence[str]) -> B
     address = int(row.index[0])
     path = files[address >> OFFSET_BITS]
     reason = f"step {step.name!r} raised {type(exc).__name__}: {exc}"
-    raw = row.to_json(orient="records", lines=True, force_ascii=False).strip().encode()
+    raw = host_block(row).to_json(orient="records", lines=True, force_ascii=False).strip().encode()
     return BadRow(os.fspath(path), 0, address & ((1 << OFFSET_BITS) - 1), reason, raw)

@@ -4,9 +4,14 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+USE_SECONDS = 1.0
+"""How often the use of GPUs is read while a run goes on."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,37 @@ def read_gpus() -> tuple[GpuReading, ...]:
     if nvml is None:
         return ()
     return tuple(_read(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+
+
+@contextlib.contextmanager
+def measured_use(names: Collection[str]) -> Iterator[dict[str, float]]:
+    """Measure GPUs of this machine while the block runs; the mean utilisation of each is in the dict when it has ended.
+
+    Parameters
+    ----------
+    names : collection of str
+        Numbers of the GPUs, as NVML counts them; those that go by other names are left out.
+    """
+    found: dict[str, list[float]] = {}
+    mean: dict[str, float] = {}
+    stop = threading.Event()
+
+    def follow() -> None:
+        while not stop.wait(USE_SECONDS):
+            for gpu in read_gpus():
+                if str(gpu.index) in names and gpu.utilization is not None:
+                    found.setdefault(f"GPU {gpu.index}", []).append(gpu.utilization)
+
+    thread = threading.Thread(target=follow, name="curator-df-gpu-use", daemon=True)
+    if names:
+        thread.start()
+    try:
+        yield mean
+    finally:
+        stop.set()
+        if names:
+            thread.join()
+        mean.update((name, round(sum(shares) / len(shares), 3)) for name, shares in sorted(found.items()))
 
 
 @cache

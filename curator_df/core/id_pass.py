@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.barrier import LEAST_KEY_BYTES, Found
+from curator_df.core.device_steps import for_sink
 from curator_df.core.id_sink import QUESTION_WORDS, IdSink, questions
 from curator_df.core.journal import Journal
 from curator_df.core.manifest import Manifest
@@ -133,7 +134,9 @@ def take_ids(
         with Journal(Folder(f"{home.url}/ids/{name}", home.options)) as journal:
             return runner.run_pass(journal, "ids", program, (column,), sink, ranges, home=home, only=only)
 
-    answered = run("look-up", before, IdSink(home, column, groups, wanted), runner.ranges, is_wanted[:of_table])
+    answered = run(
+        "look-up", for_sink(before), IdSink(home, column, groups, wanted), runner.ranges, is_wanted[:of_table]
+    )
     if against is not None:
         sink = IdSink(home, column, groups, wanted, of_table, against.first_address)
         answered += run("look-up-against", against.program, sink, against.ranges, is_wanted[of_table:])

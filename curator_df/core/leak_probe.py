@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the step that leaves memory behind, on a worker that leaks, and start such workers again."""
+"""A worker that holds more and more: whether it only kept free pages, which step leaves memory behind, and a new start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from curator_df.core.leaks import left_by
+from curator_df.core.leaks import Leak, LeakReceipt, left_by
+from curator_df.core.limits import release_free_memory, status_bytes
 from curator_df.core.program import run_step
 from curator_df.core.range_action import RangeAction
 from curator_df.core.task import Attempt, load_job
@@ -16,6 +17,45 @@ from curator_df.core.task import Attempt, load_job
 PROBE_BLOCK_BYTES = 1_000_000
 PROBE_SECONDS = 60
 RESTART_SECONDS = 60
+
+
+def treat(client: Any, leak: Leak, job_bytes: bytes | None, attempt: Attempt, *, restarts: bool) -> LeakReceipt:
+    """Give free pages back once more; if that is not all, name the step and start the worker again. Nothing is in flight.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Of the cluster.
+    leak : Leak
+        What the floors after each task said.
+    job_bytes : bytes, optional
+        A pickled `curator_df.core.task.Job` whose steps are tried; None where tasks have no steps.
+    attempt : Attempt
+        The latest task, whose range the steps are tried on.
+    restarts : bool
+        Whether workers are processes that can be started again.
+    """
+    address = address_of(client, leak.worker)
+    told = LeakReceipt(
+        leak.worker, leak.tasks, leak.growth_bytes, leak.task_bytes, step="", left_bytes=0, recycled=False
+    )
+    if address is None:
+        return told
+    told.given_back_bytes = int(client.run(given_back, workers=[address], on_error="ignore").get(address, 0))
+    if told.only_kept:
+        return told
+    found = None if job_bytes is None else probe(client, address, job_bytes, attempt)
+    if found is not None:
+        told.step, told.left_bytes = found
+    told.recycled = restarts and restart(client, address)
+    return told
+
+
+def given_back() -> int:
+    """Give back what Arrow's pool and malloc only keep; return how many private bytes that gave (runs on a worker)."""
+    before = status_bytes("RssAnon")
+    release_free_memory()
+    return max(before - status_bytes("RssAnon"), 0)
 
 
 def left_by_steps(job_bytes: bytes, attempt: Attempt) -> dict[str, int]:

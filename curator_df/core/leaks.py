@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from curator_df.core.limits import release_free_memory, status_bytes
+from curator_df.core.sizes import show_size
 
 LEAST_WINDOWS = 12
 """Windows before anything is said."""
@@ -54,6 +55,44 @@ class Leak:
             f"worker {self.worker} holds {self.growth_bytes / 1e6:,.0f} MB more than {self.tasks:,} tasks ago, "
             f"{self.task_bytes / 1e6:,.2f} MB for each task, after free memory was given back"
         )
+
+
+@dataclass
+class LeakReceipt:
+    """A worker that held more after each task."""
+
+    worker: str
+    """Host and process number."""
+    tasks: int
+    """Tasks over which it was seen."""
+    growth_bytes: int
+    """How much more it held after them, when free memory had been given back."""
+    task_bytes: int
+    """Growth for each task."""
+    step: str
+    """The step that leaves most behind when it is called again and again; empty where none was found."""
+    left_bytes: int
+    """What a call of that step leaves behind on a block of 1 MB."""
+    recycled: bool
+    """Whether the worker was started again."""
+    given_back_bytes: int = 0
+    """What it gave to give free pages back once more, when nothing was in flight."""
+
+    @property
+    def only_kept(self) -> bool:
+        """Whether giving back gave half of the growth: then Arrow's pool or malloc kept it, and no step leaks."""
+        return self.given_back_bytes >= self.growth_bytes / 2
+
+    def __str__(self) -> str:
+        held = (
+            f"worker {self.worker} held {show_size(self.growth_bytes)} more after {self.tasks:,} tasks, "
+            f"{show_size(self.task_bytes)} a task; giving free pages back gave {show_size(self.given_back_bytes)}"
+        )
+        if self.only_kept:
+            return f"{held}, so it is no leak"
+        named = f"; {self.step} leaves {show_size(self.left_bytes)} behind at each block" if self.step else ""
+        then = "started again, no work was lost" if self.recycled else "not started again: no nanny does that"
+        return f"{held}{named}; {then}"
 
 
 class LeakWatch:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from curator_df.core.events import FINAL_STAGE, Event, RunEnded, RunStarted, StageStarted, TaskEnded
+from curator_df.core.manifest import Manifest
 from curator_df.core.session import Session
 from curator_df.core.sizes import show_size
 from curator_df.core.tallies import tallies
@@ -46,6 +47,8 @@ class RunView:
         self._ended = False
         self._peak_bytes = 0
         self._rows: dict[tuple[int, str], int] = {}
+        self._read = {"documents": 0, "tokens": 0}
+        self._models_seconds = 0.0
         self.title = ""
         self.stage, self.tasks, self.done = "", 0, 0
         """Of the tasks that are running: what they are for, how many in all, and finished."""
@@ -58,13 +61,23 @@ class RunView:
             case StageStarted():
                 self.stage, self.tasks, self.done = event.stage, event.tasks, event.done
                 self._resumed, self._stage_began = event.done, time.monotonic()
+                self._read = dict.fromkeys(self._read, 0)
             case TaskEnded() if event.manifest is not None and event.manifest.outcome == "done":
                 self.done += 1
+                if isinstance(event.job, Job):
+                    self._count_models(event.job, event.manifest)
                 if event.stage == FINAL_STAGE and isinstance(event.job, Job):
                     for place, name, tally in tallies(event.job, event.manifest):
                         self._rows[place, name] = self._rows.get((place, name), 0) + tally.rows_out
             case RunEnded():
                 self.stage, self._ended = event.outcome, True
+
+    def _count_models(self, job: Job, manifest: Manifest) -> None:
+        for _, _, tally in tallies(job, manifest):
+            if "batches" in tally.counters:
+                for name in self._read:
+                    self._read[name] += tally.counters.get(name, 0)
+                self._models_seconds = time.monotonic() - self._stage_began
 
     @property
     def share_done(self) -> float:
@@ -100,7 +113,14 @@ class RunView:
             if self._ended
             else f"{self.stage}: {self.done:,} of {self.tasks:,}, {seconds:,.0f} s"
         )
-        return said if left is None else f"{said}, about {left:,.0f} s left"
+        said += "" if left is None else f", about {left:,.0f} s left"
+        return f"{said}{self._models_rate()}"
+
+    def _models_rate(self) -> str:
+        """Return what models were given in a second of this stage, in words; empty without models."""
+        rates = [(number / max(self._models_seconds, 1e-9), name) for name, number in self._read.items() if number]
+        said = " and ".join(f"{rate:,.0f} {name}" for rate, name in rates)
+        return f"; models: {said} a second" if said else ""
 
     def __str__(self) -> str:
         memory = self.memory()

@@ -49,6 +49,8 @@ class Manifest:
     """Of this, in steps whose work is done elsewhere."""
     peak_bytes: int = 0
     """Most resident bytes of the worker process (all its threads) up to the end of the task."""
+    device_peak_bytes: int | None = None
+    """Most bytes that the worker process held of its GPU in this run; None where no block was there."""
     worker: str = ""
     """Host and process number of the worker."""
     floor_bytes: int = 0

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from curator_df.core.activity import READ, enter_step
+from curator_df.core.host_blocks import host_block
 from curator_df.core.source import ADDRESS, OFFSET_BITS, BadRow
 from curator_df.core.storage import TEMPORARY_FOLDER, Folder
 from curator_df.errors import CuratorError, OversizeRowError
@@ -65,6 +66,8 @@ def is_out_of_memory(exc: BaseException) -> bool:
         if isinstance(one, MemoryError) or type(one).__name__ == "OutOfMemoryError":
             return True
         if isinstance(one, OSError) and one.errno == errno.ENOMEM:
+            return True
+        if type(one).__name__ == "CudaAPIError" and "OUT_OF_MEMORY" in str(one):  # numba's, when a kernel is loaded
             return True
         if isinstance(one, RuntimeError | OSError | ImportError) or type(one).__name__ == "ZstdError":
             said = str(one)
@@ -217,6 +220,7 @@ def without_rows(
 
 def row_without_memory(row: Any, files: Sequence[str], reason: str) -> BadRow:
     """Return the record of a row for which memory did not suffice, with its bytes where they are few."""
+    row = host_block(row)
     address, row_bytes = int(row.index[0]), int(row.memory_usage(index=False, deep=True).sum())
     raw = b""
     if row_bytes <= MOST_RAW_BYTES:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run will need, before it starts: the bytes of a task, of the node, and the largest row that can pass.
 
-A task holds, at its worst moment: what the reader needs to make a block, or the block and what a step adds to it, or
-the block and what the writer adds; and at all times one block that waits in each writer for its row group. Behind a fork
-the block that the branches share is held beside the one that a branch has made of it.
+What a task holds on the host is in `core.task_factor`, and on a GPU in `core.device_plan`.
 """
 
 from __future__ import annotations
@@ -15,19 +13,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from curator_df.core.balance import LEAST_BLOCK_BYTES, tasks_planned, works_elsewhere
-from curator_df.core.barrier import KEY_WRITER_FACTOR, Barrier
+from curator_df.core.barrier import KEY_WRITER_FACTOR
 from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.budget import Layout, larger_memory, most_cpus
+from curator_df.core.device_plan import DeviceNeed, device_need
 from curator_df.core.near_barrier import NearBarrier
-from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.program import Program, Step
 from curator_df.core.resources import NO_LIMITS, Capacity
 from curator_df.core.row_count import RowCount
 from curator_df.core.sink import Sink
 from curator_df.core.sizes import show_size
 from curator_df.core.source import Source
-from curator_df.core.storage import JOURNAL_FOLDER
-from curator_df.core.vector_barrier import VECTOR_WRITER_FACTOR, VectorBarrier, require_room
+from curator_df.core.task_factor import (
+    against_factor,
+    against_programs,
+    fitting_block,
+    is_found,
+    task_factor,
+    task_needs,
+)
+from curator_df.core.vector_barrier import VECTOR_WRITER_FACTOR, VectorBarrier, require_gpu, require_room
 from curator_df.errors import BudgetError
 
 MIN_BLOCK_BYTES = 1_000_000
@@ -35,13 +40,8 @@ MIN_BLOCK_BYTES = 1_000_000
 MAX_DEFAULT_BLOCK_BYTES = 16_000_000
 """Larger blocks were not faster and only hold more: 1.9, 1.8, 1.8 and 2.0 s for 100 MB through the Gopher chain in one
 thread, with blocks of 4, 16, 32 and 64 MB. ``blocksize=`` may ask for more."""
-TASK_FIXED_BYTES = 40_000_000
-"""What a task holds whatever its block: a codec's state, allocator arenas, Python objects of a slice. Measured (private
-resident bytes, Gopher chain to Parquet): 52, 98, 156 and 235 MB with blocks of 4, 16, 32 and 64 MB."""
 KERNEL_FIXED_BYTES = 20_000_000
-"""The part of them that a step may hold whatever its block (`normalize_unicode` does); for more a plan makes room."""
-SLACK_FACTOR = 0.5
-"""Added to every task's factor: rests of lines, decompressor windows, allocator rounding, pages not yet given back."""
+"""The part of `TASK_FIXED_BYTES` that a step may hold whatever its block; for more a plan makes room."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,15 @@ class Plan:
     """Packages of earlier runs that this one does not use, and their bytes in each worker; part of ``held_bytes``."""
     elsewhere: tuple[str, ...] = ()
     """Steps whose work a GPU or a server does."""
-    slow: tuple[tuple[str, str], ...] = ()
-    """Steps that are slow for what they were given, and why."""
+    remarks: tuple[tuple[str, str], ...] = ()
+    """What is to be said of steps besides: that one is slow for what it was given, or where its model computes."""
+    device: DeviceNeed | None = None
+    """What it takes of the GPU of each worker; None for a plan without cuDF blocks."""
+
+    @property
+    def device_bytes(self) -> int:
+        """Peak bytes on the GPU of each worker; 0 without cuDF blocks."""
+        return 0 if self.device is None else self.device.bytes_of(self.stages[-1].block_bytes)
 
     def with_long_row(self, row_bytes: int) -> int:
         """Return the projection for an input that turned out to have a row of this size."""
@@ -112,6 +119,10 @@ class Plan:
                 f"{layout.shape}, {show_size(layout.thread_bytes)} of work memory for each thread ({layout.reason})",
             ),
         ]
+        if layout.client_bytes:
+            said.append(("client", f"{show_size(layout.client_bytes)} taken by this process since the cluster started"))
+        if self.device is not None:
+            said.append(("gpu", self.device.said(self.stages[-1].block_bytes)))
         for number, stage in enumerate(self.stages, start=1):
             tasks = f"{stage.task_factor:.1f} = {show_size(stage.task_bytes)} a task"
             blocks = f"blocks of {show_size(stage.block_bytes)} x {tasks}"
@@ -137,7 +148,7 @@ class Plan:
         ]
         if self.elsewhere:
             said.append(("at a time", tasks_planned(self.elsewhere, layout.threads, self.stages[-1].beside)))
-        said += [("slow", f"{name}: {why}") for name, why in self.slow]
+        said += self.remarks
         passes = sum(stage.of_input for stage in self.stages)
         if passes > 1:
             said.append(("passes", self._passes(passes)))
@@ -186,13 +197,18 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     BudgetError
         With the block size or the memory that would fit. Nothing has been started.
     """
-    factor = max(task_factor(joined), _against_factor(joined))
+    factor = max(task_factor(joined), against_factor(joined))
     for step in (steps := _steps(joined)):
         layout.capacity.require(step.name, step.resources)
     kept = _kept(steps, layout)
     beside = _tasks_beside(joined, factor, layout, sum(kept.values()))
     held_bytes, free = _free(joined, layout, sum(kept.values()), beside)
-    block_bytes = _block_bytes(joined, factor, free)
+    block_bytes, alone = _block_bytes(joined, factor, free), fitting_block(free.exclusive_bytes, factor)
+    beside_others = fitting_block(free.thread_bytes, factor)
+    device = device_need(joined, layout.capacity, free.threads)
+    if device is not None:
+        block_bytes = device.fitting(block_bytes, joined.explicit_block_bytes, MIN_BLOCK_BYTES)
+        beside_others, alone = min(beside_others, device.largest_block), min(alone, device.largest_alone)
     task_bytes = task_needs(block_bytes, factor)
     whole = StagePlan(
         title="write",
@@ -200,18 +216,18 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
         block_bytes=block_bytes,
         task_factor=factor,
         task_bytes=task_bytes,
-        largest_row_bytes=max(fitting_block(free.thread_bytes, factor), block_bytes),
-        exclusive_row_bytes=fitting_block(free.exclusive_bytes, factor),
+        largest_row_bytes=max(beside_others, block_bytes),
+        exclusive_row_bytes=alone,
         beside=beside,
     )
     _require_vector_room(joined, _free(joined, layout, sum(kept.values()), 0)[1])
     projected = layout.reserved_bytes + layout.node_workers * (free.threads * task_bytes + held_bytes)
     stages = (*_key_stages(joined, whole), whole)
     limits = tuple((s.name, layout.capacity.at_once(s.resources)) for s in steps if s.resources != NO_LIMITS)
-    slow = tuple(dict.fromkeys((step.name, step.slow_path) for step in steps if step.slow_path))
+    said = tuple(dict.fromkeys((word, f"{step.name}: {what}") for step in steps for word, what in step.remarks))
     files, size = len(joined.source.files), joined.source.input_bytes
     elsewhere = tuple(step.name for step in steps if works_elsewhere(step))
-    return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, elsewhere, slow)
+    return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, elsewhere, said, device)
 
 
 def _tasks_beside(joined: Fork, factor: float, layout: Layout, kept_bytes: int) -> int:
@@ -237,7 +253,7 @@ def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
     for number, branch in enumerate(joined.branches):
         steps = branch.program.steps
         for place, step in enumerate(steps):
-            if step.barrier is None or _is_found(step.barrier) or (number > 0 and place < joined.shared):
+            if step.barrier is None or is_found(step.barrier) or (number > 0 and place < joined.shared):
                 continue
             before = (_read_line(joined.source), *_step_lines(steps[:place]))
             if isinstance(step.barrier, RowCount):
@@ -262,67 +278,16 @@ def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
                 yield dataclasses.replace(whole, title=f"keys for {step.name}, then merge them", steps=lines)
 
 
-def _is_found(barrier: Barrier | PartBarrier | NearBarrier | VectorBarrier | RowCount) -> bool:
-    """Tell whether what a drop waits for was computed before and kept."""
-    if isinstance(barrier, RowCount):
-        return False
-    return barrier.home is not None and barrier.home.exists(f"{JOURNAL_FOLDER}/receipt.json")
-
-
 def _require_vector_room(joined: Fork, layout: Layout) -> None:
     """Refuse k-means that does not fit, where the number of rows is known; otherwise the run does when it has counted them."""
     for branch in joined.branches:
         for step in branch.program.steps:
-            if isinstance(step.barrier, VectorBarrier) and not _is_found(step.barrier):
+            if isinstance(step.barrier, VectorBarrier) and not is_found(step.barrier):
+                if step.barrier.fits_on_device:
+                    require_gpu(step.name, layout)
                 rows = joined.source.about_rows()
                 if step.barrier.num_clusters is not None or rows is not None:
                     require_room(step.name, step.barrier, step.barrier.clusters(rows or 0), layout)
-
-
-def task_needs(block_bytes: int, factor: float) -> int:
-    """Return the peak bytes of a task with such blocks (or with such a row)."""
-    return TASK_FIXED_BYTES + int(block_bytes * factor)
-
-
-def fitting_block(work_bytes: int, factor: float) -> int:
-    """Return the largest block (or row) for which a task stays within ``work_bytes``: the inverse of `task_needs`."""
-    return max(0, int((work_bytes - TASK_FIXED_BYTES) / factor))
-
-
-def task_factor(joined: Fork) -> float:
-    """Return the peak bytes of a task as a multiple of its block's."""
-    worst = max(joined.source.reader_factor, 1.0 + _dearest(joined.stem))
-    held = _held_blocks(joined.stem)
-    kept = 0.0
-    for branch in joined.branches:
-        own = joined.own_steps(branch)
-        beside = 1.0 if own and len(joined.branches) > 1 else 0.0  # the block that other branches still need
-        beside += held
-        worst = max(worst, 1.0 + beside + max(_dearest(own), _held_blocks(own) + branch.sink.writer_factor))
-        kept += 1.0 + (1.0 if branch.rejects is not None else 0.0)
-    return worst + kept + SLACK_FACTOR
-
-
-def _against_programs(joined: Fork) -> list[Program]:
-    """Return what makes the other tables with which rows are still to be compared."""
-    barriers = [step.barrier for branch in joined.branches for step in branch.program.steps]
-    return [
-        barrier.against.program
-        for barrier in barriers
-        if isinstance(barrier, NearBarrier) and barrier.against is not None and not _is_found(barrier)
-    ]
-
-
-def _against_factor(joined: Fork) -> float:
-    """Return `task_factor` for passes over other tables; 0 where there is none."""
-    factors = (
-        max(
-            program.source.reader_factor,
-            1.0 + max(_dearest(program.steps), _held_blocks(program.steps) + KEY_WRITER_FACTOR),
-        )
-        for program in _against_programs(joined)
-    )
-    return max(factors, default=-1.0 - SLACK_FACTOR) + 1.0 + SLACK_FACTOR
 
 
 def _steps(joined: Fork) -> list[Step]:
@@ -330,7 +295,7 @@ def _steps(joined: Fork) -> list[Step]:
     steps = list(joined.stem)
     for branch in joined.branches:
         steps += joined.own_steps(branch)
-    for program in _against_programs(joined):
+    for program in against_programs(joined):
         steps += program.steps
     return steps
 
@@ -350,16 +315,6 @@ def _kept(steps: Sequence[Step], layout: Layout) -> dict[str, int]:
     return {name: kept_bytes for name, kept_bytes in layout.kept if name not in counted}
 
 
-def _dearest(steps: Sequence[Step]) -> float:
-    factors = (_held_blocks(steps[:place]) + step.peak_factor for place, step in enumerate(steps))
-    return max(factors, default=0.0)
-
-
-def _held_blocks(steps: Sequence[Step]) -> float:
-    """Return how many blocks are held behind these steps because rows are made of them, part by part."""
-    return float(sum(step.makes_rows for step in steps))
-
-
 def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
     fitting = fitting_block(layout.thread_bytes, factor)
     explicit = joined.explicit_block_bytes
@@ -370,6 +325,8 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
         held_bytes = _held_bytes(joined, Capacity(1, layout.device_bytes), 1)
         cpus, enough = most_cpus(needed + held_bytes, layout), larger_memory(needed + held_bytes, layout)
         held = f", beside {show_size(held_bytes)} that steps hold" if held_bytes else ""
+        if layout.client_bytes:
+            held += f" and {show_size(layout.client_bytes)} that this process has taken since the cluster started"
         smaller = f"blocksize={fitting:_} or " if fitting >= MIN_BLOCK_BYTES else ""
         smaller += f"cpus={cpus} or " if cpus else ""
         outputs = len(joined.branches)
@@ -396,4 +353,8 @@ def _read_line(source: Source) -> tuple[str, float, bool]:
 
 
 def _step_lines(steps: Sequence[Step]) -> Iterator[tuple[str, float, bool]]:
-    return ((step.name, step.peak_factor, step.peak_is_measured) for step in steps)
+    for step in steps:
+        if step.takes_device and step.gives_device:
+            yield f"{step.name} on the GPU", step.device_peak_factor, False
+        else:
+            yield step.name, step.peak_factor, step.peak_is_measured

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import dask
 import dask.dataframe as dd
-import numpy as np
 from dask.dataframe.dask_expr import FrameBase
 from dask.dataframe.dask_expr._expr import Blockwise, Expr, MapPartitions, Projection
 from dask.dataframe.dask_expr.io import FromMap
 
-from curator_df.core.backend import require_host_blocks
+from curator_df.core.backend import is_on_device
 from curator_df.core.barrier import Barrier
 from curator_df.core.blocks import BlockKernel, Outcome
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.foreign_step import FOREIGN_PEAK_FACTOR, Graph, canonical_tasks, foreign_outcome
 from curator_df.core.near_barrier import NearBarrier
 from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.range_action import OfRange, RangeAction
@@ -33,12 +33,10 @@ from curator_df.core.resources import NO_LIMITS, Resources
 from curator_df.core.row_count import RowCount
 from curator_df.core.set_up import SetUp, set_up
 from curator_df.core.source import Range, Ranges, Source
-from curator_df.errors import ExpressionError
+from curator_df.errors import ExpressionError, UnsupportedBackendError
 
-FOREIGN_PEAK_FACTOR = 1.5
-"""Assumed for a step that is not ours: one copy of the block, and masks and new columns half as large again."""
-FOREIGN_REASON = "filtered"
-"""Reason under which rows count that a step removed which is not ours."""
+_DASKS_MOVES = ("ToBackend", "ToCudfBackend", "ToPandasBackend")
+"""Names of Dask's own expressions, and of those of dask-cudf."""
 
 
 @dataclass(frozen=True)
@@ -65,26 +63,6 @@ class ReadPartition:
 
 
 @dataclass(frozen=True)
-class Graph:
-    """A block-by-block Dask operation that is not one of our kernels."""
-
-    tasks: Mapping[Any, Any]
-    """Its Dask tasks for one partition."""
-    hole: Any
-    """The key to which the input block is put."""
-    result: Any
-    """The key of its result."""
-    held_bytes: int = 0
-    """Bytes that a worker holds once, as an object of the user says."""
-    is_users: ClassVar[bool] = True
-    """What runs is the user's."""
-
-    def __call__(self, block: Any) -> Any:
-        """Run the tasks in this thread."""
-        return dask.get({**self.tasks, self.hole: block}, self.result)
-
-
-@dataclass(frozen=True)
 class Step:
     """One step of a program."""
 
@@ -96,6 +74,28 @@ class Step:
     """Peak extra bytes as a multiple of the block's bytes."""
     peak_is_measured: bool
     """False when the factor was assumed."""
+    takes_device: bool = False
+    """Whether the block that it takes is in the memory of a GPU."""
+    gives_device: bool = False
+    """Whether the block that it returns is."""
+
+    @property
+    def on_device(self) -> bool:
+        """Whether it holds a block in the memory of a GPU."""
+        return self.takes_device or self.gives_device
+
+    @property
+    def device_peak_factor(self) -> float:
+        """Peak extra bytes of the GPU's memory as a multiple of the block's bytes; assumed for a step that says nothing."""
+        if not self.on_device:
+            return 0.0
+        said = self.action.device_peak_factor if isinstance(self.action, BlockKernel) else None
+        return FOREIGN_PEAK_FACTOR if said is None else said
+
+    @property
+    def device_fixed_bytes(self) -> int:
+        """Extra bytes of the GPU's memory of one call whatever the block."""
+        return self.action.device_fixed_bytes if isinstance(self.action, BlockKernel) and self.on_device else 0
 
     @property
     def barrier(self) -> Barrier | PartBarrier | NearBarrier | RowCount | None:
@@ -133,9 +133,9 @@ class Step:
         return self.action.row_bytes if isinstance(self.action, BlockKernel) else 0
 
     @property
-    def slow_path(self) -> str:
-        """What makes a call slow; empty where nothing does."""
-        return self.action.slow_path if isinstance(self.action, BlockKernel) else ""
+    def remarks(self) -> tuple[tuple[str, str], ...]:
+        """What `explain` says of it besides."""
+        return self.action.remarks if isinstance(self.action, BlockKernel) else ()
 
     @property
     def row_share(self) -> float:
@@ -154,7 +154,7 @@ class Step:
             return fingerprint(self.name, self.barrier)
         if isinstance(self.action, BlockKernel):
             return fingerprint(self.action.name, self.action.func, self.action.parameters)
-        return fingerprint([self.name, *(_canonical(self.action) if isinstance(self.action, Graph) else ())])
+        return fingerprint([self.name, *(canonical_tasks(self.action) if isinstance(self.action, Graph) else ())])
 
 
 @dataclass(frozen=True)
@@ -195,26 +195,8 @@ def run_step(step: Step, block: Any, of_range: OfRange | None = None) -> tuple[O
     elif isinstance(step.action, BlockKernel):
         outcome = step.action.run(block)
     else:
-        outcome = _foreign_outcome(step.action, block)
+        outcome = foreign_outcome(step.action, block)
     return outcome, time.perf_counter() - started
-
-
-def _foreign_outcome(action: Graph, block: Any) -> Outcome:
-    result = action(block)
-    removed = len(block) - len(result)
-    if removed <= 0:
-        return Outcome(result, dropped={FOREIGN_REASON: removed} if removed else {})
-
-    def rejects() -> tuple[Any, Mapping[str, Any]]:
-        places = np.arange(len(block))
-        addresses = block.index.to_numpy()
-        if len(block) > 1 and (addresses[1:] == addresses[:-1]).any():  # they do not say which of these rows went
-            gone = ~np.isin(places, action(block.set_axis(places)).index)
-        else:
-            gone = ~np.isin(addresses, result.index)
-        return block[gone], {"reason": [FOREIGN_REASON] * int(gone.sum())}
-
-    return Outcome(result, dropped={FOREIGN_REASON: removed}, rejects=rejects)
 
 
 def lower(df: Any) -> Program:
@@ -234,7 +216,9 @@ def lower(df: Any) -> Program:
     ------
     ExpressionError
         If the table does not begin with one of our readers, reads from several, or has a step that needs more than one
-        block (a merge, sort, shuffle or group-by). If a step makes cuDF blocks, `UnsupportedBackendError`.
+        block (a merge, sort, shuffle or group-by).
+    UnsupportedBackendError
+        If Dask's own ``to_backend`` is in it, which keeps neither the types nor the plan.
     """
     if not isinstance(df, FrameBase) or df.ndim != 2:
         raise ExpressionError(
@@ -255,7 +239,6 @@ def lower(df: Any) -> Program:
     if len(spine) > 1 and isinstance(spine[1], Projection) and isinstance(spine[1].operand("columns"), list):
         source = source.select(spine[1].operand("columns"))
         spine = spine[1:]
-    require_host_blocks(node._meta for node in spine)
     steps = tuple(_step(before, after) for before, after in itertools.pairwise(spine))
     return Program(source, steps, expression._meta, reader.block_bytes, reader.explicit, reader.source)
 
@@ -299,6 +282,12 @@ def _find_origin(expression: Expr) -> Expr:
 def _require_block_by_block(expression: Expr, origin: Expr) -> None:
     """Refuse what needs several blocks, before the placeholder hides it: a sort of one partition is block by block."""
     for node in expression.walk():
+        if type(node).__name__ in _DASKS_MOVES:
+            raise UnsupportedBackendError(
+                "df.to_backend is Dask's: it changes the types of columns, and its copy is in no plan. In a run, "
+                "to_backend(df, 'cudf') of curator_df (or backend='cudf' of a reader) moves blocks to a GPU, and "
+                "to_backend(df, 'pandas') back"
+            )
         if node._name != origin._name and not isinstance(node, Blockwise):
             raise ExpressionError(
                 f"{type(node).__name__} needs more than one block at a time, so it cannot be streamed under the budget. "
@@ -355,17 +344,19 @@ def _reaches(root: Expr, source: Expr, *, avoiding: str) -> bool:
 
 
 def _step(before: Expr, after: Expr) -> Step:
+    places = {"takes_device": is_on_device(before._meta), "gives_device": is_on_device(after._meta)}
     if isinstance(after, MapPartitions):
         kernel = after.operand("func")
         if isinstance(kernel, BlockKernel) and after.frame._name == before._name:
-            return Step(kernel.name, kernel, kernel.peak_factor, kernel.peak_is_measured)
+            factor = 0.0 if all(places.values()) else kernel.peak_factor  # what it costs is not of the host's memory
+            return Step(kernel.name, kernel, factor, kernel.peak_is_measured, **places)
     hole = _placeholder(before._meta)
     expression = after.substitute(before, hole)
     tasks = dict(expression.lower_completely().__dask_graph__())
     objects = [node.operand("func") for node in expression.walk() if isinstance(node, MapPartitions)]
     held_bytes = sum(each.held_bytes for each in objects if isinstance(each, SetUp))
     action = Graph(tasks, (hole._name, 0), (expression._name, 0), held_bytes)
-    return Step(_title(after), action, FOREIGN_PEAK_FACTOR, False)
+    return Step(_title(after), action, FOREIGN_PEAK_FACTOR, False, **places)
 
 
 def _title(node: Expr) -> str:
@@ -374,27 +365,3 @@ def _title(node: Expr) -> str:
         return type(node).__name__.lower()
     name = function.name if isinstance(function, SetUp) else getattr(function, "__name__", type(function).__name__)
     return f"map_partitions({name})"
-
-
-def _canonical(graph: Graph) -> Iterable[Any]:
-    """Yield the tasks with their keys replaced by their order: Dask's keys carry tokens that may change."""
-    order = {key: number for number, key in enumerate(_topological(graph))}
-    names = {key: str(number) for key, number in order.items()}
-    for key, number in order.items():
-        yield number
-        if key != graph.hole:
-            yield graph.tasks[key].substitute(names)
-
-
-def _topological(graph: Graph) -> list[Any]:
-    done: list[Any] = []
-
-    def visit(key: Any) -> None:
-        if key in done:
-            return
-        for dependency in sorted(graph.tasks[key].dependencies, key=str):
-            visit(dependency)
-        done.append(key)
-
-    visit(graph.result)
-    return done

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from curator_df.core.leaks import LeakReceipt
 from curator_df.core.model_figures import model_figures
 from curator_df.core.sizes import show_size
 from curator_df.errors import ParameterError
@@ -37,6 +38,8 @@ class StepReceipt:
     """Rows removed, by reason."""
     counters: dict[str, int] = field(default_factory=dict)
     """What the operator counted."""
+    peaks: dict[str, int] = field(default_factory=dict)
+    """Bytes that it held at most in one worker, where it knows."""
 
     @property
     def rows_dropped(self) -> int:
@@ -89,34 +92,6 @@ class ExchangeReceipt:
 
 
 @dataclass
-class LeakReceipt:
-    """A worker that held more after each task."""
-
-    worker: str
-    """Host and process number."""
-    tasks: int
-    """Tasks over which it was seen."""
-    growth_bytes: int
-    """How much more it held after them, when free memory had been given back."""
-    task_bytes: int
-    """Growth for each task."""
-    step: str
-    """The step that leaves most behind when it is called again and again; empty where none was found."""
-    left_bytes: int
-    """What a call of that step leaves behind on a block of 1 MB."""
-    recycled: bool
-    """Whether the worker was started again."""
-
-    def __str__(self) -> str:
-        named = f"; {self.step} leaves {show_size(self.left_bytes)} behind at each block" if self.step else ""
-        then = "started again, no work was lost" if self.recycled else "not started again: no nanny does that"
-        return (
-            f"worker {self.worker} held {show_size(self.growth_bytes)} more after {self.tasks:,} tasks, "
-            f"{show_size(self.task_bytes)} a task{named}; {then}"
-        )
-
-
-@dataclass
 class Receipt:
     """What a finished run returns."""
 
@@ -152,6 +127,10 @@ class Receipt:
     """Bytes the plan said it would need."""
     measured_bytes: int = 0
     """Most bytes seen while running: PSS of the whole process tree, every 50 ms."""
+    projected_device_bytes: int = 0
+    """Bytes that the plan said it would need of the GPU of each worker; 0 without cuDF blocks."""
+    measured_device_bytes: int | None = None
+    """Most bytes of RMM's memory in use in any worker, as RMM counts them; None where nobody did."""
     retries: dict[str, int] = field(default_factory=dict)
     """Ranges run again, by cause: ``memory``, ``worker lost``, ``exclusive``."""
     leaks: list[LeakReceipt] = field(default_factory=list)
@@ -168,6 +147,8 @@ class Receipt:
     """Seconds, and the most bytes of the process tree up to then since the point before; at most 400."""
     events: list[tuple[float, str]] = field(default_factory=list)
     """Seconds, and what happened, the first 200: ranges that ran again, with the cause, and workers that were started again."""
+    gpu_use: dict[str, float] = field(default_factory=dict)
+    """Of each GPU of a cluster on this machine, the mean share of the last pass in which a kernel ran on it (NVML)."""
     rejects: str | None = None
     """Folder of the removed rows, if they were kept."""
     advice: list[str] = field(default_factory=list)
@@ -214,6 +195,8 @@ class Receipt:
             for mine, new in ((step.dropped, tally["dropped"]), (step.counters, tally["counters"])):
                 for name, number in new.items():
                     mine[name] = mine.get(name, 0) + number
+            for name, number in tally.get("peaks", {}).items():
+                step.peaks[name] = max(step.peaks.get(name, 0), number)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each step: ``step``, ``rows_in``, ``rows_out``, ``rows_dropped``, ``seconds``.
@@ -245,8 +228,12 @@ class Receipt:
         Returns
         -------
         pandas.DataFrame
-            Of no rows without such steps. Seconds are those of the step, of all tasks together; ``padding_share`` is of all
-            tokens that the model read.
+            Of no rows without such steps. ``dtype`` says in which numbers a model computed, float32 or bfloat16; it is
+            missing for functions, fastText and scikit-learn. Seconds are those of the step, of all tasks together;
+            ``padding_share`` is of all tokens that the model read. ``batch_tokens_tried`` has the tokens a second of each
+            size of batches that took turns at first, in padded tokens, and ``batch_tokens`` the size that most workers took
+            then. What torch held on a GPU at most, ``device_allocated_bytes`` of it in tensors, is missing where the model
+            ran on CPUs; ``process_peak_bytes`` is the most that a worker process had resident until the step had ended.
         """
         return model_figures(self.steps)
 
@@ -315,12 +302,20 @@ class Receipt:
             ("output", f"{self.output}: {sizes}"),
             ("ranges", f"{self.ranges:,}{resumed}"),
         ]
+        if self.projected_device_bytes:
+            seen = (
+                "not measured"
+                if self.measured_device_bytes is None
+                else f"{show_size(self.measured_device_bytes)} at most"
+            )
+            lines.insert(2, ("gpu", f"{seen}, {show_size(self.projected_device_bytes)} projected, on each"))
         if self.rows_by_folder:
             lines.append(("folders", self._folders()))
         if self.rejects:
             lines.append(("rejects", self.rejects))
         if self.retries:
             lines.append(("retries", ", ".join(f"{number:,} {cause}" for cause, number in self.retries.items())))
+        lines += [(gpu, f"at work {share:.0%} of the last pass") for gpu, share in self.gpu_use.items()]
         lines += [("leak", str(leak)) for leak in self.leaks]
         lines += [(exchange.step, str(exchange)) for exchange in self.exchanges]
         lines += [(name, value) for name, value in self.settings.items()]

@@ -14,7 +14,8 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.blocks import Outcome
-from curator_df.core.program import FOREIGN_REASON
+from curator_df.core.foreign_step import FOREIGN_REASON
+from curator_df.core.host_blocks import host_block
 from curator_df.core.source import OFFSET_BITS
 
 _TEXT = pd.StringDtype("pyarrow")
@@ -41,6 +42,7 @@ def reject_rows(step: str, block: Any, outcome: Outcome, files: Sequence[str], s
     else:
         removed = block[~block.index.isin(outcome.block.index)]
         why = {"reason": [next(iter(outcome.dropped), FOREIGN_REASON)] * len(removed)}
+    removed = host_block(removed)
     addresses = removed.index.to_numpy()
     values: dict[str, Any] = {
         "reject_step": [step] * len(removed),

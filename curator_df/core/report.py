@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+import pandas as pd
+
+from curator_df.core.model_figures import plain_counters
 from curator_df.core.quarantine import QUARANTINE_FOLDER
 from curator_df.core.receipt import Receipt
 from curator_df.core.sizes import show_duration, show_size
@@ -36,7 +40,7 @@ table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th, td { text-align: left; padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-td.share { width: 26%; } td.name { white-space: nowrap; }
+td.share { width: 26%; } td.name { white-space: nowrap; } td.name small { white-space: normal; }
 .bar { height: .62rem; margin-top: .42rem; border-radius: 3px; background: var(--bar); min-width: 1px; }
 .bar.drop { background: var(--drop); }
 .track { position: relative; height: 1.1rem; background: var(--tile); border-radius: 4px; margin: .25rem 0 .9rem; }
@@ -61,7 +65,7 @@ def report_page(receipt: Receipt) -> str:
         ("Memory: allowed, projected, measured", _memory(receipt)),
         ("What the figures say", _advice(receipt)),
         ("Steps", _steps(receipt)),
-        ("Models", _models(receipt)),
+        ("Models and GPUs", _models(receipt)),
         ("Why rows were dropped", _reasons(receipt)),
         ("Rows set aside", _aside(receipt)),
         ("Comparisons of all rows", _exchanges(receipt)),
@@ -130,7 +134,7 @@ def _steps(receipt: Receipt) -> str:
     longest = max((step.seconds for step in receipt.steps), default=0.0) or 1.0
     rows = []
     for step in receipt.steps:
-        counted = ", ".join(f"{name} {number:,}" for name, number in step.counters.items())
+        counted = ", ".join(f"{name} {number:,}" for name, number in plain_counters(step.counters).items())
         name = html.escape(step.name) + (f"<br><small>{html.escape(counted)}</small>" if counted else "")
         dropped = step.rows_dropped
         cells = [f"{step.rows_in:,}", f"{dropped:,}" if dropped else "", f"{step.rows_out:,}", f"{step.seconds:,.1f}"]
@@ -141,14 +145,21 @@ def _steps(receipt: Receipt) -> str:
 
 
 def _models(receipt: Receipt) -> str:
-    shown = ("{}", "{:,}", "{:,.1f}", "{:,.0f}", "{:.1%}", "{:,.1f}", "{:,}")
-    figures = receipt.models().drop(columns="tokens")
-    rows = [
-        [html.escape(form.format(value)) for form, value in zip(shown, row, strict=True)]
-        for row in figures.itertuples(index=False)
-    ]
-    heads = ["step", "documents", "a second", "tokens a second", "padding", "documents a batch", "batches halved"]
-    return _table(heads, rows, numbers=tuple(range(1, 7))) if rows else ""
+    shown = ("{}", "{}", "{:,}", "{:,.1f}", "{:,.0f}", "{:.1%}", "{:,.1f}", "{:,}")
+    rows = []
+    figures: list[dict[Any, Any]] = receipt.models().drop(columns="tokens").to_dict("records")
+    for one in figures:
+        one["dtype"] = "" if pd.isna(one["dtype"]) else one["dtype"]
+        cells = [form.format(value) for form, value in zip(shown, one.values(), strict=False)]
+        tried = [f"{size:,}: {rate:,.0f}" for size, rate in one["batch_tokens_tried"].items()]
+        on_device = one["device_reserved_bytes"]
+        cells += [", ".join(tried), "no device" if pd.isna(on_device) else show_size(on_device)]
+        rows.append([html.escape(cell) for cell in cells])
+    heads = ["step", "numbers", "documents", "a second", "tokens a second", "padding", "documents a batch"]
+    heads += ["batches halved", "tokens a second of batches tried", "most on a GPU"]
+    used = ", ".join(f"{html.escape(gpu)} {share:.0%}" for gpu, share in receipt.gpu_use.items())
+    at_work = _sub(f"Share of the last pass in which a kernel ran: {used}.") if used else ""
+    return (_table(heads, rows, numbers=tuple(range(2, 8))) if rows else "") + at_work
 
 
 def _reasons(receipt: Receipt) -> str:
@@ -202,7 +213,7 @@ def _retries(receipt: Receipt) -> str:
     counts = ", ".join(f"{number:,} {html.escape(cause)}" for cause, number in receipt.retries.items())
     rows = [[f"{seconds:,.1f}", html.escape(text)] for seconds, text in receipt.events[:SHOWN_EVENTS]]
     more = len(receipt.events) - SHOWN_EVENTS
-    table = _table(["second", "what happened"], rows, numbers=(0,)) if rows else ""
+    table = _table(["second", "what happened"], rows) if rows else ""
     return _sub(counts) + table + _sub(f"and {more:,} more" if more > 0 else "")
 
 

@@ -33,6 +33,8 @@ class Resources:
     """Share of the worker's GPU."""
     gpu_memory_bytes: int | None = field(default=None, metadata={"identity": False})
     """Of the GPU's memory."""
+    least_device_bytes: int = field(default=0, metadata={"identity": False})
+    """Without so much of the GPU's memory a call is of no use: a model's weights, and one long text."""
 
     @property
     def of_gpu(self) -> bool:
@@ -88,6 +90,24 @@ class Capacity:
                 f"{operator}: resources(gpu_memory={resources.gpu_memory_bytes:_}), but of each GPU "
                 f"{show_size(self.device_bytes)} may be used; allow more with start_cluster(device_memory=)"
             )
+        if resources.of_gpu and self.device_share(resources) < resources.least_device_bytes:
+            raise BudgetError(
+                f"{operator}: the model and one long text take {show_size(resources.least_device_bytes)} of a GPU, but "
+                f"its resources are {show_size(self.device_share(resources))} of {show_size(self.device_bytes)}; give it more "
+                "with resources(gpus=) or (gpu_memory=)"
+            )
+
+    def device_share(self, resources: Resources) -> int:
+        """Return the bytes of the GPU that a call may use.
+
+        Examples
+        --------
+        >>> Capacity(1, device_bytes=16_000).device_share(Resources(gpus=0.5))
+        8000
+        """
+        if resources.gpu_memory_bytes is not None:
+            return min(resources.gpu_memory_bytes, self.device_bytes)
+        return int((resources.gpus or 0) * self.device_bytes)
 
 
 def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory: str | int | None = None) -> Resources:
@@ -169,6 +189,11 @@ class _Queue:
 
 _capacity: ContextVar[Capacity | None] = ContextVar("capacity", default=None)
 _queues: dict[Capacity, _Queue] = {}
+
+
+def capacity_here() -> Capacity | None:
+    """Return what the tasks of this process share, in one of them; None outside of a run."""
+    return _capacity.get()
 
 
 @contextlib.contextmanager

@@ -17,8 +17,10 @@ import numpy.typing as npt
 from curator_df.core.advice import advice, rows_out_of_memory
 from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.columns import choose
+from curator_df.core.device_steps import for_sink
 from curator_df.core.dispatch import Dispatcher
 from curator_df.core.events import Event, Note, RunStarted, StageStarted, told_run
+from curator_df.core.gpus import measured_use
 from curator_df.core.held import released_after
 from curator_df.core.journal import (
     Identity,
@@ -137,8 +139,8 @@ def run_branches(
     choose("write", "on_error", on_error, OnError)
     choose("write", "on_oom", on_oom, OnOom)
     session = current_session()
-    branches = [Branch(lower(df), sink, rejects) for df, sink, rejects in outputs]
-    plan_fork(fork(branches), session.layout)
+    branches = [Branch(for_sink(lower(df)), sink, rejects) for df, sink, rejects in outputs]
+    plan_fork(fork(branches), session.weigh_client())
     actions = [step.action for branch in branches for step in branch.program.steps]
     prepare_kernels(session, actions)
     with contextlib.ExitStack() as stack:
@@ -196,6 +198,7 @@ def new_receipt(plan: Plan, joined: Fork, branch: Branch, ranges: int) -> Receip
         input_bytes=plan.input_bytes,
         allowed_bytes=plan.layout.allowed_bytes,
         projected_bytes=plan.projected_bytes,
+        projected_device_bytes=plan.device_bytes,
     )
     names = ("read", *(step.name for step in branch.program.steps), "write")
     receipt.steps = [StepReceipt(name) for name in names]
@@ -303,7 +306,8 @@ class _Run:
             self.session.tell(StageStarted(dispatcher.title, job, len(self.ranges), int(self.finished.sum())))
             with progress_bar("curating", len(self.ranges)) as self.show:
                 self._on_progress()
-                dispatcher.run(self._pieces())
+                with measured_use(self.session.gpus) as gpu_use:
+                    dispatcher.run(self._pieces())
         except KeyboardInterrupt:
             sys.stderr.write(self._how_to_resume() + "\n")
             raise
@@ -313,6 +317,7 @@ class _Run:
         for target in self.targets:
             target.receipt.seconds = time.monotonic() - started
             target.receipt.timeline, target.receipt.events = timeline, events
+            target.receipt.gpu_use = gpu_use
             target.receipt.retries = dict(stages.retries + dispatcher.retries)
             target.receipt.leaks = stages.leaks + dispatcher.leaks
             if dispatcher.start_bytes < dispatcher.stage.block_bytes:
@@ -324,7 +329,8 @@ class _Run:
                 times = recycling.recycled - recycled_before
                 target.receipt.settings["recycled"] = f"{times:,} times a worker, each after {recycling.after}"
             target.receipt.measured_bytes = self._measured(dispatcher)
-            target.receipt.projected_bytes = self.plan.with_long_row(dispatcher.largest_block_bytes)
+            self._note_device(target.receipt, dispatcher)
+            target.receipt.projected_bytes = self.plan.with_long_row(dispatcher.peaks.block_bytes)
         # The first comes last: while it is not complete, the files of drops below it are of use to a resumed run.
         receipts = [target.finish() for target in reversed(self.targets)]
         stages.clear()
@@ -359,10 +365,16 @@ class _Run:
         rows = f"{receipt.rows_read:,} rows, {receipt.rows_dropped:,} dropped"
         self.show(int(self.finished.sum()), rows)
 
+    def _note_device(self, receipt: Receipt, dispatcher: Dispatcher) -> None:
+        if self.plan.device is not None:
+            receipt.measured_device_bytes = dispatcher.peaks.device_bytes
+            longest = self.plan.device.alone(dispatcher.peaks.block_bytes)
+            receipt.projected_device_bytes = max(self.plan.device_bytes, longest)
+
     def _measured(self, dispatcher: Dispatcher) -> int:
         if self.session.sampler is not None:
             return self.session.sampler.seen()
-        return dispatcher.peak_bytes  # workers elsewhere: the largest of them, as they measured themselves
+        return dispatcher.peaks.worker_bytes  # workers elsewhere: the largest of them, as they measured themselves
 
     def _how_to_resume(self) -> str:
         done = int(self.finished.sum())

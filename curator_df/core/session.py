@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curator_df.core import peak
-from curator_df.core.budget import Layout
+from curator_df.core.budget import CLIENT_GROWTH_BYTES, Layout
 from curator_df.core.events import Event
+from curator_df.core.limits import release_free_memory, status_bytes
 from curator_df.errors import NoClusterError
 
 if TYPE_CHECKING:
@@ -110,8 +111,24 @@ class Session:
     """How long a run goes on without any worker before it ends with an error; jobs may wait in a queue."""
     recycling: Recycling | None = None
     """Starts workers again after so much, where that was asked for."""
+    gpus: tuple[str, ...] = ()
+    """GPUs that the workers have, as NVML counts them; none where they are on other machines."""
+    client_bytes: int | None = None
+    """Private resident bytes of this process when the session opened, where they are part of the budget."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)
     """Called with what happens in a run, in the thread that runs it."""
+
+    def weigh_client(self) -> Layout:
+        """Return the layout, with less for work by what this process has taken since the session opened, such as a table."""
+        if self.client_bytes is not None:
+            layout = self.layout
+            own = self.client_bytes + CLIENT_GROWTH_BYTES
+            if layout.in_process:  # where workers are threads of this process, it is counted as theirs
+                own += sum(kept_bytes for _, kept_bytes in layout.kept)
+            if status_bytes("RssAnon") > own:
+                release_free_memory()
+            self.layout = layout.beside(max(0, status_bytes("RssAnon") - own))
+        return self.layout
 
     def keep(self, libraries: Mapping[str, int]) -> None:
         """Note which packages a run has left in the workers: plans of later runs have room for them."""

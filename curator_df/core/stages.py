@@ -32,13 +32,14 @@ from curator_df.core.exchange_plan import TASK_SLACK_BYTES, estimate_kept, proje
 from curator_df.core.exchange_reduce import reduce_keys
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.journal import Identity, Journal
+from curator_df.core.leaks import LeakReceipt
 from curator_df.core.manifest import Manifest
 from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.plan import StagePlan
 from curator_df.core.program import Program, Step
 from curator_df.core.range_action import RangeAction
 from curator_df.core.range_groups import RangeGroups, ranges_per_group
-from curator_df.core.receipt import ExchangeReceipt, LeakReceipt
+from curator_df.core.receipt import ExchangeReceipt
 from curator_df.core.row_count import CountSink, NumberRows, RowCount
 from curator_df.core.session import Session
 from curator_df.core.source import Range, Ranges

@@ -26,6 +26,8 @@ class StepTally:
     """Rows removed, by reason."""
     counters: dict[str, int] = field(default_factory=dict)
     """What the kernel counted."""
+    peaks: dict[str, int] = field(default_factory=dict)
+    """Bytes that it held at most."""
     bytes_in: int = 0
     """Bytes of the blocks that came."""
     bytes_out: int = 0
@@ -44,3 +46,5 @@ class StepTally:
         for counts, new in ((self.dropped, outcome.dropped), (self.counters, outcome.counters)):
             for name, number in new.items():
                 counts[name] = counts.get(name, 0) + int(number)
+        for name, number in outcome.peaks.items():
+            self.peaks[name] = max(self.peaks.get(name, 0), int(number))

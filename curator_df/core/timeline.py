@@ -10,8 +10,10 @@ from typing import Any
 from curator_df.core.sizes import show_size
 
 WIDTH, HEIGHT = 1000, 280
-LEFT, RIGHT, TOP, BOTTOM = 70, 10, 12, 34
+LEFT, RIGHT, TOP, BOTTOM = 70, 10, 18, 34
 """Room for the labels, in the picture's own units."""
+LABEL = 16
+"""Height of a label."""
 
 
 def timeline_figure(
@@ -94,21 +96,27 @@ def timeline_picture(
             f"<line x1='{x(one)}' x2='{x(one)}' y1='{TOP}' y2='{ground}' stroke='var(--drop)' stroke-width='1'/>"
             for one in marks
         ),
-        *_limit("allowed", allowed_bytes, "var(--bad)", "", y),
-        *_limit("projected", projected_bytes, "var(--soft)", "stroke-dasharray='6 4'", y),
+        *_limits([("allowed", allowed_bytes, ""), ("projected", projected_bytes, "stroke-dasharray='6 4'")], y),
     ]
     if marks:
-        parts.append(f"<text x='{LEFT + 6}' y='{ground - 6}'>vertical lines: a range ran again</text>")
+        parts.append(f"<text x='{LEFT}' y='{TOP - 6}'>vertical lines: a range ran again</text>")
     label = f"memory over {last:.0f} seconds, at most {show_size(max(held for _, held in timeline))}"
     return f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-label='{label}'>{''.join(parts)}</svg>"
 
 
-def _limit(name: str, held: int, color: str, dashes: str, y: Callable[[float], float]) -> Iterator[str]:
-    if held > 0:
+def _limits(limits: Sequence[tuple[str, int, str]], y: Callable[[float], float]) -> Iterator[str]:
+    """Yield lines with their labels above them; the label of a lower one that is near the other goes below it."""
+    drawn: list[float] = []
+    for name, held, dashes in sorted(limits, key=lambda limit: -limit[1]):
+        if held <= 0:
+            continue
         height = y(held)
+        color = "var(--soft)" if dashes else "var(--bad)"
         yield f"<line x1='{LEFT}' x2='{WIDTH - RIGHT}' y1='{height}' y2='{height}' stroke='{color}' stroke-width='1.4' {dashes}/>"
-        text = f"{name} {show_size(held)}"
-        yield f"<text x='{WIDTH - RIGHT - 4}' y='{height - 4 if height > 26 else height + 14}' text-anchor='end'>{text}</text>"
+        is_near = any(height - other < LABEL for other in drawn)
+        place = round(height + LABEL - 3 if is_near else height - 4, 1)
+        yield f"<text x='{WIDTH - RIGHT - 4}' y='{place}' text-anchor='end'>{name} {show_size(held)}</text>"
+        drawn.append(height)
 
 
 def _grid(most: float, last: float, x: Callable[[float], float], y: Callable[[float], float]) -> Iterator[str]:

@@ -44,6 +44,12 @@ LEAST_PER_CLUSTER = 8
 SAMPLE_BYTES = 48_000_000
 FIT_FIXED_BYTES = 16_000_000
 """Of finding clusters, besides what grows with the sample and with the clusters."""
+FIT_DEVICE_BYTES = 256_000_000
+"""The same on a GPU, for what libraries of CUDA keep for their work: assumed. CUDA's own context is not in it."""
+FIT_DEVICE_ROWS = 32_768
+"""Vectors that cuML compares with all centroids at a time, its ``max_samples_per_batch``."""
+DEVICE_COPIES = 3
+"""Of the sample and of the centroids on a GPU: assumed."""
 
 
 class Vectors(NamedTuple):
@@ -87,6 +93,8 @@ class VectorBarrier:
     """Why rows go, as the receipt says."""
     keep_rows: Callable[[Any, npt.NDArray[np.bool_]], Any] = field(metadata={"identity": False})
     """The rows of a block for which a mask is True."""
+    fits_on_device: bool = False
+    """Whether ``fit`` computes on the worker's GPU. Its centroids are other ones, so it identifies what is found."""
     chosen: int = field(default=0, metadata={"identity": False})
     """Place in ``eps`` of the one that rows are dropped by."""
     home: Folder | None = field(default=None, metadata={"identity": False})
@@ -132,6 +140,16 @@ class VectorBarrier:
         """Return what finding so many clusters holds: the sample twice, centroids, and what k-means makes of both."""
         sample = sample_rows(clusters, self.width)
         return FIT_FIXED_BYTES + 4 * self.width * (2 * sample + 3 * clusters) + 64 * sample + 24 * self.width * clusters
+
+
+def fit_device_bytes(clusters: int, width: int) -> int:
+    """Return what finding so many clusters holds on a GPU: assumed, for it has not run on one yet.
+
+    Beside copies of the sample and the centroids, the distances of 32,768 vectors to all centroids (cuML's default).
+    """
+    sample = sample_rows(clusters, width)
+    distances = min(sample, FIT_DEVICE_ROWS) * clusters
+    return FIT_DEVICE_BYTES + 4 * (DEVICE_COPIES * width * (sample + clusters) + distances)
 
 
 def cluster_count(rows: int) -> int:
@@ -214,11 +232,30 @@ class _RangeVectors:
 
 
 def require_room(name: str, barrier: VectorBarrier, clusters: int, layout: Layout) -> None:
-    """Raise `BudgetError` if so many clusters cannot be found in the memory of a node."""
+    """Raise `BudgetError` if so many clusters cannot be found in the memory of a node, or of its GPU where that is asked for."""
     needed = barrier.fit_bytes(clusters)
     if needed > layout.exclusive_bytes:
         raise BudgetError(
             f"{name}: k-means with {clusters:,} clusters of {barrier.width:,} numbers needs {show_size(needed)} in one task, "
             f"and there are {show_size(layout.exclusive_bytes)}; allow memory={memory_for_alone(needed, layout):_}, or ask "
             "for fewer clusters (num_clusters=)"
+        )
+    if not barrier.fits_on_device:
+        return
+    require_gpu(name, layout)
+    on_device = fit_device_bytes(clusters, barrier.width)
+    if on_device > layout.device_bytes:
+        raise BudgetError(
+            f"{name}: k-means with {clusters:,} clusters of {barrier.width:,} numbers needs {show_size(on_device)} of a GPU, "
+            f"and {show_size(layout.device_bytes)} of each may be used; allow more with start_cluster(device_memory=), ask for "
+            "fewer clusters (num_clusters=), or say k_means='scikit-learn'"
+        )
+
+
+def require_gpu(name: str, layout: Layout) -> None:
+    """Raise `BudgetError` if workers have no GPU to find clusters on."""
+    if not layout.device_bytes:
+        raise BudgetError(
+            f"{name}: k_means='cuml' computes on a GPU, and the workers here have none; start_cluster(gpus='auto') gives each "
+            "one where there are GPUs, or say k_means='scikit-learn'"
         )

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.host_blocks import block_dtype
 from curator_df.core.source import ADDRESS, OFFSET_BITS
 from curator_df.errors import ColumnError, ParameterError
 from curator_df.io.listing import Listing
@@ -20,29 +21,6 @@ SOURCE_COLUMNS = {"source_file": pa.large_string(), "source_line": pa.int64()}
 """What ``add_source=True`` adds."""
 LARGEST_OFFSET = 1 << OFFSET_BITS
 MOST_FILES = 1 << (63 - OFFSET_BITS)
-
-
-# Numbers as pandas' nullable types, not as int64[pyarrow]: those lack operations that users write (``n % 2`` raises).
-NUMBER_DTYPES = {
-    pa.bool_(): pd.BooleanDtype(),
-    pa.int8(): pd.Int8Dtype(),
-    pa.int16(): pd.Int16Dtype(),
-    pa.int32(): pd.Int32Dtype(),
-    pa.int64(): pd.Int64Dtype(),
-    pa.uint8(): pd.UInt8Dtype(),
-    pa.uint16(): pd.UInt16Dtype(),
-    pa.uint32(): pd.UInt32Dtype(),
-    pa.uint64(): pd.UInt64Dtype(),
-    pa.float32(): pd.Float32Dtype(),
-    pa.float64(): pd.Float64Dtype(),
-}
-
-
-def block_dtype(kind: pa.DataType) -> Any:
-    """Return the pandas type of an Arrow column: text, nullable numbers, everything else as it is."""
-    if pa.types.is_large_string(kind) or pa.types.is_string(kind):
-        return pd.StringDtype("pyarrow")
-    return NUMBER_DTYPES.get(kind) or pd.ArrowDtype(kind)
 
 
 def to_block(table: pa.Table, addresses: npt.NDArray[np.int64]) -> pd.DataFrame:

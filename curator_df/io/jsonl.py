@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.source import BadRow, Range, Ranges
 from curator_df.errors import BadRowError, OversizeRowError, ParameterError, SchemaError
@@ -32,6 +33,7 @@ from curator_df.io.frames import (
 )
 from curator_df.io.lines import Part, read_chunks
 from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_files
+from curator_df.io.moves import require_gpu
 from curator_df.io.parse import Failure
 from curator_df.io.partitions import block_bytes_of, from_source
 from curator_df.io.schema import Dtypes, block_type, infer, requested_types, rows_of
@@ -210,6 +212,7 @@ def read_jsonl(
     files_per_partition: int | None = None,
     add_source: bool = False,
     on_bad_rows: OnBadRows = "error",
+    backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
     r"""Read files of JSON lines as a lazy table.
@@ -232,6 +235,8 @@ def read_jsonl(
     on_bad_rows : {"error", "quarantine"}
         What to do with a line that has no row: stop with an error that names file, line and byte, or leave it out
         and report it. A value that does not fit its column, and a field that no column has, make a bad row too.
+    backend : {"pandas", "cudf"}
+        Where blocks go when they are read: ``"cudf"`` is `to_backend`, one more step, and needs a GPU.
     storage_options : mapping, optional
         Options for the fsspec file system of URLs.
 
@@ -252,6 +257,8 @@ def read_jsonl(
         ``columns`` names one that is not there, or the files have a ``source_file`` or ``source_line`` of their own.
     ParameterError
         An argument is outside what is allowed.
+    UnsupportedBackendError
+        ``backend="cudf"`` where there is no GPU, or without the gpu extra.
 
     Notes
     -----
@@ -270,6 +277,7 @@ def read_jsonl(
     0        1  one
     25       2  two
     """
+    require_gpu("read_jsonl", backend)
     if on_bad_rows not in get_args(OnBadRows):
         raise ParameterError(f"read_jsonl: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
     block_bytes = block_bytes_of("read_jsonl", blocksize, files_per_partition)
@@ -289,7 +297,7 @@ def read_jsonl(
         origins=origins,
     )
     ranges = source.cut(block_bytes) if files_per_partition is None else source.cut_files(files_per_partition)
-    return from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None)
+    return from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None, backend=backend)
 
 
 def find_schema(

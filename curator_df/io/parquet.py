@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import OversizeRowError, ParameterError, SchemaError
@@ -37,6 +38,7 @@ from curator_df.io.frames import (
 from curator_df.io.jsonl import OnBadRows
 from curator_df.io.listing import Listing, Paths, list_files
 from curator_df.io.long_rows import without_long_rows
+from curator_df.io.moves import require_gpu
 from curator_df.io.partitions import block_bytes_of, from_source
 from curator_df.io.schema import Dtypes, requested_types
 
@@ -264,6 +266,7 @@ def read_parquet(
     files_per_partition: int | None = None,
     add_source: bool = False,
     on_bad_rows: OnBadRows = "error",
+    backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
     """Read Parquet files as a lazy table.
@@ -284,6 +287,8 @@ def read_parquet(
         Add ``source_file`` (text) and ``source_line`` (int64, the row number from 1).
     on_bad_rows : {"error", "quarantine"}
         As in `read_jsonl`; rows of a Parquet file are never bad, so nothing is set aside.
+    backend : {"pandas", "cudf"}
+        Where blocks go when they are read: ``"cudf"`` is `to_backend`, one more step, and needs a GPU.
     storage_options : mapping, optional
         Options for the fsspec file system of URLs.
 
@@ -306,6 +311,8 @@ def read_parquet(
         ``columns`` names one that is not there, or the files have a ``source_file`` or ``source_line`` of their own.
     ParameterError
         An argument is outside what is allowed.
+    UnsupportedBackendError
+        ``backend="cudf"`` where there is no GPU, or without the gpu extra.
 
     Notes
     -----
@@ -323,6 +330,7 @@ def read_parquet(
     0        one
     1        two
     """
+    require_gpu("read_parquet", backend)
     if on_bad_rows not in get_args(OnBadRows):
         raise ParameterError(f"read_parquet: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
     block_bytes = block_bytes_of("read_parquet", blocksize, files_per_partition)
@@ -342,7 +350,7 @@ def read_parquet(
         origins=origins,
     )
     ranges = source.cut(block_bytes) if files_per_partition is None else source.cut_files(files_per_partition)
-    return from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None)
+    return from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None, backend=backend)
 
 
 def _rows_before(files: Any, rows: Any) -> Any:

@@ -9,9 +9,11 @@ import dask
 import dask.dataframe as dd
 from dask.utils import parse_bytes
 
+from curator_df.core.backend import Backend
 from curator_df.core.program import ReadPartition
 from curator_df.core.source import Ranges
 from curator_df.errors import ParameterError
+from curator_df.io.moves import to_backend
 
 DEFAULT_BLOCK_BYTES = 32_000_000
 """Block size of a table that nobody gave one: small enough to look at, and the runner sets its own."""
@@ -46,7 +48,7 @@ def block_bytes_of(reader: str, blocksize: int | str | None, files_per_partition
     return block_bytes
 
 
-def from_source(source: Any, ranges: Ranges, *, block_bytes: int, explicit: bool) -> Any:
+def from_source(source: Any, ranges: Ranges, *, block_bytes: int, explicit: bool, backend: Backend = "pandas") -> Any:
     """Make a lazy table of a source: one Dask partition for each range.
 
     Notes
@@ -56,4 +58,5 @@ def from_source(source: Any, ranges: Ranges, *, block_bytes: int, explicit: bool
     read = ReadPartition(source, ranges, block_bytes, explicit)
     with dask.config.set({"dataframe.convert-string": False}):
         # Otherwise Dask converts blocks, and turns lists and dicts into their text.
-        return dd.from_map(read, range(len(ranges)), meta=source.meta, label="read")
+        table = dd.from_map(read, range(len(ranges)), meta=source.meta, label="read")
+    return to_backend(table, backend)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import pandas as pd
 
 from curator_df.core.branches import Branch, fork
 from curator_df.core.columns import refuse_columns, require_columns
+from curator_df.core.device_steps import for_sink
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.journal import Journal, OnExisting, open_run
 from curator_df.core.plan import plan_fork
@@ -22,6 +24,7 @@ from curator_df.core.session import current_session
 from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.task import OnError, OnOom
 from curator_df.errors import ParameterError, SchemaError
+from curator_df.io.blend_shares import Shares, count_kinds
 from curator_df.io.output import FileSink
 from curator_df.io.parquet import read_parquet
 from curator_df.io.partitions import DEFAULT_BLOCK_BYTES, from_source
@@ -31,6 +34,8 @@ from curator_df.io.write import TARGET_FILE_BYTES, ParquetFormat, folder_at
 
 BEFORE = "before"
 """Folder of the first passes, beside the journal: their own journals and receipts, and what they set aside, stay."""
+COUNTED = "counted"
+"""The same of the passes that count rows."""
 MOST_BUCKET_BITS = 12
 """Beyond 4,096 buckets these grow, and are cut on the worker that reads them: every file has a part of each."""
 
@@ -105,7 +110,9 @@ def blend(
     tables: Any,
     path: str | os.PathLike[str],
     *,
-    epochs: Mapping[Any, float],
+    epochs: Mapping[Any, float] | None = None,
+    weights: Mapping[Any, float] | None = None,
+    rows: int | None = None,
     column: str = "source",
     seed: int = 0,
     on_existing: OnExisting = "resume",
@@ -113,7 +120,7 @@ def blend(
     on_oom: OnOom = "halve",
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
-    """Mix tables, or the kinds of rows of one table, each taken as often as wanted, in random order.
+    """Mix tables, or the kinds of rows of one table, each taken as often as wanted or to a given share, in random order.
 
     Parameters
     ----------
@@ -121,9 +128,14 @@ def blend(
         Tables by name, with the same columns; or one table with a column that tells kinds of rows apart.
     path : str or path
         Folder for the Parquet files, or an fsspec URL.
-    epochs : mapping of name (or value of ``column``) to float
+    epochs : mapping of name (or value of ``column``) to float, optional
         How often the rows of a table are taken: 3 means three times each; 0.25 a random quarter of them; 1.5 every row, and a
         random half of them twice; 0 none. For one table every value must be named, None for rows without one.
+    weights : mapping of name (or value of ``column``) to float, optional
+        Instead of ``epochs``: what part of the rows of the output each is to be; they need not add up to 1. The rows are
+        counted first, in a pass more over each table.
+    rows : int, optional
+        With ``weights``: about how many rows the output is to have. By default as many as there are without taking one twice.
     column : str, default "source"
         For several tables: a column that is added, with the name of the table. For one table: the column that decides.
     seed : int, default 0
@@ -141,7 +153,8 @@ def blend(
     BudgetError
         If the plan does not fit the budget; nothing has been started.
     ParameterError
-        If ``epochs`` does not name the tables and nothing else, has a negative number, or misses a value of ``column``.
+        If ``epochs`` or ``weights`` does not name the tables and nothing else, has a negative number, or misses a value of
+        ``column``; if both are given, or none; if a table that is to have a share has no rows.
     SchemaError
         If the tables do not have the same columns and types.
     ColumnError
@@ -151,13 +164,15 @@ def blend(
 
     Notes
     -----
-    Rows: each as often as ``epochs`` says. Peak extra memory: 3.2 x block. Computes: yes, a pass over each table, and one that
-    sorts. Up-sampled rows take disk for each time between the passes.
+    Rows: each as often as ``epochs`` says. Peak extra memory: 3.2 x block. Computes: yes, a pass over each table (with
+    ``weights`` one more, which counts and of tables as they lie in Parquet reads one column), and one that sorts. Up-sampled
+    rows take disk for each time between the passes.
 
     Every share of the output has the same mixture, give or take chance. Which rows are taken, and where they come, follows from a
     hash of name, address and seed, so neither blocks, memory, workers nor a resume change it; a larger number takes all
-    that a smaller one took. For given shares of a number of rows, say ``epochs = share * total / rows``. What the chains
-    before did to rows, and rows that they set aside, are in ``_curator/before/<name>`` below the output (of one table ``rows``).
+    that a smaller one took. What the chains before did to rows, and rows that they set aside, are in
+    ``_curator/before/<name>`` below the output (of one table ``rows``). With ``weights``, how often rows were taken follows as
+    ``rows * share / (rows of the table)``, and is in ``_curator/before/epochs.json``.
 
     References
     ----------
@@ -168,16 +183,19 @@ def blend(
     --------
     >>> mixed = cdf.blend({"web": web, "wiki": wiki}, "mixed/", epochs={"web": 0.5, "wiki": 3})  # doctest: +SKIP
     >>> mixed = cdf.blend(docs, "mixed/", column="quality", epochs={"high": 2, "low": 0.1})  # doctest: +SKIP
+    >>> mixed = cdf.blend({"web": web, "wiki": wiki}, "mixed/", weights={"web": 0.7, "wiki": 0.3})  # doctest: +SKIP
     """
     require_seed("blend", seed)
-    _require_epochs(epochs)
+    shares = None if weights is None else Shares(dict(weights), rows)
+    said = _require_numbers(epochs, weights, rows)
     how: dict[str, Any] = {"on_existing": on_existing, "on_error": on_error, "on_oom": on_oom}
     if not isinstance(tables, Mapping):
         require_columns(tables, "blend", column)
-        return _shuffled("blend", [(tables, Taken(seed, "", dict(epochs), column))], path, storage_options, **how)
-    if set(tables) != set(epochs) or not tables:
+        return _shuffled("blend", [(tables, Taken(seed, "", said, column))], path, storage_options, shares, **how)
+    if set(tables) != set(said) or not tables:
+        called = "epochs" if shares is None else "weights"
         raise ParameterError(
-            f"blend: epochs= names {', '.join(map(repr, epochs)) or 'nothing'}, and the tables are "
+            f"blend: {called}= names {', '.join(map(repr, said)) or 'nothing'}, and the tables are "
             f"{', '.join(map(repr, tables)) or 'none'}; name every table once"
         )
     for name, df in tables.items():
@@ -186,8 +204,8 @@ def blend(
                 f"blend: {name!r} cannot name a table: take letters, digits, '_', '.' and '-', with a letter or digit first"
             )
         refuse_columns(df, "blend", column)
-    chains = [(df, Taken(seed, name, float(epochs[name]), column)) for name, df in tables.items()]
-    return _shuffled("blend", chains, path, storage_options, **how)
+    chains = [(df, Taken(seed, name, said[name], column)) for name, df in tables.items()]
+    return _shuffled("blend", chains, path, storage_options, shares, **how)
 
 
 def require_seed(operator: str, seed: int) -> None:
@@ -196,12 +214,22 @@ def require_seed(operator: str, seed: int) -> None:
         raise ParameterError(f"{operator}: seed={seed!r} is not an integer of 64 bits")
 
 
-def _require_epochs(epochs: Mapping[Any, float]) -> None:
-    for name, number in epochs.items():
+def _require_numbers(
+    epochs: Mapping[Any, float] | None, weights: Mapping[Any, float] | None, rows: int | None
+) -> dict[Any, float]:
+    """Return how often rows are taken by name: once where that follows from weights."""
+    given = weights if epochs is None else epochs
+    if given is None or (epochs is not None and weights is not None):
+        raise ParameterError("blend: give either epochs=, how often rows are taken, or weights=, shares of the output")
+    called = "weights" if epochs is None else "epochs"
+    for name, number in given.items():
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < float("inf"):
-            raise ParameterError(f"blend: epochs={{{name!r}: {number!r}}} is not a number from 0 up")
-    if not any(epochs.values()):
-        raise ParameterError("blend: epochs= takes no row of anything; give at least one number above 0")
+            raise ParameterError(f"blend: {called}={{{name!r}: {number!r}}} is not a number from 0 up")
+    if not any(given.values()):
+        raise ParameterError(f"blend: {called}= takes no row of anything; give at least one number above 0")
+    if rows is not None and (epochs is not None or isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+        raise ParameterError(f"blend: rows={rows!r} must be a whole number from 1 up, and goes with weights=")
+    return {name: 1.0 if epochs is None else float(number) for name, number in given.items()}
 
 
 def _shuffled(
@@ -209,21 +237,25 @@ def _shuffled(
     chains: list[tuple[Any, Taken]],
     path: str | os.PathLike[str],
     storage_options: dict[str, Any] | None,
+    shares: Shares | None = None,
     *,
     on_existing: OnExisting,
     on_error: OnError,
     on_oom: OnOom,
 ) -> Any:
-    """Run both passes; return the table that is then in the folder."""
+    """Run the passes; return the table that is then in the folder."""
     folder, session = folder_at(path, storage_options), current_session()
-    source = _planned(operator, chains)
+    source = _planned(operator, chains, shares)
     sink = FileSink(folder, ParquetFormat("zstd"), TARGET_FILE_BYTES)
     last = Branch(lower(_as_table(source)), sink, None)
-    plan_fork(fork([last]), session.layout)
+    plan_fork(fork([last]), session.weigh_client())
     with Journal(folder) as journal:
         _, receipt = open_run(journal, sink, identity_of(last), on_existing)
     homes = [f"{JOURNAL_FOLDER}/{BEFORE}/{taken.table or ROWS}" for _, taken in chains]
     if receipt is None:
+        if shares is not None:
+            chains = _to_shares(chains, shares, folder, on_error=on_error, on_oom=on_oom)
+            source = replace(_planned(operator, chains), identity=source.identity)
         stored = []
         for home, (df, taken) in zip(homes, chains, strict=True):
             first = ShuffleSink(Folder(f"{folder.url}/{home}", folder.options), taken, source.bits)
@@ -241,11 +273,24 @@ def _shuffled(
     return read_parquet(path, storage_options=storage_options)
 
 
-def _planned(operator: str, chains: list[tuple[Any, Taken]]) -> ShuffledSource:
+def _to_shares(chains: list[tuple[Any, Taken]], shares: Shares, folder: Folder, **how: Any) -> list[tuple[Any, Taken]]:
+    """Count the rows, and return the chains with how often their rows are taken; also left as a file."""
+    counted: dict[Any, int] = {}
+    for df, taken in chains:
+        home = Folder(f"{folder.url}/{JOURNAL_FOLDER}/{COUNTED}/{taken.table or ROWS}", folder.options)
+        column, names = (None, (taken.table,)) if taken.adds else (taken.column, tuple(shares.weights))
+        counted |= count_kinds(df, home, column, names, **how)
+    epochs = shares.epochs(counted)
+    said = json.dumps({str(name): number for name, number in epochs.items()}, indent=1)
+    folder.write(f"{JOURNAL_FOLDER}/{BEFORE}/epochs.json", said.encode())
+    return [(df, replace(taken, epochs=epochs[taken.table] if taken.adds else epochs)) for df, taken in chains]
+
+
+def _planned(operator: str, chains: list[tuple[Any, Taken]], shares: Shares | None = None) -> ShuffledSource:
     """Check the tables, and return what the second pass will read, without its files."""
     schemas, identities, text_bytes = [], [], 0
     for df, taken in chains:
-        program = lower(df)
+        program = for_sink(lower(df))
         require_addresses(df, operator)
         if not pd.api.types.is_integer_dtype(df._meta.index.dtype):
             raise SchemaError(
@@ -262,7 +307,8 @@ def _planned(operator: str, chains: list[tuple[Any, Taken]]) -> ShuffledSource:
                 f"{operator}: the table {taken.table!r} has the columns {_named(schema)}, and {chains[0][1].table!r} has "
                 f"{_named(schemas[0])}; give them the same columns and types, in the same order"
             )
-    source = ShuffledSource(fingerprint(operator, identities), schemas[0], 0, text_bytes)
+    asked = (operator, identities) if shares is None else (operator, identities, shares)
+    source = ShuffledSource(fingerprint(*asked), schemas[0], 0, text_bytes)
     buckets = max(1, -(-text_bytes // range_bytes(source)))
     return ShuffledSource(source.identity, schemas[0], min((buckets - 1).bit_length(), MOST_BUCKET_BITS), text_bytes)
 

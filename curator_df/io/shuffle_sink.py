@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,17 +52,29 @@ class Taken:
         """
         if not isinstance(self.epochs, Mapping):
             return times_taken(addresses, self.epochs, self.seed, self.table)
-        codes, values = pd.factorize(block[self.column], use_na_sentinel=False)
-        names = [None if pd.isna(value) else value for value in values.tolist()]
-        unknown = [name for name in names if name not in self.epochs]
-        if unknown:
-            said = ", ".join(map(repr, self.epochs))
-            raise ParameterError(
-                f"blend: the column {self.column!r} has the value {unknown[0]!r}, and epochs= names {said}; name it too "
-                "(0 leaves its rows out)"
-            )
-        epochs = np.array([self.epochs[name] for name in names], dtype=np.float64)
-        return times_taken(addresses, epochs[codes], self.seed, self.table)
+        kinds = kinds_of(block, str(self.column), tuple(self.epochs))
+        epochs = np.array(list(self.epochs.values()), dtype=np.float64)
+        return times_taken(addresses, epochs[kinds], self.seed, self.table)
+
+
+def kinds_of(block: Any, column: str, names: Sequence[Any]) -> npt.NDArray[np.int64]:
+    """Return the place of each row's value of a column among the values that are named.
+
+    Raises
+    ------
+    ParameterError
+        If the column has a value that is not.
+    """
+    codes, values = pd.factorize(block[column], use_na_sentinel=False)
+    places = {name: place for place, name in enumerate(names)}
+    found = [None if pd.isna(value) else value for value in values.tolist()]
+    unknown = [value for value in found if value not in places]
+    if unknown:
+        raise ParameterError(
+            f"blend: the column {column!r} has the value {unknown[0]!r}, and named are {', '.join(map(repr, names))}; name it "
+            "too (0 leaves its rows out)"
+        )
+    return np.array([places[value] for value in found], dtype=np.int64)[codes]
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import require_columns
+from curator_df.core.host_blocks import block_dtype, host_block
 from curator_df.core.journal import OnExisting
 from curator_df.core.receipt import Receipt
 from curator_df.core.storage import Folder
 from curator_df.core.task import OnError, OnOom
 from curator_df.errors import SchemaError
-from curator_df.io.frames import block_dtype
 from curator_df.io.output import HIVE_NULL, arrow_schema
 from curator_df.io.parquet import read_parquet
 from curator_df.io.write import TARGET_FILE_BYTES, ParquetCompression, folder_at, write_parquet
@@ -133,7 +133,8 @@ def split_by(
     >>> german = split["de"].pipe(cdf.keep_where, "score > 3")  # doctest: +SKIP
     """
     require_columns(df, "split_by", column)
-    kind = _kind(df._meta, column)
+    meta = host_block(df._meta)  # what is written, wherever the blocks are
+    kind = _kind(meta, column)
     if not _can_be_split_by(kind):
         raise SchemaError(
             f"split_by: the column {column!r} holds {kind}; split by text, whole numbers, truth values or dates, or "
@@ -155,7 +156,7 @@ def split_by(
     most_first = sorted(receipt.rows_by_folder.items(), key=lambda item: (-item[1], item[0]))
     folders = {_value_of(folder, kind): folder for folder, _ in most_first}
     rows = {value: receipt.rows_by_folder[folder] for value, folder in folders.items()}
-    return Split(receipt, column, rows, folder_at(path, storage_options), folders, df._meta)
+    return Split(receipt, column, rows, folder_at(path, storage_options), folders, meta)
 
 
 def _with_value(block: Any, *, column: str, value: Any, meta: Any) -> Any:

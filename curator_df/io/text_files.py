@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import BadRowError, OversizeRowError, ParameterError
@@ -21,6 +22,7 @@ from curator_df.io.bad_rows import WarnOfBadRows
 from curator_df.io.frames import are_among, check_address_space, chosen_columns, empty_block, shown_path, to_block
 from curator_df.io.jsonl import OnBadRows
 from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_files
+from curator_df.io.moves import require_gpu
 from curator_df.io.partitions import block_bytes_of, from_source
 from curator_df.io.streams import is_compressed, open_bytes
 
@@ -220,6 +222,7 @@ def read_text_files(
     blocksize: int | str | None = None,
     files_per_partition: int | None = None,
     on_bad_rows: OnBadRows = "error",
+    backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
     """Read text files as a lazy table, one row for each file.
@@ -242,6 +245,8 @@ def read_text_files(
     on_bad_rows : {"error", "quarantine"}
         What to do with a file that is not in the encoding: stop with an error that names file and byte, or leave it out and
         report it.
+    backend : {"pandas", "cudf"}
+        Where blocks go when they are read: ``"cudf"`` is `to_backend`, one more step, and needs a GPU.
     storage_options : mapping, optional
         Options for the fsspec file system of URLs.
 
@@ -261,6 +266,8 @@ def read_text_files(
         While reading: a file has more text than fits into the memory allowed.
     ParameterError
         An argument is outside what is allowed; the encoding is not known.
+    UnsupportedBackendError
+        ``backend="cudf"`` where there is no GPU, or without the gpu extra.
 
     Notes
     -----
@@ -275,6 +282,7 @@ def read_text_files(
     >>> read_text_files(folder, columns="text").compute()["text"].tolist()
     ['one', 'two']
     """
+    require_gpu("read_text_files", backend)
     if on_bad_rows not in get_args(OnBadRows):
         raise ParameterError(f"read_text_files: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
     block_bytes = block_bytes_of("read_text_files", blocksize, files_per_partition)
@@ -290,7 +298,7 @@ def read_text_files(
         on_bad_rows == "quarantine",
     )
     ranges = source.cut(block_bytes) if files_per_partition is None else source.cut_files(files_per_partition)
-    return from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None)
+    return from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None, backend=backend)
 
 
 def known_encoding(name: str) -> str:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.backend import Backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.source import OFFSET_BITS, BadRow, Range, Ranges
@@ -27,6 +28,7 @@ from curator_df.io.frames import check_address_space, chosen_columns, empty_bloc
 from curator_df.io.gzip_members import MemberPieces, find_member
 from curator_df.io.jsonl import OnBadRows
 from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_files
+from curator_df.io.moves import require_gpu, to_backend
 from curator_df.io.page_blocks import COLUMNS, SKIPPED, HeldPages
 from curator_df.io.partitions import block_bytes_of, from_source
 from curator_df.io.streams import is_compressed, open_bytes, open_file
@@ -291,6 +293,7 @@ def read_warc(
     blocksize: int | str | None = None,
     files_per_partition: int | None = None,
     on_bad_rows: OnBadRows = "error",
+    backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
     r"""Read WARC and WET files of web crawls as a lazy table, a row for each page.
@@ -311,6 +314,8 @@ def read_warc(
     on_bad_rows : {"error", "quarantine"}
         What to do with a record that is cut, damaged, or has a body that cannot be decoded: stop with an error that names
         file and byte, or leave it out and report it. Reading goes on at the next record that is whole.
+    backend : {"pandas", "cudf"}
+        Where blocks go when they are read: ``"cudf"`` is `to_backend`, one more step, and needs a GPU.
     storage_options : mapping, optional
         Options for the fsspec file system of URLs.
 
@@ -340,6 +345,8 @@ def read_warc(
         An argument is outside what is allowed.
     ImportError
         If FastWARC is not installed: ``pip install 'curator-df[warc]'``.
+    UnsupportedBackendError
+        ``backend="cudf"`` where there is no GPU, or without the gpu extra.
 
     Notes
     -----
@@ -367,6 +374,7 @@ def read_warc(
     address
     0        http://a.b/  A page
     """
+    require_gpu("read_warc", backend)
     if on_bad_rows not in get_args(OnBadRows):
         raise ParameterError(f"read_warc: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
     if importlib.util.find_spec("fastwarc") is None:
@@ -385,4 +393,4 @@ def read_warc(
     ranges = source.cut(block_bytes) if files_per_partition is None else source.cut_files(files_per_partition)
     records = from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None)
     kernel = BlockKernel("read_warc", keep_pages_block, {}, STEP_PEAK_FACTOR)
-    return map_blocks(records, kernel, meta=source.meta[chosen])
+    return to_backend(map_blocks(records, kernel, meta=source.meta[chosen]), backend)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from curator_df.kernels.buffers import TextSpan, array_spans, large_strings, read_only, text_chunks, text_series
 from curator_df.kernels.code_points import word_byte_classes, word_classes
-from curator_df.kernels.english_rules import sentence_table
+from curator_df.kernels.text_sentences import sentences_by_tokens
 
 LINE_FEED = 0x0A
 LINES_AT_ONCE = 16_384
@@ -75,9 +75,6 @@ def token_sentences(
     >>> token_sentences(data, np.array([0, len(data)])).tolist()
     [3]
     """
-    from curator_df.kernels.token_sentences import count_sentences_of_lines
-    from curator_df.kernels.token_spans import token_spans
-
     copied = np.empty(int(offsets[-1] - offsets[0]), dtype=np.uint8)
     places = np.zeros(len(offsets), dtype=np.int64)
     _copy(data, offsets, copied, places, require_punctuation)
@@ -90,17 +87,10 @@ def token_sentences(
     starts.sort()
     # A text that a line fails is as it was, and may end with a line feed: no line begins after it.
     starts = starts[np.append(starts[1:], places[-1]) > starts]
-    table = sentence_table()
     counts = np.zeros(len(offsets) - 1, dtype=np.int64)
     for low in range(0, len(starts), LINES_AT_ONCE):
         some = starts[low : low + LINES_AT_ONCE]
         stop = starts[low + LINES_AT_ONCE] if low + LINES_AT_ONCE < len(starts) else places[-1]
         lines = TextSpan(0, kept, np.append(some, stop), None)
-        sentences = np.zeros(len(some), dtype=np.int64)
-        for tokens in token_spans(lines):
-            first, end = tokens.first_row, tokens.first_row + len(tokens)
-            found = sentences[first:end]
-            line_offsets = lines.offsets[first : end + 1]
-            count_sentences_of_lines(kept, line_offsets, tokens.data, tokens.offsets, table.page_of, table.pages, found)
-        np.add.at(counts, np.searchsorted(places, some, side="right") - 1, sentences)
+        np.add.at(counts, np.searchsorted(places, some, side="right") - 1, sentences_by_tokens(lines))
     return counts

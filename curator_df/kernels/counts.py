@@ -57,6 +57,8 @@ COUNT_UNICODE_GRAMS = 1 << 35
 """Feature bit: repeated n-grams of the words of Unicode's rules, of every n."""
 COUNT_SOURCE = 1 << 36
 """Feature bit: the lines and characters of source code."""
+COUNT_SENTENCES = 1 << 37
+"""Feature bit: sentences."""
 LONGEST_COUNTED_WORD = 4095
 """A longer word is taken to be of this length in ``middle_word_lengths``."""
 
@@ -177,6 +179,7 @@ SOURCE_COUNTS = (
     "letters",
 )
 """Lines stand between single line feeds, whatever is in them; their characters are all but line feeds."""
+SENTENCE_COUNTS = ("sentences",)
 
 COUNTS = (
     *WORD_COUNTS,
@@ -200,6 +203,7 @@ COUNTS = (
     *DCLM_REPEAT_COUNTS,
     *UNICODE_GRAM_COUNTS,
     *SOURCE_COUNTS,
+    *SENTENCE_COUNTS,
 )
 """Every count, in the order of the columns that the compiled pass fills."""
 
@@ -218,6 +222,7 @@ _FEATURE_OF_GROUP = (
     (DCLM_REPEAT_COUNTS, COUNT_DCLM_REPEATS),
     (UNICODE_GRAM_COUNTS, COUNT_UNICODE_GRAMS),
     (SOURCE_COUNTS, COUNT_SOURCE),
+    (SENTENCE_COUNTS, COUNT_SENTENCES),
 )
 _FIRST_FEATURE_OF_GRAMS = (
     (TOP_GRAM_COUNTS + REPEATED_GRAM_COUNTS, COUNT_FIRST_GRAM),

@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which metrics and signatures have kernels for a device: what an operator asks at its door, without loading any of them."""
+"""Which metrics and signatures have kernels for a device, and what they hold there: asked without loading any of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from curator_df.errors import UnsupportedBackendError
 from curator_df.kernels.counts import (
+    CHARACTER_COUNTS,
     CHARACTER_FEATURES,
     COUNT_DCLM_TEXT,
     COUNT_STOP_WORDS,
+    DCLM_TEXT_COUNTS,
+    LENGTH_COUNTS,
+    LINE_COUNTS,
     LINE_FEATURES,
+    LONGEST_COUNTED_WORD,
+    PARAGRAPH_COUNTS,
+    SOURCE_COUNTS,
     SOURCE_FEATURES,
     STOP_WORDS,
+    WORD_COUNTS,
     WORD_FEATURES,
 )
 from curator_df.kernels.metrics import METRICS, Words, features_of
@@ -22,7 +31,74 @@ DEVICE_FEATURES = WORD_FEATURES | LINE_FEATURES | CHARACTER_FEATURES | COUNT_DCL
 """Feature bits of the counts that have kernels for a device. The others copy words or hold windows of them as they go."""
 DEVICE_METRICS = tuple(name for name in METRICS if not features_of([name]) & ~DEVICE_FEATURES)
 """Metrics that are made of those counts alone."""
-_WAY_OUT = "convert the table first with df.to_backend('pandas')"
+_WAY_OUT = "convert the table first with to_backend(df, 'pandas')"
+
+MOST_THREADS = 16_384
+"""Threads of a launch in which each has an array of its own to work in. Not measured on a GPU."""
+SPAN_ROWS = 65_536
+"""Rows whose counts are held at a time: all groups together 29 MB."""
+TABLE_SLOTS = 1 << 26
+"""Slots, of 4 bytes, of the table of lines of as many texts as are looked at together; more only for one that needs more."""
+COLUMN_FACTOR = 0.9
+"""Of every 10 metrics, or fewer, of rows of 100 bytes: 8 bytes each."""
+LONG_TEXT_FACTOR = 4.0
+"""The table of lines of one text, as a multiple of its bytes, where that is more than `TABLE_SLOTS`."""
+SIGNATURE_ROWS = 4_096
+"""Rows whose signatures are held at a time, on the device and on the host."""
+HASH_FACTOR = 0.4
+"""Hashes of rows of 40 bytes: 16 bytes each."""
+NORMALIZED_BYTES = 1_032
+"""Of each thread that hashes normalised texts: `murmur_hash.PIECE_ROOM`."""
+
+GROUPS = (
+    (WORD_FEATURES, WORD_COUNTS),
+    (LINE_FEATURES, LENGTH_COUNTS + LINE_COUNTS + PARAGRAPH_COUNTS),
+    (CHARACTER_FEATURES, CHARACTER_COUNTS),
+    (COUNT_DCLM_TEXT, DCLM_TEXT_COUNTS),
+    (SOURCE_FEATURES, SOURCE_COUNTS),
+)
+"""Feature bits of the counts that one kernel makes, and their names."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """How much is worked on at a time. Results do not depend on it."""
+
+    span_rows: int = SPAN_ROWS
+    """Rows."""
+    table_slots: int = TABLE_SLOTS
+    """Slots of a table of lines."""
+    threads: int = MOST_THREADS
+    """Threads of a launch."""
+
+
+WHOLE_ROOM = Room()
+"""Of an operator."""
+
+
+def metrics_price(names: Sequence[str], room: Room = WHOLE_ROOM) -> tuple[float, int]:
+    """Return what metrics take of a device's memory: a multiple of the block, and bytes whatever the block.
+
+    Examples
+    --------
+    >>> metrics_price(["word_count"])[0]
+    0.9
+    """
+    features, factor, fixed_bytes = features_of(names), COLUMN_FACTOR * -(-len(names) // 10), 0
+    for group, counts in GROUPS:
+        if features & group:
+            fixed_bytes += room.span_rows * 8 * len(counts)
+    if features & LINE_FEATURES:  # which slots each text needs, where they begin, and the table
+        fixed_bytes += room.span_rows * 16 + room.table_slots * 4
+        factor += LONG_TEXT_FACTOR
+    if features & CHARACTER_FEATURES:
+        fixed_bytes += room.threads * (LONGEST_COUNTED_WORD + 1) * 4
+    return factor, fixed_bytes
+
+
+def hashes_price(*, normalized: bool) -> tuple[float, int]:
+    """Return the same of content hashes of one column."""
+    return HASH_FACTOR, MOST_THREADS * NORMALIZED_BYTES if normalized else 0
 
 
 def require_device_metrics(

@@ -19,8 +19,8 @@ from curator_df.kernels.code_points import SPACE
 from curator_df.kernels.counts import COUNT_FIRST_GRAM, REPEATED_GRAMS, TOP_GRAMS
 from curator_df.kernels.short_grams import (
     SHORT_TEXT_BYTES,
-    choose_all,
     choose_repeated,
+    choose_repeated_pairs,
     read_words,
     repeated_grams,
     top_gram,
@@ -246,7 +246,7 @@ def table_slots(words: int) -> int:
 def _count_short(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> None:
     words = read_words(data, start, stop, classes, text)
     if features & (COUNT_FIRST_GRAM << (_TOP_LAST + 1 - _FIRST)) - COUNT_FIRST_GRAM:
-        chosen = choose_all(text, words)
+        chosen = choose_repeated_pairs(text, words)
         for n in range(_FIRST, _TOP_LAST + 1):
             if features & (COUNT_FIRST_GRAM << (n - _FIRST)):
                 best, word, chosen = top_gram(text, words, n, chosen)

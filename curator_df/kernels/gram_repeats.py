@@ -26,9 +26,9 @@ from curator_df.kernels.gram_counts import find_slot, gram_code_points, gram_has
 from curator_df.kernels.gram_search import removed_code_points
 from curator_df.kernels.short_grams import (
     SHORT_TEXT_BYTES,
-    choose_all,
     choose_marked,
     choose_repeated,
+    choose_repeated_pairs,
     has_same_words,
     is_same_gram,
     joined_hash,
@@ -141,7 +141,7 @@ def _code_points(data: Any, start: int, stop: int) -> int:
 @njit(nogil=True)
 def _count_short_text(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> int:
     words = read_words(data, start, stop, classes, text)
-    chosen = choose_all(text, words)
+    chosen = choose_repeated_pairs(text, words)
     for number in range(_TOP_COUNT):
         wanted = features & ((COUNT_FIRST_REMOVED | COUNT_FIRST_TOP_LETTERS) << number)
         if wanted:

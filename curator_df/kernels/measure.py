@@ -29,18 +29,21 @@ from curator_df.kernels.counts import (
     COUNT_C4,
     COUNT_C4_UNPUNCTUATED,
     COUNT_MARKS,
+    COUNT_SENTENCES,
     COUNT_STOP_WORDS,
     COUNTS,
     DCLM_FEATURES,
     GRAM_FEATURES,
     LINE_FEATURES,
     REPEAT_FEATURES,
+    SENTENCE_COUNTS,
     SOURCE_FEATURES,
     STOP_WORDS,
     WEB_FEATURES,
     WORD_FEATURES,
 )
 from curator_df.kernels.metrics import Words, features_of, metric_values, require_metrics, require_words
+from curator_df.kernels.text_sentences import text_sentences
 from curator_df.kernels.word_break import word_break_byte_classes, word_break_classes
 from curator_df.kernels.word_metrics import TEXT_COUNTS
 
@@ -116,7 +119,8 @@ def compiled_groups(
     """Return the groups of `warm.GROUPS` that metrics need beyond the basic one."""
     features = features_of(metrics)
     groups = {
-        "tokens": WORD_FEATURES | GRAM_FEATURES | C4_FEATURES if words == "datatrove" else 0,
+        "tokens": WORD_FEATURES | GRAM_FEATURES | C4_FEATURES | COUNT_SENTENCES if words == "datatrove" else 0,
+        "sentences": COUNT_SENTENCES if words != "datatrove" else 0,
         "lines": LINE_FEATURES,
         "grams": GRAM_FEATURES,
         "c4": C4_FEATURES,
@@ -146,6 +150,9 @@ def _count(
     _count_text(span, longest, features, counts, stop_words)
     if words == "datatrove" and features & C4_FEATURES:
         _count_token_sentences(span, features, counts)
+    # Last: a pass before clears the columns behind its own.
+    if features & COUNT_SENTENCES:
+        counts[:, COUNTS.index(SENTENCE_COUNTS[0])] = text_sentences(span, words)
 
 
 def _count_token_sentences(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None:

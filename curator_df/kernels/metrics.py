@@ -7,6 +7,7 @@ divides counts that exist is one entry; a new count is a name in `counts` and a 
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from curator_df.kernels.counts import (
     COUNT_DCLM_REPEATS,
     COUNT_LINES,
     COUNT_PARAGRAPHS,
+    COUNT_SENTENCES,
     COUNT_UNICODE_GRAMS,
     COUNTS,
     GRAM_FEATURES,
@@ -36,6 +38,7 @@ from curator_df.kernels.line_metrics import LINE_METRICS
 from curator_df.kernels.metric import Metric
 from curator_df.kernels.nemo_metrics import NEMO_METRICS
 from curator_df.kernels.repetition_metrics import REPETITION_METRICS
+from curator_df.kernels.size_metrics import SIZE_METRICS
 from curator_df.kernels.source_metrics import SOURCE_METRICS
 from curator_df.kernels.word_metrics import WORD_METRICS
 
@@ -73,6 +76,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             *DOLMA_METRICS,
             *DCLM_METRICS,
             *SOURCE_METRICS,
+            *SIZE_METRICS,
         )
     }
 )
@@ -83,18 +87,22 @@ CATALOGUE: Mapping[str, Metric] = MappingProxyType({**METRICS, **{metric.name: m
 """The same, and those that other operators add as columns: a rule reads them there."""
 
 
+NEAR = 0.5
+"""How alike two names are, by `difflib`, for one to be named where the other is unknown."""
+
+
 def require_rule_metrics(names: Iterable[str]) -> None:
-    """Raise `ParameterError`, listing them, unless every name is a metric that a rule may be on.
+    """Raise `ParameterError`, naming the nearest, unless every name is a metric that a rule may be on.
 
     Examples
     --------
     >>> require_rule_metrics(["word_count", "token_count"])
     """
-    _require_known(names, CATALOGUE)
+    _require_known(names, CATALOGUE, "CATALOGUE")
 
 
 def require_metrics(names: Iterable[str]) -> None:
-    """Raise `ParameterError`, listing the catalogue, unless every name is a metric that is made of the text.
+    """Raise `ParameterError`, naming the nearest, unless every name is a metric that is made of the text.
 
     Examples
     --------
@@ -104,13 +112,18 @@ def require_metrics(names: Iterable[str]) -> None:
     columns = [name for name in names if name in CATALOGUE and name not in METRICS]
     if columns:
         raise ParameterError(f"the metric {columns[0]!r} is a column that {CATALOGUE[columns[0]].operator} adds")
-    _require_known(names, METRICS)
+    _require_known(names, METRICS, "METRICS")
 
 
-def _require_known(names: Iterable[str], metrics: Mapping[str, Metric]) -> None:
+def _require_known(names: Iterable[str], metrics: Mapping[str, Metric], where: str) -> None:
     unknown = [name for name in names if name not in metrics]
     if unknown:
-        raise ParameterError(f"no metric is named {', '.join(map(repr, unknown))}; there are: {', '.join(metrics)}")
+        matches = [difflib.get_close_matches(str(name), metrics, cutoff=NEAR) for name in unknown]
+        nearest = ", ".join(dict.fromkeys(match for found in matches for match in found))
+        raise ParameterError(
+            f"no metric is named {', '.join(map(repr, unknown))}; {f'the nearest are {nearest}; ' if nearest else ''}"
+            f"docs/profiles.md lists all {len(metrics)}, as does curator_df.kernels.metrics.{where}"
+        )
 
 
 def require_words(operator: str, names: Sequence[str], words: Words) -> None:
@@ -167,8 +180,9 @@ def work_factor(names: Sequence[str], words: Words = "whitespace") -> float:
     features = features_of(names)
     if words == "datatrove" and features & C4_FEATURES:
         return max(10.0, _work_factor(features))
-    if words != "whitespace" and features & (WORD_FEATURES | GRAM_FEATURES):
-        rest = features & ~(WORD_FEATURES | GRAM_FEATURES)
+    of_tokens = WORD_FEATURES | GRAM_FEATURES | (COUNT_SENTENCES if words == "datatrove" else 0)
+    if words != "whitespace" and features & of_tokens:
+        rest = features & ~of_tokens
         return max(10.0 if features & GRAM_FEATURES else 2.0, _work_factor(rest))
     return _work_factor(features)
 

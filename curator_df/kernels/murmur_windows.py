@@ -22,6 +22,7 @@ from numba import njit, types
 from numba.extending import overload
 
 from curator_df.kernels.murmur_hash import hash_blocks, hash_end
+from curator_df.kernels.murmur_lanes import CAN_GATHER, LANES, hash_lanes
 
 CHUNK_WINDOWS = 2048
 """Windows that are hashed at a time: 8 or 16 KB of hashes, which stay in the first-level cache."""
@@ -33,6 +34,7 @@ _U: Any = np.uint64
 _C1, _C2, _ADD, _FIVE = _W(0xCC9E2D51), _W(0x1B873593), _W(0xE6546B64), _W(5)
 _MIX_1, _MIX_2 = _W(0x85EBCA6B), _W(0xC2B2AE35)
 _1, _2, _3, _4, _8, _16, _24 = (_U(number) for number in (1, 2, 3, 4, 8, 16, 24))
+_LANES, _MOST_BYTES = _U(LANES), 1 << 32
 
 # Explicit, so that they are compiled once, for bytes that may not be written, and not again for those that may.
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
@@ -90,6 +92,25 @@ def murmur_32(data: Any, at: int, length: int, seed: int) -> int:
         state = _round(state, _mixed(_W(data[at] | data[at + _1] << _8 | data[at + _2] << _16 | data[at + _3] << _24)))
         at += _4
     return _finished(_W(state ^ _mixed(_tail(data, at, length & _3))), _W(length))
+
+
+@njit(nogil=True)
+def _hash_word_runs_32(
+    data: Any, ends: Any, count: int, size: int, gap: int, seed: int, starts: Any, lengths: Any, hashes: Any
+) -> None:
+    start, runs, last = _U(0), _U(count), _U(size - 1)
+    for number in range(runs):
+        starts[number], lengths[number] = _W(start), _W(_U(ends[number + last]) - start)
+        start = _U(ends[number] + gap)
+    of_lanes = runs - runs % _LANES if CAN_GATHER and len(data) <= _MOST_BYTES else _U(0)
+    for first in range(_U(0), of_lanes, _LANES):
+        longest = _W(0)
+        for number in range(first, first + _LANES):
+            longest = max(longest, lengths[number])
+        hash_lanes(data, starts, lengths, hashes, first, types.int64(longest & ~_W(3)), seed)
+    for number in range(of_lanes, runs):
+        start = _U(ends[number - _1] + gap) if number else _U(0)
+        hashes[number] = murmur_32(data, start, _U(ends[number + last]) - start, seed)
 
 
 @njit(_HASH_SIGNATURES[types.uint64], nogil=True, cache=True)
@@ -277,6 +298,41 @@ def _murmur(data: Any, at: Any, length: Any, seed: Any) -> Any:
     # Annotated as the function around it: numba compares the two.
     def implementation(data: Any, at: Any, length: Any, seed: Any) -> Any:
         return chosen(data, _U(at), _U(length), seed)
+
+    return implementation
+
+
+def hash_word_runs(
+    data: Any, ends: Any, count: int, size: int, gap: int, seed: int, room: Any, starts: Any, hashes: Any
+) -> None:
+    """Hash ``count`` runs of ``size`` words, one from each word on. For compiled code only.
+
+    ``ends``: where in ``data`` each word ends; the next begins ``gap`` bytes after it, the first at 0. Three bytes follow the
+    last. ``room`` (uint32) and ``starts`` (int64): at least ``count`` each, overwritten.
+    """
+    raise TypeError("hash_word_runs is for compiled code")
+
+
+@overload(hash_word_runs, jit_options={"nogil": True})
+def _hash_word_runs(
+    data: Any, ends: Any, count: Any, size: Any, gap: Any, seed: Any, room: Any, starts: Any, hashes: Any
+) -> Any:
+    if seed.bitwidth == 32:
+
+        def implementation(
+            data: Any, ends: Any, count: Any, size: Any, gap: Any, seed: Any, room: Any, starts: Any, hashes: Any
+        ) -> Any:
+            _hash_word_runs_32(data, ends, count, size, gap, seed, room, starts.view(np.uint32), hashes)
+
+    else:
+
+        def implementation(
+            data: Any, ends: Any, count: Any, size: Any, gap: Any, seed: Any, room: Any, starts: Any, hashes: Any
+        ) -> Any:
+            start = 0
+            for number in range(count):
+                hashes[number] = murmur_64(data, _U(start), _U(ends[number + size - 1] - start), seed)
+                start = ends[number] + gap
 
     return implementation
 

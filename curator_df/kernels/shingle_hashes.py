@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit, types
 
 from curator_df.kernels.murmur_hash import PIECE_BYTES, fill_normalized
-from curator_df.kernels.murmur_windows import CHUNK_WINDOWS, hash_windows, murmur
+from curator_df.kernels.murmur_windows import CHUNK_WINDOWS, hash_windows, hash_word_runs, murmur
 from curator_df.kernels.word_windows import BUFFER_BYTES, fill_words, keep_last_words
 
 CHARACTERS, NORMALIZED_CHARACTERS, WORDS, NORMALIZED_WORDS = range(4)
@@ -110,19 +110,17 @@ def _next_words(
     page_of: Any,
     pages: Any,
     buffer: Any,
-    word_ends: Any,
+    arrays: Any,
     hashes: Any,
 ) -> Any:
+    mixed, starts, word_ends = arrays
     while True:
         before = state[AT]
         at, held, words = fill_words(
             data, before, stop, buffer, state[HELD], word_ends, state[WORDS_HELD], byte_of, page_of, pages, lower, gap
         )
         count = max(words - size + 1, 0)
-        start = 0
-        for number in range(count):
-            hashes[number] = murmur(buffer, start, word_ends[number + size - 1] - start, seed)
-            start = word_ends[number] + gap
+        hash_word_runs(buffer, word_ends, count, size, gap, seed, mixed, starts, hashes)
         if count > 0:
             held, words = keep_last_words(buffer, held, word_ends, words, size - 1, gap)
         elif at == stop:
@@ -159,7 +157,7 @@ def next_shingles(
     ``byte_of``, ``page_of``, ``pages``: of `lower_case`; ``seed`` and ``hashes``: uint32 or uint64. A text with less than
     one shingle is one.
     """
-    mixed, starts, word_ends = arrays
+    mixed, starts, _ = arrays
     if kind == CHARACTERS:
         count = _next_characters(data, stop, state, size, seed, mixed, starts, hashes)
     elif kind == NORMALIZED_CHARACTERS:
@@ -167,7 +165,7 @@ def next_shingles(
     else:
         lower, gap = kind % WITH_GAPS == NORMALIZED_WORDS, kind // WITH_GAPS
         count, buffer = _next_words(
-            data, stop, state, lower, gap, size, seed, byte_of, page_of, pages, buffer, word_ends, hashes
+            data, stop, state, lower, gap, size, seed, byte_of, page_of, pages, buffer, arrays, hashes
         )
     state[TOTAL] += count
     return count, buffer

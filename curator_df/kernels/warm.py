@@ -30,6 +30,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "characters": ("character_counts",),
     "web": ("boilerplate", "line_counts", "web_lines", "web_pass"),
     "repeats": ("word_reading", "short_grams", "gram_counts", "gram_search", "gram_repeats", "repeat_pass"),
+    "sentences": ("sentences", "sentence_pass"),
     "source": ("source_pass",),
     "listed_words": ("listed_words",),
     "cleaning": ("byte_search", "clean_copy"),
@@ -52,6 +53,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "near_duplicates": (
         "minhash_bands",
         "minhash_sketch",
+        "murmur_lanes",
         "murmur_windows",
         "shingle_hashes",
         "shingle_sets",

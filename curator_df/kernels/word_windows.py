@@ -15,28 +15,40 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from curator_df.kernels.eight_bytes import dark_marks, first_mark, lower_word, put_word, word_at
 from curator_df.kernels.lower_case import SPACE_BYTE, SPACE_STEP
 from curator_df.kernels.murmur_hash import put_code_point
 from curator_df.kernels.word_counts import code_point
 
 BUFFER_BYTES = 32_768
 """Bytes of words held at first; more only where so many words as make one n-gram are longer."""
-_ROOM = 8
-"""Bytes kept free, so that one more code point fits."""
-_ONE = np.uint64(1)
+_ROOM = 16
+"""Bytes kept free, so that eight more fit of which some are kept, and three that are read when the last word is hashed."""
+_U: Any = np.uint64
+_1, _8 = _U(1), _U(8)
 
 
 @njit(nogil=True)
-def _copy_plain(data: Any, at: int, stop: int, buffer: Any, held: int, byte_of: Any) -> tuple[int, int]:
+def _copy_plain(data: Any, at: int, stop: int, buffer: Any, held: int, byte_of: Any, lower: bool) -> tuple[int, int]:
     # Unsigned, so that numba leaves out its test for negative indices.
-    here, end, place, full = np.uint64(at), np.uint64(stop), np.uint64(held), np.uint64(len(buffer) - _ROOM)
+    here, end, place, full = _U(at), _U(stop), _U(held), _U(len(buffer) - _ROOM)
     while here < end and place < full:
+        if here + _8 <= end:
+            eight = word_at(data, here)
+            dark = dark_marks(eight)
+            # What follows the first dark byte is overwritten.
+            put_word(buffer, place, lower_word(eight) if lower else eight)
+            plain = first_mark(dark)
+            here += plain
+            place += plain
+            if not dark:
+                continue
         byte = byte_of[data[here]]
         if byte == SPACE_BYTE:
             break
         buffer[place] = byte
-        place += _ONE
-        here += _ONE
+        place += _1
+        here += _1
     return types.int64(here), types.int64(place)
 
 
@@ -70,7 +82,7 @@ def fill_words(
     """
     start = word_ends[words - 1] + gap if words else 0
     while at < stop and held + _ROOM < len(buffer) and words < len(word_ends):
-        at, held = _copy_plain(data, at, stop, buffer, held, byte_of)
+        at, held = _copy_plain(data, at, stop, buffer, held, byte_of, lower)
         if at == stop or held + _ROOM >= len(buffer):
             break
         width, step, code = 1, types.int64(SPACE_STEP), types.int64(data[at])

@@ -113,12 +113,13 @@ def add_adapter(module: Any, path: str | os.PathLike[str], scale: float) -> None
             weight += scale * product
 
 
-def load_layers(files: Iterable[Path]) -> Callable[[Any], Any]:
-    """Return what the layers make of tokens of shape (texts, width): shape (texts, 1), from 0 to 1."""
+def load_layers(files: Iterable[Path], device: str) -> Callable[[Any], Any]:
+    """Return what the layers make, on a device, of tokens of shape (texts, width): shape (texts, 1), from 0 to 1."""
     import safetensors.torch
     import torch
 
-    weights = {key: value.float() for path in files for key, value in safetensors.torch.load_file(path).items()}
+    loaded = [safetensors.torch.load_file(path, device) for path in files]
+    weights = {key: value.float() for part in loaded for key, value in part.items()}
 
     def judge(tokens: Any) -> Any:
         made = torch.nn.functional.normalize(tokens.float(), dim=-1)

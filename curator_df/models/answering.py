@@ -100,20 +100,25 @@ def _steps(
     from transformers import DynamicCache
 
     cache, going = DynamicCache(config=module.config), np.ones(len(padded), dtype=bool)
-    given, mask = torch.from_numpy(padded), torch.from_numpy(is_token.astype(np.int64))
+    device = module.device
+    given, mask = torch.from_numpy(padded).to(device), torch.from_numpy(is_token.astype(np.int64)).to(device)
     places = (mask.cumsum(1) - 1).clamp(min=0)
     for _ in range(most):
-        made = module(
-            input_ids=given,
-            attention_mask=mask,
-            position_ids=places,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,  # of a long prompt those of all its tokens would be the most that is held
-        ).logits[:, -1]
+        made = (
+            module(
+                input_ids=given,
+                attention_mask=mask,
+                position_ids=places,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,  # of a long prompt those of all its tokens would be the most that is held
+            )
+            .logits[:, -1]
+            .float()
+        )
         largest, given = made.max(dim=1, keepdim=True)
-        shares = (largest[:, 0] - made.logsumexp(dim=1)).numpy().astype(np.float64)
-        tokens = given[:, 0].numpy()
+        shares = (largest[:, 0] - made.logsumexp(dim=1)).cpu().numpy().astype(np.float64)
+        tokens = given[:, 0].cpu().numpy()
         yield tokens, shares
         going &= ~np.isin(tokens, list(ends))
         if not going.any():

@@ -20,9 +20,11 @@ from curator_df.core.resources import NO_LIMITS, Resources
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import repeated_texts, text_chunks
 from curator_df.kernels.keep_rows import keep_rows
+from curator_df.models.batches import BatchCounts
 from curator_df.models.callables import UserModel
 from curator_df.models.catalogue import Classifier
 from curator_df.models.class_scores import ClassScores, Meaning
+from curator_df.models.devices import Dtype, refuse_dtype
 from curator_df.models.inference import run_model
 from curator_df.models.local_models import (
     FastTextClassifier,
@@ -32,7 +34,7 @@ from curator_df.models.local_models import (
     is_pipeline,
     pipeline,
 )
-from curator_df.models.text_model import DEFAULT_BATCH_TOKENS, BatchRows, TextModel, price_of, text_model, user_model
+from curator_df.models.text_model import BatchRows, TextModel, price_of, text_model, user_model
 
 Model = Classifier | str | os.PathLike[str] | Callable[[Sequence[str]], Any]
 Found = TextModel | UserModel | FastTextClassifier | Pipeline
@@ -60,7 +62,8 @@ def add_class(
     max_length: int | None = None,
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
-    max_batch_tokens: int = DEFAULT_BATCH_TOKENS,
+    max_batch_tokens: int | None = None,
+    dtype: Dtype = "auto",
     resources: Resources | None = None,
     revision: str | None = None,
     text: str = "text",
@@ -88,7 +91,7 @@ def add_class(
         and bad sees it. By default the score is that of the text's class.
     answer_into : str, optional
         Of a classifier that answers in words, Aegis: column for its answers as they are, which tells why a class is unknown.
-    max_length, max_chars, model_inference_batch_size, max_batch_tokens, resources
+    max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources
         As in `add_embedding`.
     revision : str, optional
         Commit, tag or branch of a model of the hub.
@@ -133,7 +136,9 @@ def add_class(
     refuse_columns(df, "add_class", into, f"{into}_score", *([] if answer_into is None else [answer_into]))
     given = {"labels": labels, "tiers": tiers, "max_length": max_length, "max_chars": max_chars}
     batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
-    model, scores = _chosen(df, "add_class", classifier, text, revision, given, batches)
+    model, scores = _chosen(
+        df, "add_class", classifier, text, revision, given, {**batches, "dtype": dtype, "resources": resources}
+    )
     if score_of is not None:
         scores = scores.of_class("add_class", score_of)
     longest = max(len(name.encode()) for name in scores.labels)
@@ -157,7 +162,8 @@ def keep_class(
     max_length: int | None = None,
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
-    max_batch_tokens: int = DEFAULT_BATCH_TOKENS,
+    max_batch_tokens: int | None = None,
+    dtype: Dtype = "auto",
     resources: Resources | None = None,
     revision: str | None = None,
     text: str = "text",
@@ -172,7 +178,7 @@ def keep_class(
         As in `add_class`.
     keep : str or sequence of str
         Classes of the rows that stay.
-    labels, tiers, max_length, max_chars, model_inference_batch_size, max_batch_tokens, resources, revision
+    labels, tiers, max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, revision
         As in `add_class`.
     text : str, default "text"
         Column of the text.
@@ -214,7 +220,9 @@ def keep_class(
     """
     given = {"labels": labels, "tiers": tiers, "max_length": max_length, "max_chars": max_chars}
     batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
-    model, scores = _chosen(df, "keep_class", classifier, text, revision, given, batches)
+    model, scores = _chosen(
+        df, "keep_class", classifier, text, revision, given, {**batches, "dtype": dtype, "resources": resources}
+    )
     wanted = (keep,) if isinstance(keep, str) else tuple(keep)
     if unknown := [name for name in wanted if name not in scores.labels]:
         known = ", ".join(map(repr, scores.labels))
@@ -248,11 +256,13 @@ def _chosen(
         clip, center, adapter = classifier.clip, classifier.center_chars, classifier.adapter
         answers = None if classifier.answers is None else classifier.answers()
     elif is_pipeline(classifier):
+        refuse_dtype(operator, batches["dtype"])
         made = pipeline(operator, classifier, chosen["max_chars"])
         kind: Meaning = "largest" if made.labels else "probabilities"
         names = tuple(chosen["labels"] or made.labels)
         return made, ClassScores.of(operator, names, max(len(made.labels), 1), chosen["tiers"], None, kind)
     elif is_fasttext(classifier):
+        refuse_dtype(operator, batches["dtype"])
         file = fasttext_classifier(operator, os.fspath(classifier), chosen["max_chars"])  # type: ignore[arg-type]
         names = tuple(chosen["labels"] or file.labels)
         return file, ClassScores.of(operator, names, len(file.labels), chosen["tiers"], None, "largest")
@@ -261,7 +271,8 @@ def _chosen(
             raise ParameterError(f"{operator}: a function needs labels=, the names of its classes in order")
         scores = ClassScores.of(operator, tuple(chosen["labels"]), len(chosen["labels"]), None, None, "largest")
         width = len(scores.labels)
-        return user_model(operator, classifier, width, chosen["max_chars"], batches["batch_rows"]), scores
+        rows, numbers = batches["batch_rows"], batches["dtype"]
+        return user_model(operator, classifier, width, chosen["max_chars"], rows, numbers), scores
     else:
         name = os.fspath(classifier)
     lengths = {key: chosen[key] for key in ("max_length", "max_chars")}
@@ -312,7 +323,7 @@ def add_class_block(
     """Kernel of `add_class`."""
     require_backend(block, "add_class", "pandas")
     answers: list[str | None] | None = None if answer_into is None else [None] * len(block)
-    codes, numbers, counters = _classified(block, text, model, scores, resources, answers)
+    codes, numbers, counts = _classified(block, text, model, scores, resources, answers)
     columns = {
         into: pd.Series(repeated_texts(scores.labels, codes), index=block.index, copy=False),
         f"{into}_score": pd.Series(pd.arrays.FloatingArray(numbers, codes < 0), index=block.index, copy=False),
@@ -321,7 +332,7 @@ def add_class_block(
         dtype: Any = pd.StringDtype("pyarrow")
         column = dtype.__from_arrow__(pa.chunked_array([pa.array(answers, pa.large_string())]))
         columns[answer_into] = pd.Series(column, index=block.index, copy=False)
-    return Outcome(block.assign(**columns), counters=counters)
+    return Outcome(block.assign(**columns), counters=counts.counters(), peaks=counts.peaks)
 
 
 def keep_class_block(
@@ -329,10 +340,10 @@ def keep_class_block(
 ) -> Outcome:
     """Kernel of `keep_class`."""
     require_backend(block, "keep_class", "pandas")
-    codes, numbers, counters = _classified(block, text, model, scores, resources)
+    codes, numbers, counts = _classified(block, text, model, scores, resources)
     staying = np.isin(codes, [scores.labels.index(name) for name in keep])
     if staying.all():
-        return Outcome(block, counters=counters)
+        return Outcome(block, counters=counts.counters(), peaks=counts.peaks)
     names = np.array([*(f"class_{name}" for name in scores.labels), NO_CLASS], dtype=object)  # code -1 is the last
     reasons = names[codes[~staying]]
     found, rows = np.unique(reasons, return_counts=True)
@@ -342,7 +353,7 @@ def keep_class_block(
         return keep_rows(block, ~staying), {"reason": reasons.tolist(), "rule": rules, "value": numbers[~staying]}
 
     dropped = dict(zip(found.tolist(), rows.tolist(), strict=True))
-    return Outcome(keep_rows(block, staying), dropped, counters, rejects)
+    return Outcome(keep_rows(block, staying), dropped, counts.counters(), rejects, peaks=counts.peaks)
 
 
 def _classified(
@@ -352,8 +363,8 @@ def _classified(
     scores: ClassScores,
     resources: Resources,
     answers: list[str | None] | None = None,
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], dict[str, int]]:
-    """Return the number of the class of each row (-1: none), its score, and counters; with ``answers`` fill these in."""
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], BatchCounts]:
+    """Return the number of the class of each row (-1: none), its score, and counts; with ``answers`` fill these in."""
     codes: npt.NDArray[np.int32] = np.full(len(block), -1, dtype=np.int32)
     numbers: npt.NDArray[np.float32] = np.full(len(block), np.nan, dtype=np.float32)
 
@@ -364,4 +375,4 @@ def _classified(
                 answers[place] = answer
 
     counts = run_model(model, text_chunks(block[text]), keep, resources)
-    return codes, numbers, vars(counts)
+    return codes, numbers, counts

@@ -19,9 +19,9 @@ from curator_df.core.resources import NO_LIMITS, Resources
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import text_chunks
 from curator_df.models.callables import UserModel
+from curator_df.models.devices import Dtype
 from curator_df.models.inference import run_model
 from curator_df.models.text_model import (
-    DEFAULT_BATCH_TOKENS,
     BatchRows,
     TextModel,
     price_of,
@@ -48,7 +48,8 @@ def add_embedding(
     max_length: int | None = None,
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
-    max_batch_tokens: int = DEFAULT_BATCH_TOKENS,
+    max_batch_tokens: int | None = None,
+    dtype: Dtype = "auto",
     resources: Resources | None = None,
     revision: str | None = None,
     text: str = "text",
@@ -70,7 +71,7 @@ def add_embedding(
     normalize : bool, default True
         Whether vectors get length 1.
     precision : {"float32", "float16"}
-        How the numbers are stored; they are computed as float32.
+        How the numbers are stored; how they are computed is ``dtype``.
     dimensions : int, optional
         Numbers of a vector; needed for a function only.
     max_length : int, optional
@@ -78,12 +79,17 @@ def add_embedding(
     max_chars : int, optional
         Characters of a text that become tokens (or are given to a function); by default 16 for each token that is read.
     model_inference_batch_size : int or "auto"
-        Most documents of a batch. By default as many as ``max_batch_tokens`` allow; a function is given 256.
-    max_batch_tokens : int, default 2048
-        Most tokens of a batch, padding included. It is what the memory is planned for.
+        Most documents of a batch. By default there is no other limit than tokens, and of these the best number is measured
+        first, up to ``max_batch_tokens``; a function is given 256.
+    max_batch_tokens : int, optional
+        Most tokens of a batch, padding included. It is what the memory is planned for: 2,048 by default, on a GPU as many as
+        fit into what a call may use of it.
+    dtype : {"auto", "float32", "bfloat16"}
+        In which numbers the model computes. With bfloat16 it makes products of matrices of numbers of half the size, and
+        vectors change by about a hundredth. By default float32 on CPUs, bfloat16 on a GPU.
     resources : Resources, optional
         What one call of the model takes of its worker, from `curator_df.resources`; by default a thread, and as many calls at a
-        time as there are threads.
+        time as there are threads. With ``gpus=`` or ``gpu_memory=`` it runs on the worker's GPU, which has not been tried on one.
     revision : str, optional
         Commit, tag or branch of a model of the hub.
     text : str, default "text"
@@ -114,7 +120,7 @@ def add_embedding(
 
     The plan has room for the model: once in each worker for the libraries and the weights, once in each task for a batch.
     Batches hold documents of like length, as many as ``max_batch_tokens`` allow. When memory runs out the batch is halved, and
-    later ones are as large as went well. What comes out depends on none of that but for rounding (below 0.00001).
+    later ones are as large as went well. What comes out depends on none of that but for rounding (below 0.00001 in float32).
     The receipt counts ``documents``, ``tokens``, ``padding_tokens``, ``batches`` and ``batches_halved``. Only safetensors are
     loaded, and no code that comes with a model.
 
@@ -141,7 +147,8 @@ def add_embedding(
     parameters |= {"resources": resources or NO_LIMITS}
     if callable(model):
         width = require_count(operator, "dimensions", dimensions)
-        parameters |= {"model": user_model(operator, model, width, max_chars, model_inference_batch_size)}
+        function = user_model(operator, model, width, max_chars, model_inference_batch_size, dtype)
+        parameters |= {"model": function}
     else:
         found = text_model(
             operator,
@@ -152,6 +159,8 @@ def add_embedding(
             max_chars=max_chars,
             batch_rows=model_inference_batch_size,
             batch_tokens=max_batch_tokens,
+            dtype=dtype,
+            resources=resources,
         )
         if dimensions not in (None, found.files.hidden):
             raise ParameterError(f"{operator}: dimensions={dimensions}, but {model!r} makes {found.files.hidden}")
@@ -191,7 +200,11 @@ def add_embedding_block(
     texts = text_chunks(block[text])
     counts = run_model(model, texts, keep, resources)
     column = vectors_column(vectors, texts.is_null().to_numpy())
-    return Outcome(block.assign(**{into: pd.Series(column, index=block.index, copy=False)}), counters=vars(counts))
+    return Outcome(
+        block.assign(**{into: pd.Series(column, index=block.index, copy=False)}),
+        counters=counts.counters(),
+        peaks=counts.peaks,
+    )
 
 
 def unit_vectors(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a model on a text column, in a worker: tokens on the CPU, batches of like length, the order of the rows restored.
 
-A process loads a model once (`core.held`). Tasks of several threads use it at the same time, each with one thread of torch, so
-that the model takes no more CPUs than there are threads for work. Where less was asked for (`core.resources`), texts become
-tokens while other tasks have the model.
+A process loads a model once (`core.held`), on CPUs or on its GPU (`devices`). Tasks of several threads use it at the same
+time, each with one thread of torch, so that the model takes no more CPUs than there are threads for work. Where less was asked
+for (`core.resources`), texts become tokens while other tasks have the model.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curator_df.core.held import held
-from curator_df.core.resources import NO_LIMITS, Resources, admitted
+from curator_df.core.resources import NO_LIMITS, Resources, admitted, capacity_here
 from curator_df.errors import ParameterError
 from curator_df.models.adapted import ADAPTER_WEIGHTS, Adapted, add_adapter, load_layers
 from curator_df.models.answering import answered, prompt_tokens
 from curator_df.models.batches import BatchCounts, BatchSize, run_batches, windows
+from curator_df.models.devices import computing_in, open_device, peaks
 from curator_df.models.files import INSTALL, WEIGHTS, local_folder
 from curator_df.models.own_layers import OwnLayers, load_own_layers
+from curator_df.models.size_trial import SizeTrial
 from curator_df.models.text_model import TextModel
 
 WINDOW_CHARACTERS = 2_000_000
@@ -49,7 +51,7 @@ class Runs(Protocol):
 class LoadedModel:
     """A model in this process."""
 
-    def __init__(self, model: TextModel) -> None:
+    def __init__(self, model: TextModel, resources: Resources = NO_LIMITS) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         try:
             import torch
@@ -57,7 +59,11 @@ class LoadedModel:
         except ImportError as exc:
             raise ParameterError(f"the model {model.files.name!r} needs torch and transformers; {INSTALL}") from exc
         self.model, folder = model, model.files.local_folder()
+        self._matrix: Any = None
+        self._bias: Any = None
+        self._judge: Any = None
         given = {"local_files_only": True, "trust_remote_code": False}
+        open_device(torch, model.files.name, model.device, model.numbers)
         with _without_progress(transformers), _threads(torch, 1):
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, use_fast=True, **given)
             if model.files.adapted is not None:
@@ -66,13 +72,20 @@ class LoadedModel:
                 made = self._whole(transformers, torch, folder, given)
             else:
                 made = self._with_own_layers(model.files.layers, folder)
-        self._module = made.eval()
+        self._module = made.eval().to(model.device)
         padding = self._tokenizer.pad_token_id
         self._padding = 0 if padding is None else int(padding)
-        self.size = BatchSize(model.batch_tokens, model.batch_rows, model.row_tokens)
+        self.size = batch_size(model, resources)
+
+    def close(self) -> None:
+        """Let go of the model; what torch keeps of a GPU for later goes back too."""
+        self._module = self._matrix = self._bias = self._judge = None
+        if self.model.device == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()
 
     def _whole(self, transformers: Any, torch: Any, folder: str, given: dict[str, Any]) -> Any:
-        self._matrix = self._bias = None
         classifies = self.model.head == "classes"
         kind = transformers.AutoModelForSequenceClassification if classifies else transformers.AutoModel
         made, loading = kind.from_pretrained(
@@ -82,7 +95,6 @@ class LoadedModel:
         return made
 
     def _with_adapter(self, adapted: Adapted, transformers: Any, torch: Any, folder: str, given: dict[str, Any]) -> Any:
-        self._matrix = self._bias = None
         kind = transformers.AutoModel if adapted.layers is not None else transformers.AutoModelForCausalLM
         made, loading = kind.from_pretrained(
             folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **given
@@ -91,12 +103,14 @@ class LoadedModel:
         add_adapter(made.base_model, Path(local_folder(adapted.adapter), ADAPTER_WEIGHTS), adapted.scale)
         if adapted.layers is not None:
             made.config.use_cache = False
-            self._judge = load_layers(sorted(Path(local_folder(adapted.layers)).glob(WEIGHTS)))
-        return made
+            self._judge = load_layers(sorted(Path(local_folder(adapted.layers)).glob(WEIGHTS)), self.model.device)
+        # A language model is asked for token after token: its weights are not made bfloat16 each time, but once.
+        return made.to(torch.bfloat16) if self.model.numbers == "bfloat16" else made
 
     def _with_own_layers(self, layers: OwnLayers, folder: str) -> Any:
         files = sorted(Path(folder).glob(WEIGHTS))
-        made, self._matrix, self._bias = load_own_layers(layers, files, self._require_all)
+        made, *beside = load_own_layers(layers, files, self._require_all)
+        self._matrix, self._bias = (part.to(self.model.device) for part in beside)
         return made
 
     def _require_all(self, missing: list[str]) -> None:
@@ -112,7 +126,7 @@ class LoadedModel:
         """Give all texts but null to the model, and what it makes of them to ``keep`` with their places."""
         import torch
 
-        counts = BatchCounts()
+        counts = BatchCounts(computed_in=self.model.numbers)
         characters = pc.fill_null(pc.utf8_length(texts), 0).to_numpy()
         beside = self.model.prompt_characters
         for rows in windows(np.minimum(characters, self.model.max_chars) + beside, WINDOW_CHARACTERS):
@@ -166,12 +180,14 @@ class LoadedModel:
             )  # padding before: an answer goes on where its prompt ends
         padded = np.full(is_token.shape, self._padding, dtype=np.int64)
         padded[is_token] = np.concatenate([tokens[start : start + n] for start, n in zip(starts, lengths, strict=True)])
+        device, numbers = self.model.device, self.model.numbers
         with torch.inference_mode():
-            if self.model.answers is not None:
-                return answered(self._module, self._tokenizer, padded, is_token, self.model.answers)
-            mask = torch.from_numpy(is_token.astype(np.int64))
-            made = self._module(input_ids=torch.from_numpy(padded), attention_mask=mask)
-            result: npt.NDArray[Any] = self._pooled(made, mask).numpy()
+            with computing_in(torch, device, numbers):
+                if self.model.answers is not None:
+                    return answered(self._module, self._tokenizer, padded, is_token, self.model.answers)
+                mask = torch.from_numpy(is_token.astype(np.int64)).to(device)
+                made = self._module(input_ids=torch.from_numpy(padded).to(device), attention_mask=mask)
+            result: npt.NDArray[Any] = self._pooled(made, mask).float().cpu().numpy()
         return result
 
     def _pooled(self, made: Any, mask: Any) -> Any:
@@ -181,7 +197,7 @@ class LoadedModel:
             return self._judge(last)
         if self.model.head == "classes" and layers is None:
             return made.logits
-        layer, pooling = made.last_hidden_state, self.model.head if layers is None else layers.pooling
+        layer, pooling = made.last_hidden_state.float(), self.model.head if layers is None else layers.pooling
         if pooling == "cls":
             pooled = layer[:, 0]
         else:
@@ -208,13 +224,23 @@ def middles(texts: pa.ChunkedArray, reach: int) -> pa.ChunkedArray:
     return pa.chunked_array([*chunks, *texts.slice(after).chunks], texts.type)
 
 
+def batch_size(model: TextModel, resources: Resources) -> BatchSize:
+    """Return how many tokens a batch may have here: what is planned, or what a GPU has room for; with a trial for ``"auto"``."""
+    capacity = capacity_here()
+    most = model.device_tokens(0 if capacity is None else capacity.device_share(resources))
+    trial = None if model.batch_rows is not None else SizeTrial.below(most, model.longest_tokens)
+    return BatchSize(most, model.batch_rows, model.row_tokens, trial)
+
+
 def run_model(model: Runs | TextModel, texts: pa.ChunkedArray, keep: Keep, resources: Resources) -> BatchCounts:
     """Run a model on texts; one that this process does not hold yet is loaded first."""
     if isinstance(model, TextModel):
-        return held(model, lambda: LoadedModel(model)).run(texts, keep, resources)
+        counts = held(model, lambda: LoadedModel(model, resources)).run(texts, keep, resources)
+        counts.peaks = peaks(model.device)
+        return counts
     with admitted(resources) as waited:
         counts = model.run(texts, keep)
-    counts.waited_milliseconds = waited
+    counts.waited_milliseconds, counts.peaks = waited, peaks()
     return counts
 
 

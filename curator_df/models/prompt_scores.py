@@ -15,9 +15,10 @@ from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.resources import NO_LIMITS, Resources
 from curator_df.kernels.buffers import repeated_texts, text_chunks
+from curator_df.models.devices import Dtype
 from curator_df.models.inference import run_model
 from curator_df.models.prompt_tasks import NO_TASK, NUMBERS, PromptTasks
-from curator_df.models.text_model import DEFAULT_BATCH_TOKENS, BatchRows, TextModel, price_of, text_model
+from curator_df.models.text_model import BatchRows, TextModel, price_of, text_model
 
 OPERATOR = "add_prompt_scores"
 TASKS = ("task_type_1", "task_type_2")
@@ -35,7 +36,8 @@ def add_prompt_scores(
     max_length: int | None = 512,
     max_chars: int | None = 2_000,
     model_inference_batch_size: BatchRows = "auto",
-    max_batch_tokens: int = DEFAULT_BATCH_TOKENS,
+    max_batch_tokens: int | None = None,
+    dtype: Dtype = "auto",
     resources: Resources | None = None,
     revision: str | None = None,
     text: str = "text",
@@ -50,7 +52,7 @@ def add_prompt_scores(
         A folder, or the id of a model of the Hugging Face hub, of the same architecture.
     prefix : str, default ""
         Begins the names of the columns.
-    max_length, max_chars, model_inference_batch_size, max_batch_tokens, resources
+    max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources
         As in `add_embedding`; by default 512 tokens of 2,000 characters.
     revision : str, optional
         Commit, tag or branch of a model of the hub.
@@ -107,6 +109,8 @@ def add_prompt_scores(
         max_chars=max_chars,
         batch_rows=model_inference_batch_size,
         batch_tokens=max_batch_tokens,
+        dtype=dtype,
+        resources=resources,
     )
     limits = resources or NO_LIMITS
     tasks = PromptTasks.of(OPERATOR, found.files)
@@ -138,4 +142,4 @@ def add_prompt_scores_block(
     for name, found in zip(NUMBERS, numbers, strict=True):
         columns[f"{prefix}{name}"] = pd.arrays.FloatingArray(found, is_null.copy())
     made = {name: pd.Series(column, index=block.index, copy=False) for name, column in columns.items()}
-    return Outcome(block.assign(**made), counters=vars(counts))
+    return Outcome(block.assign(**made), counters=counts.counters(), peaks=counts.peaks)

@@ -17,7 +17,14 @@ from curator_df.core.storage import Folder
 from curator_df.core.vector_barrier import MOST_CLUSTERS, VectorBarrier
 from curator_df.errors import ParameterError
 from curator_df.kernels.keep_rows import keep_rows
-from curator_df.models.k_means import LIBRARY_BYTES, fit_centroids, require_sklearn
+from curator_df.models.k_means import (
+    CUML_BYTES,
+    LIBRARY_BYTES,
+    KMeansBy,
+    fit_centroids,
+    fit_centroids_on_gpu,
+    require_k_means,
+)
 from curator_df.models.semantic_table import SEMANTIC_TABLE
 from curator_df.models.vector_blocks import absent, vector_type, vectors_of
 from curator_df.ops.duplicates import Best, ranked_by, refuse_block
@@ -45,6 +52,8 @@ class SemanticQuestion:
     """Of everything that is chosen by chance."""
     dimensions: int | None
     """As the user gave it."""
+    k_means: KMeansBy = "scikit-learn"
+    """Whose k-means finds the clusters."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -70,6 +79,7 @@ def drop_semantic_duplicates(
     keep: SemanticKeep | Best = "hard",
     seed: int = 42,
     dimensions: int | None = None,
+    k_means: KMeansBy = "scikit-learn",
     groups: Any = None,
 ) -> Any:
     """Keep one of all rows whose vectors point nearly the same way, as vectors of texts with like meaning do.
@@ -93,6 +103,10 @@ def drop_semantic_duplicates(
         Of the sample that clusters are found from, of k-means, and of ``keep="random"``.
     dimensions : int, optional
         Numbers of a vector, where the column's type does not say it.
+    k_means : {"scikit-learn", "cuml"}, default "scikit-learn"
+        Whose k-means finds the clusters: on CPUs, or on the worker's GPU, which needs the gpu extra and
+        ``start_cluster(gpus=)``. The clusters are other ones, and so may be a few of the rows that stay; hence it is named,
+        and not chosen by what a worker has. Not run on a GPU yet.
     groups : dask.dataframe.DataFrame, str or path, optional
         What `find_semantic_duplicates` returned for this table (or its folder): nothing is computed again. ``eps`` is then
         one of those that it was called with, and the other parameters are those.
@@ -109,8 +123,8 @@ def drop_semantic_duplicates(
     SchemaError
         If the column holds no lists of numbers; while running, if a list has another length than the others.
     ParameterError
-        If a parameter is out of range, scikit-learn is missing, or ``groups`` were found for another table or with other
-        parameters; while running, if there are fewer vectors than ``num_clusters``.
+        If a parameter is out of range, scikit-learn (or cuML) is missing, or ``groups`` were found for another table or with
+        other parameters; while running, if there are fewer vectors than ``num_clusters``.
     BarrierError
         From ``.compute()`` or ``.head()`` on the result.
     UnsupportedBackendError
@@ -123,8 +137,8 @@ def drop_semantic_duplicates(
 
     A row is compared with all rows of its cluster that are looked at before it, those that go among them; so one row of a
     group stays, and rows may go that are similar to it over others only. Clusters are found from a sample of the vectors
-    that their content chooses, with scikit-learn, and cosines are compared as float32; so the same rows stay whatever the
-    blocks, the workers and the memory.
+    that their content chooses, and cosines are compared as float32; so the same rows stay whatever the
+    blocks, the workers and the memory. With ``k_means="cuml"`` that holds for the same GPU and version of cuML at best.
 
     References
     ----------
@@ -138,7 +152,7 @@ def drop_semantic_duplicates(
     >>> drop_semantic_duplicates(docs, eps=0.05).columns.tolist()  # doctest: +SKIP
     ['embedding']
     """
-    question = SemanticQuestion(embedding, _ascending(DROP, [eps]), num_clusters, keep, seed, dimensions)
+    question = SemanticQuestion(embedding, _ascending(DROP, [eps]), num_clusters, keep, seed, dimensions, k_means)
     if groups is None:
         return _pending(df, DROP, question)
     home, said = found_drops(groups, DROP)
@@ -162,6 +176,7 @@ def find_semantic_duplicates(
     keep: SemanticKeep | Best = "hard",
     seed: int = 42,
     dimensions: int | None = None,
+    k_means: KMeansBy = "scikit-learn",
     workdir: str | os.PathLike[str] | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
@@ -171,7 +186,7 @@ def find_semantic_duplicates(
     ----------
     df : dask.dataframe.DataFrame
         A chain that begins with `read_jsonl` or `read_parquet`.
-    embedding, num_clusters, keep, seed, dimensions
+    embedding, num_clusters, keep, seed, dimensions, k_means
         As in `drop_semantic_duplicates`.
     eps : float or sequence of float, default 0.01
         As there; with several, cosines are computed once for all of them.
@@ -193,13 +208,13 @@ def find_semantic_duplicates(
     Raises
     ------
     BudgetError
-        If the plan does not fit the budget; nothing has been started.
+        If the plan does not fit the budget, or ``k_means="cuml"`` finds no GPU; nothing has been started.
     ColumnError
         If a column is missing.
     NoClusterError
         If no cluster is running.
     ParameterError
-        If a parameter is out of range, or scikit-learn is missing.
+        If a parameter is out of range, or scikit-learn (or cuML) is missing.
     SchemaError
         If the column holds no lists of numbers.
     UnsupportedBackendError
@@ -212,7 +227,7 @@ def find_semantic_duplicates(
     how many rows each ``eps`` takes.
     """
     several = [eps] if isinstance(eps, int | float) else list(eps)
-    question = SemanticQuestion(embedding, _ascending(FIND, several), num_clusters, keep, seed, dimensions)
+    question = SemanticQuestion(embedding, _ascending(FIND, several), num_clusters, keep, seed, dimensions, k_means)
     pending = _pending(df, FIND, question)
     return find_groups(pending, FIND, question.to_json(), workdir, storage_options, SEMANTIC_TABLE)
 
@@ -227,11 +242,11 @@ def _ascending(operator: str, eps: Sequence[float]) -> tuple[float, ...]:
 
 
 def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | None = None, chosen: int = 0) -> Any:
-    require_columns(df, operator, question.embedding)
     require_backend(df._meta, operator, "pandas")
+    require_columns(df, operator, question.embedding)
     require_addresses(df, operator)
     width, dtype = vector_type(df, operator, question.embedding, question.dimensions)
-    require_sklearn(operator)
+    require_k_means(operator, question.k_means)
     clusters = question.num_clusters
     if clusters is not None and (not isinstance(clusters, int) or not 1 <= clusters <= MOST_CLUSTERS):
         raise ParameterError(f"{operator}: num_clusters={clusters!r} is not a whole number from 1 to {MOST_CLUSTERS:,}")
@@ -242,10 +257,12 @@ def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | 
         keep = "largest" if question.keep.which == "max" else "smallest"
     else:
         choose(operator, "keep", question.keep, SemanticKeep)
+    on_gpu = question.k_means == "cuml"
+    library_bytes = CUML_BYTES if on_gpu else LIBRARY_BYTES
     barrier = VectorBarrier(
         take=vectors_of,
         absent=absent,
-        fit=fit_centroids,
+        fit=fit_centroids_on_gpu if on_gpu else fit_centroids,
         parameters={"embedding": question.embedding, "width": width, "dtype": dtype, "ranked_by": ranked},
         width=width,
         dtype=dtype,  # type: ignore[arg-type]
@@ -255,10 +272,11 @@ def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | 
         seed=question.seed,
         reason=REASON,
         keep_rows=keep_rows,
+        fits_on_device=on_gpu,
         chosen=chosen,
         home=home,
         columns=tuple(name for name in (question.embedding, ranked) if name is not None),
-        held_bytes=0 if home is not None else LIBRARY_BYTES,
+        held_bytes=0 if home is not None else library_bytes,
     )
     kernel = BlockKernel(
         DROP,
@@ -267,7 +285,8 @@ def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | 
         peak_factor=DROP_PEAK_FACTOR,
         peak_is_measured=True,
         held_bytes=barrier.held_bytes,
-        libraries={"scikit-learn": LIBRARY_BYTES} if barrier.held_bytes else {},
+        libraries={question.k_means: library_bytes} if barrier.held_bytes else {},
+        computes="k-means by cuML on the worker's GPU" if on_gpu and home is None else "",
         barrier=barrier,
     )
     return map_blocks(df, kernel, meta=df._meta)

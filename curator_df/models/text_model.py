@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +14,13 @@ from curator_df.core.set_up import SetUp, set_up
 from curator_df.errors import ParameterError
 from curator_df.models.answers import Answers
 from curator_df.models.callables import DEFAULT_ROWS, UserModel
+from curator_df.models.devices import Device, Dtype, Numbers, chosen_numbers, refuse_dtype
 from curator_df.models.files import ModelFiles, find_adapted, find_answering, find_model
 
 Head = Literal["mean", "cls", "classes"]
 """What is made of the last layer: the mean of its tokens, its first token, or the classes that the model has."""
 BatchRows = int | Literal["auto"]
-"""Most documents of a batch; ``"auto"``: as many as its padded tokens allow."""
+"""Most documents of a batch; ``"auto"``: as many as its padded tokens allow, of which the best number is measured first."""
 
 CHARACTERS_PER_TOKEN = 16
 """A text is cut at so many characters for each token that the model reads, unless the user names a number."""
@@ -41,6 +43,8 @@ KEPT_COPIES = 2
 next copy. With one copy 134 MB were seen where 127 MB were planned, late in a long process."""
 CHOICE_COPIES = 3
 """Numbers of each token of the vocabulary that a language model makes for each document when it chooses the next one."""
+CAST_COPIES = 2
+"""Of the largest matrix as bfloat16: itself, and in the order in which a library of matrix products wants it."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,12 @@ class TextModel:
     """Characters on either side of a text's middle that are read at all; None for the text from its beginning."""
     answers: Answers | None = None
     """What a language model is asked about a text, of one that answers in words; its tokens are those of the whole prompt."""
+    numbers: Numbers = "float32"
+    """In which it computes."""
+    device: Device = field(default="cpu", metadata={"identity": False})
+    """Where."""
+    fills_device: bool = field(default=False, metadata={"identity": False})
+    """Whether a batch may have as many tokens as there is room for on a GPU, whatever ``batch_tokens`` are."""
 
     @property
     def held_bytes(self) -> int:
@@ -81,8 +91,30 @@ class TextModel:
 
     @property
     def batch_bytes(self) -> int:
-        """Of that, the numbers of one layer for all tokens of a batch."""
-        return max(self.batch_tokens, self.max_length + self.row_tokens) * self._token_bytes
+        """Of that, the numbers of one layer for all tokens of a batch, and weights that are made bfloat16 for it."""
+        return max(self.batch_tokens, self.longest_tokens) * self._token_bytes + self._cast_bytes
+
+    @property
+    def longest_tokens(self) -> int:
+        """What a document takes at most, as tokens: a batch has room for one at least."""
+        return self.max_length + self.row_tokens
+
+    @property
+    def least_device_bytes(self) -> int:
+        """What a GPU must have room for: the weights, and a batch of one long document."""
+        return self.weight_bytes + CALL_BYTES + self.longest_tokens * self._token_bytes + self._cast_bytes
+
+    def device_tokens(self, device_bytes: int) -> int:
+        """Return the most padded tokens of a batch with so much of a GPU."""
+        if not self.fills_device or not device_bytes:
+            return self.batch_tokens
+        return self.fitting_tokens(device_bytes - self.weight_bytes) or self.batch_tokens
+
+    @property
+    def computes(self) -> str:
+        """What `explain` says of it, where that is not what always was."""
+        where = "on the worker's GPU" if self.device == "cuda" else "on CPUs"
+        return "" if (self.device, self.numbers) == ("cpu", "float32") else f"computes in {self.numbers} {where}"
 
     @property
     def row_tokens(self) -> int:
@@ -101,6 +133,11 @@ class TextModel:
         return 4 * self.files.parameters
 
     @property
+    def _cast_bytes(self) -> int:
+        """Of the largest matrix, which is one at a time."""
+        return 0 if self.numbers == "float32" else CAST_COPIES * 2 * self.files.hidden * self.files.inner
+
+    @property
     def _token_bytes(self) -> int:
         scores = 2 * self.max_length
         if self.files.kind in EAGER_KINDS:
@@ -109,8 +146,8 @@ class TextModel:
 
     def fitting_tokens(self, call_bytes: int) -> int:
         """Return the most padded tokens of a batch for which a call needs no more than that; 0 where none fits."""
-        tokens = max((call_bytes - CALL_BYTES) // self._token_bytes, 0)
-        return tokens if tokens >= self.max_length + self.row_tokens else 0
+        tokens = max((call_bytes - CALL_BYTES - self._cast_bytes) // self._token_bytes, 0)
+        return tokens if tokens >= self.longest_tokens else 0
 
 
 def text_model(
@@ -122,14 +159,20 @@ def text_model(
     max_length: int | None,
     max_chars: int | None,
     batch_rows: BatchRows,
-    batch_tokens: int,
+    batch_tokens: int | None,
+    dtype: Dtype = "auto",
+    resources: Resources | None = None,
     center_chars: int | None = None,
     adapter: str | None = None,
     answers: Answers | None = None,
 ) -> TextModel:
     """Find a model and check how it is to be used; see `find_model` for errors."""
     rows = None if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
-    require_count(operator, "max_batch_tokens", batch_tokens)
+    tokens = DEFAULT_BATCH_TOKENS
+    if batch_tokens is not None:
+        tokens = require_count(operator, "max_batch_tokens", batch_tokens)
+    device: Device = "cuda" if resources is not None and resources.of_gpu else "cpu"
+    numbers = chosen_numbers(operator, dtype, device)
     if answers is not None:
         files = find_answering(operator, name, revision)
     elif adapter is not None:
@@ -149,13 +192,22 @@ def text_model(
     characters = (
         CHARACTERS_PER_TOKEN * longest if max_chars is None else require_count(operator, "max_chars", max_chars)
     )
-    return TextModel(files, head, longest, characters, batch_tokens, rows, center_chars, answers)
+    fills_device = device == "cuda" and batch_tokens is None
+    return TextModel(
+        files, head, longest, characters, tokens, rows, center_chars, answers, numbers, device, fills_device
+    )
 
 
 def user_model(
-    operator: str, function: Callable[[Sequence[str]], Any], width: int, max_chars: int | None, batch_rows: BatchRows
+    operator: str,
+    function: Callable[[Sequence[str]], Any],
+    width: int,
+    max_chars: int | None,
+    batch_rows: BatchRows,
+    dtype: Dtype,
 ) -> UserModel:
     """Check how a function of the user is to be called."""
+    refuse_dtype(operator, dtype)
     rows = DEFAULT_ROWS if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
     characters = None if max_chars is None else require_count(operator, "max_chars", max_chars)
     return UserModel(operator, set_up(operator, function), width, characters, rows)
@@ -167,18 +219,24 @@ def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
     Raises
     ------
     ParameterError
-        If a model that runs on CPUs asks for a GPU.
+        If a model that runs on CPUs only asks for a GPU.
     """
     price: dict[str, Any] = {"resources": resources}
     if isinstance(model, UserModel):
         held_bytes = model.function.held_bytes if isinstance(model.function, SetUp) else 0
         return price | {"is_users": True, "held_bytes": held_bytes}
-    if resources.of_gpu:
+    on_gpu = isinstance(model, TextModel) and model.device == "cuda"
+    if resources.of_gpu and not on_gpu:
         raise ParameterError(
-            f"{operator}: this model runs on CPUs, so its resources are cpus=; gpus= and gpu_memory= are for a function that "
-            "uses a GPU itself"
+            f"{operator}: this model runs on CPUs, so its resources are cpus=; gpus= and gpu_memory= are for models of "
+            "transformers, and for a function that uses a GPU itself"
         )
     price |= {"held_bytes": model.held_bytes, "libraries": getattr(model, "libraries", {})}
+    if isinstance(model, TextModel):
+        price |= {"computes": model.computes}
+    if on_gpu:
+        needed = dataclasses.replace(resources, least_device_bytes=model.least_device_bytes)
+        return price | {"resources": needed, "fixed_bytes": CALL_BYTES}
     if isinstance(model, TextModel) and resources.cpus is not None:
         return price | {"fixed_bytes": CALL_BYTES, "resource_bytes": model.batch_bytes}
     return price | {"fixed_bytes": model.call_bytes}

@@ -14,6 +14,8 @@ LOG = logging.getLogger("curator_df.monitor")
 
 REARM_SHARE = 0.95
 """An alert is over when its value is under this share of the threshold: then it may be raised again."""
+BUDGET_SHARE, WORKER_SHARE, GPU_SHARE = "budget share", "worker share", "GPU share"
+"""Names of the rules for a share of a limit, which a picture can draw."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def budget_share(share: float = 0.9) -> AlertRule:
         total, allowed = tree_bytes(rows), rows[0]["allowed_bytes"] if rows else None
         return {"cluster": total / allowed} if allowed else {}
 
-    return AlertRule("budget share", measure, share, "all processes together hold {value:.0%} of the memory allowed")
+    return AlertRule(BUDGET_SHARE, measure, share, "all processes together hold {value:.0%} of the memory allowed")
 
 
 def worker_share(share: float = 0.9) -> AlertRule:
@@ -71,7 +73,7 @@ def worker_share(share: float = 0.9) -> AlertRule:
             if row["kind"] == "worker" and row["limit_bytes"] and row["rss_bytes"]
         }
 
-    return AlertRule("worker share", measure, share, "{subject} holds {value:.0%} of its limit; at 95 % it is ended")
+    return AlertRule(WORKER_SHARE, measure, share, "{subject} holds {value:.0%} of its limit; at 95 % it is ended")
 
 
 def worker_paused() -> AlertRule:
@@ -99,7 +101,7 @@ def gpu_share(share: float = 0.9) -> AlertRule:
     def measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         return {r["name"]: r["gpu_used_bytes"] / r["gpu_total_bytes"] for r in rows if r["kind"] == "gpu"}
 
-    return AlertRule("GPU share", measure, share, "{subject} has {value:.0%} of its memory in use")
+    return AlertRule(GPU_SHARE, measure, share, "{subject} has {value:.0%} of its memory in use")
 
 
 def worker_silent(seconds: float = 30.0) -> AlertRule:
@@ -119,12 +121,12 @@ class AlertBook:
 
     def __init__(self, rules: Sequence[AlertRule], on_alert: Callable[[Alert], object] | None) -> None:
         self.alerts: list[Alert] = []
-        self._rules, self._on_alert = rules, on_alert
+        self.rules, self._on_alert = tuple(rules), on_alert
         self._raised: set[tuple[str, str]] = set()
 
     def look(self, seconds: float, rows: Sequence[Mapping[str, Any]]) -> None:
         """Take the rows of one sample."""
-        for rule in self._rules:
+        for rule in self.rules:
             for subject, value in rule.measure(rows).items():
                 key = (rule.name, subject)
                 if value >= rule.threshold and key not in self._raised:

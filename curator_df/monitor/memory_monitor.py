@@ -20,7 +20,8 @@ from curator_df.core.session import Session, current_session, has_session
 from curator_df.errors import NoClusterError, ParameterError
 from curator_df.monitor.alerts import DEFAULT_RULES, LOG, Alert, AlertBook, AlertRule
 from curator_df.monitor.processes import ProcessReader
-from curator_df.monitor.workers import WorkerReading, read_worker
+from curator_df.monitor.worker_poll import WorkerPoll
+from curator_df.monitor.workers import WorkerReading
 
 COLUMNS = {
     "seconds": "float64",
@@ -51,8 +52,8 @@ COLUMNS = {
 """Columns of `MemoryMonitor.to_frame`, with their types."""
 WORKERS_SECONDS = 1.0
 """How often workers are asked; their processes on this machine are read at every sample."""
-ANSWER_SECONDS = 5.0
-"""How long workers may take to answer, all together."""
+END_SECONDS = 10.0
+"""How long the end of the block waits for the sample that is being taken."""
 MOST_ROWS = 200_000
 """Rows kept, 60 MB; beyond that every second sample is dropped, and sampling goes on half as often."""
 
@@ -77,9 +78,7 @@ class MemoryMonitor:
         self._samples: list[list[dict[str, Any]]] = []
         self._rows = 0
         self._readers: dict[int, ProcessReader] = {}
-        self._workers: dict[str, tuple[WorkerReading, float]] = {}
-        self._rates: dict[str, float] = {}
-        self._scheduler: tuple[str, int] | None = None
+        self._poll = WorkerPoll(client)
         self._asked = -WORKERS_SECONDS
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="curator-df-monitor", daemon=True)
@@ -118,7 +117,7 @@ class MemoryMonitor:
         """
         from curator_df.monitor.plot import draw_memory
 
-        return draw_memory(self.to_frame(), self.events, self.alerts)
+        return draw_memory(self.to_frame(), self.events, self.alerts, self._book.rules)
 
     def __enter__(self) -> Self:
         self._started = time.monotonic()
@@ -129,7 +128,8 @@ class MemoryMonitor:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(timeout=2 * ANSWER_SECONDS)
+        self._thread.join(timeout=END_SECONDS)
+        self._poll.close()
         if self._session is not None:
             self._session.watchers.remove(self._note)
 
@@ -158,7 +158,7 @@ class MemoryMonitor:
         seconds = time.monotonic() - self._started
         if time.monotonic() - self._asked >= WORKERS_SECONDS:
             self._asked = time.monotonic()
-            self._ask()
+            self._poll.ask()
         shared = {"seconds": seconds, "time": pd.Timestamp.now("UTC"), "allowed_bytes": self.allowed_bytes}
         rows = [{**dict.fromkeys(COLUMNS), **shared, **row} for row in self._sample()]
         self._book.look(seconds, rows)
@@ -169,40 +169,18 @@ class MemoryMonitor:
             self._rows = sum(map(len, self._samples))
             self._interval *= 2
 
-    def _ask(self) -> None:
-        """Ask scheduler and workers; who does not answer keeps what it said last, and grows silent."""
-        if self._client.status != "running":
-            return
-        if self._scheduler is None:
-            self._scheduler = self._client.run_on_scheduler(_host_and_pid)
-        known = self._client.nthreads()
-        try:
-            answers = self._client.sync(
-                self._client._run, read_worker, with_gpus=True, on_error="ignore", callback_timeout=ANSWER_SECONDS
-            )
-        except TimeoutError:
-            answers = {}
-        now = time.monotonic()
-        for address, reading in answers.items():
-            if address in self._workers:
-                before, heard = self._workers[address]
-                self._rates[address] = max(0, reading.spilled_bytes - before.spilled_bytes) / (now - heard)
-            self._workers[address] = (reading, now)
-        for address in set(self._workers) - set(known) - set(answers):
-            del self._workers[address]
-
     def _sample(self) -> Iterator[dict[str, Any]]:
         own = {"pid": os.getpid(), "arrow_bytes": pa.total_allocated_bytes(), **self._held(os.getpid())}
         yield {"kind": "client", "name": "client", "host": self._host, **own}
-        if self._scheduler is not None and self._scheduler != (self._host, os.getpid()):
-            host, pid = self._scheduler
+        if self._poll.scheduler is not None and self._poll.scheduler != (self._host, os.getpid()):
+            host, pid = self._poll.scheduler
             held = self._held(pid) if host == self._host else {}
             yield {"kind": "scheduler", "name": "scheduler", "host": host, "pid": pid, **held}
         gpus: dict[str, tuple[GpuReading, ...]] = {self._host: read_gpus()}
-        for address, (reading, heard) in sorted(self._workers.items(), key=lambda item: item[1][0].name):
-            rate = self._rates.get(address)
-            yield {**self._worker_row(reading, time.monotonic() - heard), "spill_bytes_per_second": rate}
-            gpus.setdefault(reading.host, reading.gpus)
+        for heard in sorted(self._poll.heard().values(), key=lambda heard: heard.reading.name):
+            row = self._worker_row(heard.reading, time.monotonic() - heard.seconds)
+            yield {**row, "spill_bytes_per_second": heard.spill_rate}
+            gpus.setdefault(heard.reading.host, heard.reading.gpus)
         for host, devices in gpus.items():
             for gpu in devices:
                 yield from _gpu_rows(gpu, host)
@@ -299,7 +277,3 @@ def _gpu_rows(gpu: GpuReading, host: str) -> Iterator[dict[str, Any]]:
     for pid, used_bytes in gpu.processes:
         process = {"kind": "gpu process", "name": f"{name} process {pid}", "host": host, "pid": pid}
         yield {**process, "gpu": gpu.index, "gpu_used_bytes": used_bytes}
-
-
-def _host_and_pid() -> tuple[str, int]:
-    return socket.gethostname(), os.getpid()

@@ -43,6 +43,11 @@ def _last(metric: str, by: str, more: str = "") -> str:
     return f"sum by ({by}) (last_over_time({metric}{{{D}{more}}}[$__range]))"
 
 
+def _most(metric: str, by: str, more: str = "") -> str:
+    """Return the largest value in that time."""
+    return f"max by ({by}) (max_over_time({metric}{{{D}{more}}}[$__range]))"
+
+
 def _rate(metric: str, by: str, more: str = "") -> str:
     return f"sum by ({by}) (rate({metric}{{{D}{more}}}{RATE}))"
 
@@ -208,6 +213,12 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "What operators and your kernels counted",
                 "short",
                 (Query(_last("curator_df_step_counted_total", "step, counter", _IN_LAST), "{{step}}: {{counter}}"),),
+                kind="bargauge",
+            ),
+            Panel(
+                "Most that steps with a model held",
+                "bytes",
+                (Query(_most("curator_df_step_peak_bytes", "step, of", _IN_LAST), "{{step}}: {{of}}"),),
                 kind="bargauge",
             ),
         ),

@@ -9,14 +9,19 @@ from typing import Any
 import pandas as pd
 
 from curator_df.core.sizes import show_size
-from curator_df.monitor.alerts import Alert
+from curator_df.monitor.alerts import BUDGET_SHARE, GPU_SHARE, WORKER_SHARE, Alert, AlertRule
 
 ALLOWED, MARK, OTHERS = "#c0392b", "#7f8c8d", "#b0b7bd"
 COLORS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf")
 """Of workers and GPUs, the same in every panel."""
 
 
-def draw_memory(frame: pd.DataFrame, events: Sequence[tuple[float, str, str]], alerts: Sequence[Alert]) -> Any:
+def draw_memory(
+    frame: pd.DataFrame,
+    events: Sequence[tuple[float, str, str]],
+    alerts: Sequence[Alert],
+    rules: Sequence[AlertRule] = (),
+) -> Any:
     """Draw a monitor's samples; see `MemoryMonitor.plot`.
 
     Parameters
@@ -27,6 +32,8 @@ def draw_memory(frame: pd.DataFrame, events: Sequence[tuple[float, str, str]], a
         Seconds, kind and text.
     alerts : sequence of Alert
         Marked at the top of the first panel.
+    rules : sequence of AlertRule
+        Those for shares are drawn as lines from which on there is an alert.
 
     Returns
     -------
@@ -48,11 +55,15 @@ def draw_memory(frame: pd.DataFrame, events: Sequence[tuple[float, str, str]], a
     panels = 1 + int(has_workers) + int(has_gpus)
     figure = Figure(figsize=(10, 0.6 + 2.7 * panels), layout="constrained")
     axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0])
+    shares = {rule.name: rule.threshold for rule in rules}
     _draw_tree(axes[0], frame, events, alerts)
+    _draw_limit(axes[0], frame.allowed_bytes, "allowed", shares.get(BUDGET_SHARE))
     if has_workers:
         _draw_workers(axes[1], frame[frame.kind == "worker"])
+        _draw_limit(axes[1], frame.limit_bytes, "limit", shares.get(WORKER_SHARE))
     if has_gpus:
         _draw_gpus(axes[-1], frame[frame.kind == "gpu"])
+        _draw_limit(axes[-1], frame.gpu_total_bytes, "device", shares.get(GPU_SHARE))
     for panel in axes:
         panel.set_ylim(bottom=0)
         panel.yaxis.set_major_formatter(lambda value, _: show_size(int(value)) if value > 0 else "0")
@@ -71,6 +82,16 @@ def _colors(names: Sequence[str]) -> dict[str, str]:
     return dict.fromkeys(names, OTHERS) | {name: COLORS[n % len(COLORS)] for n, name in enumerate(own)}
 
 
+def _draw_limit(axes: Any, limits: pd.Series, name: str, share: float | None) -> None:
+    """Draw the largest limit, and the share of it from which on there is an alert."""
+    if limits.isna().all():
+        return
+    limit = int(limits.max())
+    axes.axhline(limit, color=ALLOWED, linewidth=1.5, label=f"{name}, {show_size(limit)}")
+    if share is not None:
+        axes.axhline(share * limit, color=ALLOWED, linestyle=":", linewidth=1.2, label=f"alert from {share:.0%} on")
+
+
 def _draw_tree(
     axes: Any, frame: pd.DataFrame, events: Sequence[tuple[float, str, str]], alerts: Sequence[Alert]
 ) -> None:
@@ -84,11 +105,6 @@ def _draw_tree(
     axes.stackplot(
         by_name.index, stacked, labels=order, colors=[colors[name] for name in order], alpha=0.8, linewidth=0
     )
-    allowed = frame.allowed_bytes.dropna()
-    if len(allowed):
-        axes.axhline(
-            float(allowed.iloc[0]), color=ALLOWED, linewidth=1.5, label=f"allowed, {show_size(int(allowed.iloc[0]))}"
-        )
     times = [seconds for seconds, kind, _ in events if kind == "retry"]
     if times:
         axes.vlines(
@@ -122,15 +138,10 @@ def _draw_workers(axes: Any, workers: pd.DataFrame) -> None:
             )
     if workers.is_paused.fillna(False).any():
         axes.scatter([], [], color=MARK, marker="s", s=14, label="paused")
-    limits = sorted(set(workers.limit_bytes.dropna().astype(int)))
-    for limit in limits[-1:]:
-        axes.axhline(limit, color=ALLOWED, linestyle="--", linewidth=1.2, label=f"limit, {show_size(limit)}")
     axes.set_title("Resident bytes of each worker", loc="left", fontsize="medium")
 
 
 def _draw_gpus(axes: Any, gpus: pd.DataFrame) -> None:
     for name, rows in gpus.groupby("name", sort=True):
         axes.plot(rows.seconds, rows.gpu_used_bytes.astype(float), label=name, linewidth=1.2)
-    total = int(gpus.gpu_total_bytes.max())
-    axes.axhline(total, color=ALLOWED, linestyle="--", linewidth=1.2, label=f"device, {show_size(total)}")
     axes.set_title("Memory in use on each GPU", loc="left", fontsize="medium")

@@ -28,7 +28,7 @@ from curator_df.io.output import FileSink
 from curator_df.io.parquet import read_parquet
 from curator_df.io.write import TARGET_FILE_BYTES, ParquetFormat
 from curator_df.monitor.recommended_batches import recommend_batches
-from curator_df.monitor.sample_run import SampleTime, measure_sample
+from curator_df.monitor.sample_run import COPY_EVERY, SampleTime, measure_sample
 from curator_df.ops.near_duplicates import drop_near_duplicates
 from curator_df.ops.near_scheme import DEFAULTS, MANY_ROWS
 from curator_df.ops.unicode import normalize_unicode
@@ -108,7 +108,7 @@ def recommend(
     model: str | os.PathLike[str] | None = None,
     text: str = "text",
     workdir: str | os.PathLike[str] | None = None,
-    sample_size: str | int | None = "8MB",
+    sample_size: str | int | None = "32MB",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Recommendation:
     """Say what to set for cleaning an input and dropping its near duplicates.
@@ -159,8 +159,8 @@ def recommend(
 
     The time is an estimate: what the bytes of the sample took a thread, beside as many others as 2 MB of the sample are for
     each, for all bytes, divided by the threads that have a range to work on, and what loading libraries and kernels took. So
-    it is of this machine as busy as it is now, with files on a local disk. A sample has fewer duplicates than the whole,
-    whose comparison comes on top.
+    it is of this machine as busy as it is now, with files on a local disk. A sample has fewer duplicates than the whole, so one
+    row in ten gets a near duplicate; where the input has more, comparing them comes on top.
 
     Examples
     --------
@@ -186,7 +186,7 @@ def recommend(
     time = None
     if sample_size is not None:
         sample_bytes = read_size("sample_size", sample_size)
-        how: dict[str, Any] = {"is_parquet": is_parquet, "sample_bytes": sample_bytes, "layout": layout}
+        how: dict[str, Any] = {"text": text, "is_parquet": is_parquet, "sample_bytes": sample_bytes, "layout": layout}
         time = measure_sample(source, ranges, chain, **how)
     threads = layout.workers * layout.threads
     device_bytes = None if device_memory is None else read_size("device_memory", device_memory)
@@ -278,4 +278,4 @@ def _time_reason(time: SampleTime | None, text_bytes: int, ranges: int, threads:
         return []
     said = f"about {show_duration(time.seconds(text_bytes, ranges, threads))}: {show_size(time.text_bytes)} took "
     said += f"{show_duration(time.run_seconds)} by {time.threads} at a time, and {min(ranges, threads)} may work"
-    return [("time", f"{said}; comparing duplicates that the sample has not comes on top")]
+    return [("time", f"{said}; as if one row in {COPY_EVERY} had a near duplicate")]

@@ -74,7 +74,7 @@ def recommend_batches(
     if on_device:
         said = f"{show_size(device_bytes)} of a GPU hold its weights and batches of {on_device:,} padded tokens, "
         said += f"{on_device // model.max_length:,} texts of {model.max_length:,}"
-    reasons.append(("device", f"{said}; computed, not measured: models run on CPUs as yet"))
+    reasons.append(("device", f"{said}; computed, not measured: no model has run on a GPU here"))
     return Batches(tokens, on_device, tuple(reasons))
 
 
@@ -84,7 +84,7 @@ def _default_model() -> TextModel:
 
 
 def _named_model(name: str | os.PathLike[str]) -> TextModel:
-    given = {"revision": None, "max_length": None, "max_chars": None}
+    given: dict[str, Any] = {"revision": None, "max_length": None, "max_chars": None}
     return text_model("recommend", name, head="mean", batch_rows="auto", batch_tokens=DEFAULT_BATCH_TOKENS, **given)
 
 

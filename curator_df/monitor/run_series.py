@@ -108,6 +108,8 @@ class RunSeries:
             self.book.add("curator_df_step_rows_dropped_total", rows, *labels, reason)
         for name, number in tally.counters.items():
             self.book.add("curator_df_step_counted_total", number, *labels, name)
+        for name, number in tally.peaks.items():
+            self.book.raise_to("curator_df_step_peak_bytes", number, *labels, name)
 
     def _rows(self, manifest: Manifest) -> None:
         self.book.add("curator_df_rows_read_total", manifest.rows_read)

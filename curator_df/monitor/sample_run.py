@@ -2,8 +2,11 @@
 """How long an input will take, from a sample that is really worked on: read, compared and written, by several threads at once.
 
 All of the sample runs first: what that takes longer than later is the loading of libraries and kernels, which a new cluster
-does too. Then a quarter runs, and all of it, twice; what they take says what a run takes whatever its size, and what each
+does too. Then a quarter runs, and all of it; what they take says what a run takes whatever its size, and what each
 byte takes a thread beside the others: threads that share a core, or a disk, are slower together than one is alone.
+
+The duplicates of an input are mostly not among the few rows of a sample, and comparing them takes time. So some rows of
+the sample get a near duplicate.
 """
 
 from __future__ import annotations
@@ -41,7 +44,12 @@ THREAD_MEMORY_BYTES = 500_000_000
 """And at most so much more for each thread: enough for a process of its own."""
 THREAD_SAMPLE_BYTES = 2_000_000
 """Of the sample for each thread; with less there are fewer threads."""
-EVERY = (1, 4, 1, 4, 1)
+COPY_EVERY = 10
+"""One of so many rows gets a near duplicate. Assumed: without any, 1 GB took 1.4 and 1.7 times what was told, and comparing
+was a fifth of it."""
+COPY_LEAVES_OUT = 20
+"""The near duplicate lacks the last of so many parts of the text."""
+EVERY = (1, 4, 1)
 """Each run takes one of so many rows. The first is of all of them: a quarter that is the first to have pairs seemed slow, and
 each byte fast (100 MB took 3 to 8 times what was told)."""
 
@@ -84,11 +92,19 @@ class SampleJob:
 
 
 def measure_sample(
-    source: Source, ranges: Ranges, chain: Callable[[Any], Any], *, is_parquet: bool, sample_bytes: int, layout: Layout
+    source: Source,
+    ranges: Ranges,
+    chain: Callable[[Any], Any],
+    *,
+    text: str,
+    is_parquet: bool,
+    sample_bytes: int,
+    layout: Layout,
 ) -> SampleTime | None:
     """Run a chain over rows from the first blocks of a few ranges; None where no row could be read.
 
-    As many threads work as would with that layout, if the sample is large enough for so many.
+    Some rows get a near duplicate in the column ``text``. As many threads work as would with that layout, if the sample is
+    large enough for so many.
 
     Raises
     ------
@@ -100,7 +116,8 @@ def measure_sample(
         if not blocks:
             return None
         rows = pa.concat_tables(blocks)
-        files = tuple(_write(rows.take(pa.array(range(0, len(rows), every))), folder, is_parquet) for every in EVERY)
+        parts = (with_near_duplicates(_one_of(rows, every), text) for every in EVERY)
+        files = tuple(_write(part, folder, is_parquet) for part in parts)
         threads = max(min(layout.workers * layout.threads, len(ranges), sample_bytes // THREAD_SAMPLE_BYTES), 1)
         most = MEMORY_BYTES + threads * THREAD_MEMORY_BYTES
         memory_bytes = min(max(layout.allowed_bytes, MEMORY_BYTES), most)
@@ -110,17 +127,30 @@ def measure_sample(
             raise OperatorError(
                 f"recommend: the run of a sample failed; sample_size=None leaves it out. {exc}"
             ) from None
-    first, *others = ((line["text_bytes"], line["seconds"]) for line in lines)
-    time = fit_time(_mean(others[::2]), _mean(others[1::2]))
+    first, part, whole = ((line["text_bytes"], line["seconds"]) for line in lines)
+    time = fit_time(part, whole)
     fixed_seconds = time.fixed_seconds + max(first[1] - time.run_seconds, 0.0)
     return dataclasses.replace(
         time, fixed_seconds=fixed_seconds, byte_seconds=time.byte_seconds * threads, threads=threads
     )
 
 
-def _mean(runs: list[tuple[int, float]]) -> tuple[int, float]:
-    """Return the bytes and the mean of the seconds of runs over the same rows."""
-    return runs[0][0], sum(seconds for _, seconds in runs) / len(runs)
+def with_near_duplicates(rows: pa.Table, text: str) -> pa.Table:
+    """Return rows with a near duplicate of one in `COPY_EVERY` behind them.
+
+    Examples
+    --------
+    >>> with_near_duplicates(pa.table({"text": ["a" * 20, None]}), "text")["text"].to_pylist()[2] == "a" * 19
+    True
+    """
+    copies, field = _one_of(rows, COPY_EVERY), rows.schema.field(text)
+    cut = [one and one[: len(one) - len(one) // COPY_LEAVES_OUT] for one in copies[text].to_pylist()]
+    place = rows.column_names.index(text)
+    return pa.concat_tables([rows, copies.set_column(place, field, pa.array(cut, field.type))])
+
+
+def _one_of(rows: pa.Table, every: int) -> pa.Table:
+    return rows.take(pa.array(range(0, len(rows), every)))
 
 
 def fit_time(part: tuple[int, float], whole: tuple[int, float]) -> SampleTime:

@@ -130,6 +130,13 @@ DRIVER_METRICS = (
         "as counted",
         "What an operator counts, and what a kernel of yours returns in Outcome.counters.",
     ),
+    Metric(
+        "curator_df_step_peak_bytes",
+        "gauge",
+        (*STEP, "of"),
+        "bytes",
+        "Most that a step with a model held in one worker, of its GPU and of its process.",
+    ),
     Metric("curator_df_rows_read_total", "counter", (), "rows", "Rows read by the last pass, bad ones included."),
     Metric("curator_df_rows_written_total", "counter", (), "rows", "Rows written, to all outputs together."),
     Metric(
@@ -215,6 +222,13 @@ class SeriesBook:
         with self._lock:
             values = self._values.setdefault(METRICS[name].name, {})
             values[_within_limit(values, labels)] = value
+
+    def raise_to(self, name: str, value: float, *labels: str) -> None:
+        """Set a gauge that is less; it keeps the most that was seen."""
+        with self._lock:
+            values = self._values.setdefault(METRICS[name].name, {})
+            labels = _within_limit(values, labels)
+            values[labels] = max(values.get(labels, 0), value)
 
     def observe(self, name: str, value: float, *labels: str) -> None:
         """Add one value to a histogram."""

@@ -30,7 +30,9 @@ LOG_LINES = 8
 PROMETHEUS_MISSING = (
     "prometheus is not installed (apt install prometheus, or https://prometheus.io/download); it must be on the PATH"
 )
-GRAFANA_MISSING = "grafana-server is not installed (https://grafana.com/grafana/download); it must be on the PATH"
+GRAFANA_MISSING = (
+    "neither grafana-server nor grafana is installed (https://grafana.com/grafana/download); it must be on the PATH"
+)
 DASHBOARDS = "grafana/dashboards"
 PROVISIONING = "grafana/provisioning"
 
@@ -115,13 +117,14 @@ def prometheus_command(stack: Stack) -> list[str] | None:
 
 def grafana_command(stack: Stack) -> list[str] | None:
     """Return how Grafana is started; None where it is not installed."""
-    found = shutil.which("grafana-server")
+    found = shutil.which("grafana-server") or shutil.which("grafana")
     if found is None:
         return None
+    program = [found] if Path(found).name == "grafana-server" else [found, "server"]  # the second is the newer name
     # The package keeps its files in /usr/share; an unpacked archive has them beside its bin.
     beside = Path(found).resolve().parent.parent
     home = beside if (beside / "public").is_dir() else Path("/usr/share/grafana")
-    return [found, f"--homepath={home}", f"--config={stack.directory / 'grafana' / 'grafana.ini'}"]
+    return [*program, f"--homepath={home}", f"--config={stack.directory / 'grafana' / 'grafana.ini'}"]
 
 
 @contextlib.contextmanager

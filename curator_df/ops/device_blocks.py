@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators on metrics do with cuDF blocks. The texts stay on the device; to the host go counts of rows.
+"""What operators do with cuDF blocks. The texts stay on the device; to the host go numbers of rows, and their hashes.
 
 The kernels are imported where there is such a block, and nowhere else.
 """
@@ -9,8 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from curator_df.core.backend import is_on_device
 from curator_df.core.blocks import Outcome
-from curator_df.kernels.device_support import require_device_metrics
+from curator_df.core.columns import is_text
+from curator_df.errors import UnsupportedBackendError
+from curator_df.kernels.content_hash import Normalize, row_hashes
+from curator_df.kernels.device_support import COLUMN_FACTOR, SIGNATURE_ROWS, metrics_price, require_device_metrics
+from curator_df.kernels.keep_rows import keep_rows
+from curator_df.kernels.minhash import signature_bands
+from curator_df.kernels.minhash_scheme import Scheme
+from curator_df.ops.reject_reasons import PASSES, reasons_of
 from curator_df.ops.rules import MISSING_TEXT, Profile
 
 
@@ -19,11 +31,26 @@ def require_device_profile(operator: str, profile: Profile, *, from_metrics: boo
     require_device_metrics(operator, profile.metrics, profile.words, profile.stop_words, from_columns=from_metrics)
 
 
+def device_prices(metrics: Sequence[str], rows_factor: float = 0.0) -> dict[str, Any]:
+    """Return what a `BlockKernel` that measures texts, and then makes so much of the rows, takes of a GPU."""
+    factor, fixed_bytes = metrics_price(metrics)
+    # Metrics are held as they were measured and as columns, which are null where the text is.
+    columns = COLUMN_FACTOR * -(-len(metrics) // 10)
+    return {"device_peak_factor": round(factor + columns + rows_factor, 1), "device_fixed_bytes": fixed_bytes}
+
+
 def device_meta(meta: Any, dtypes: Mapping[str, str]) -> Any:
     """Return an empty cuDF block with more columns at its end."""
     from curator_df.kernels.device.columns import empty_column
 
     return meta.assign(**{name: empty_column(dtype) for name, dtype in dtypes.items()})
+
+
+def with_text_column(meta: Any, name: str) -> Any:
+    """Return an empty block, of pandas or cuDF, with a column of texts at its end."""
+    if not is_on_device(meta):
+        return meta.assign(**{name: pd.Series(dtype=pd.StringDtype("pyarrow"))})
+    return device_meta(meta, {name: "str"})
 
 
 def with_device_metrics(block: Any, text: str, metrics: Sequence[str]) -> Any:
@@ -37,17 +64,120 @@ def with_device_metrics(block: Any, text: str, metrics: Sequence[str]) -> Any:
 
 
 def kept_on_device(block: Any, text: str, profile: Profile, *, add_metrics: bool) -> Outcome:
-    """Return the rows of a cuDF block that a profile keeps. There is no run that could ask for the others."""
-    from curator_df.kernels.device.columns import kept_rows, number_column, texts_of
+    """Return the rows of a cuDF block that a profile keeps; to the host go counts and, for rejects, what is said of these."""
+    from curator_df.kernels.device.columns import kept_rows, number_column
+
+    values, codes, passes, counted = _judged(block, text, profile)
+    reasons = (*profile.reasons, MISSING_TEXT)
+    dropped = {reason: int(count) for reason, count in zip(reasons, counted, strict=True) if count}
+    added = block
+    if add_metrics:
+        added = block.assign(**{name: number_column(values[name], block[text]) for name in profile.metrics})
+    if not dropped:
+        return Outcome(added)
+
+    def rejects() -> tuple[Any, dict[str, Any]]:
+        on_host = codes.copy_to_host()
+        gone = on_host != PASSES
+        broken = {profile.rules[code].column for code in np.unique(on_host[gone]) if code < len(profile.rules)}
+        metrics = {name: values[name].copy_to_host()[gone] for name in broken}
+        return rows_where(block, gone), reasons_of(on_host[gone], metrics, profile)
+
+    return Outcome(kept_rows(added, passes), dropped, rejects=rejects)
+
+
+def judged_on_device(block: Any, text: str, profile: Profile, *, reason: str, add_metrics: bool) -> Any:
+    """Return a cuDF block with the reason for which a profile would drop each row, and the metrics; codes go to the host."""
+    from curator_df.kernels.device.columns import number_column, picked_texts
+
+    values, codes, _, _ = _judged(block, text, profile)
+    names = [*profile.reasons, MISSING_TEXT, None]
+    on_host = codes.copy_to_host()
+    places = np.where(on_host == PASSES, len(names) - 1, on_host)
+    columns = {reason: picked_texts(names, places, block.index)}
+    if add_metrics:
+        columns |= {name: number_column(values[name], block[text]) for name in profile.metrics}
+    return block.assign(**columns)
+
+
+def _judged(block: Any, text: str, profile: Profile) -> tuple[dict[str, Any], Any, Any, Any]:
+    """Return metrics, the code of each row and which pass, all on the device; and the rows of each code, on the host."""
+    from curator_df.kernels.device.columns import texts_of
     from curator_df.kernels.device.measured import text_metrics
     from curator_df.kernels.device.verdicts import first_broken
 
     rules = [(rule.column, rule.keep, rule.threshold) for rule in profile.rules]
     with texts_of(block[text]) as texts:
         values = text_metrics(texts, profile.metrics)
-        passes, counted = first_broken(values, rules, texts.valid, len(texts))
-    if add_metrics:
-        block = block.assign(**{name: number_column(values[name], block[text]) for name in profile.metrics})
-    reasons = (*profile.reasons, MISSING_TEXT)
-    dropped = {reason: int(count) for reason, count in zip(reasons, counted, strict=True) if count}
-    return Outcome(kept_rows(block, passes) if dropped else block, dropped)
+        codes, passes, counted = first_broken(values, rules, texts.valid, len(texts))
+    return values, codes, passes, counted
+
+
+def device_band_hashes(texts: Any, scheme: Scheme) -> npt.NDArray[np.uint64]:
+    """Return the hash of each band of the texts of a cuDF Series; to the host go signatures, some rows at a time."""
+    from curator_df.kernels.device.columns import texts_of
+    from curator_df.kernels.device.signatures import text_signatures
+
+    hashes = np.empty((len(texts), scheme.num_bands), dtype=np.uint64)
+    for start in range(0, len(texts), SIGNATURE_ROWS):
+        with texts_of(texts.iloc[start : start + SIGNATURE_ROWS]) as part:
+            signatures = text_signatures(part, scheme).copy_to_host()
+        hashes[start : start + SIGNATURE_ROWS] = signature_bands(signatures, scheme)
+    return hashes
+
+
+def rows_where(block: Any, keep: npt.NDArray[np.bool_]) -> Any:
+    """Return the rows of a block, of pandas or cuDF, for which a mask of the host is True."""
+    if not is_on_device(block):
+        return keep_rows(block, keep)
+    from curator_df.kernels.device.columns import kept_rows
+
+    return block if keep.all() else kept_rows(block, keep)
+
+
+def lengths_on_host(texts: Any) -> npt.NDArray[np.int64]:
+    """Return the characters of each text of a Series, of pandas or cuDF, on the host; 0 where it is null."""
+    lengths = texts.str.len()
+    if not is_on_device(texts):
+        counted: npt.NDArray[np.int64] = lengths.fillna(0).to_numpy(dtype=np.int64)
+        return counted
+    from curator_df.kernels.device.columns import host_numbers
+
+    on_host: npt.NDArray[np.int64] = host_numbers(lengths, "int64")
+    return on_host
+
+
+def ranks_on_host(values: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Return a column of numbers, of pandas or cuDF, as 8 bytes a row of the host, 0 where it is null; and where it is null."""
+    dtype = "int64" if getattr(values.dtype, "kind", "f") in "iub" else "float64"
+    if not is_on_device(values):
+        return values.fillna(0).to_numpy(dtype=dtype), values.isna().to_numpy(dtype=np.bool_)
+    from curator_df.kernels.device.columns import host_numbers
+
+    return host_numbers(values, dtype), host_numbers(values.isna(), "bool")
+
+
+def require_device_text(operator: str, meta: Any, columns: Sequence[str]) -> None:
+    """Raise `UnsupportedBackendError` unless the hashes of rows are of one column of text, where blocks are of cuDF."""
+    if is_on_device(meta) and not (len(columns) == 1 and is_text(meta.dtypes[columns[0]])):
+        raise UnsupportedBackendError(
+            f"{operator} hashes one column of text of cuDF blocks, and was given {', '.join(map(repr, columns))}; convert "
+            "the table first with to_backend(df, 'pandas')"
+        )
+
+
+def block_hashes(block: Any, columns: Sequence[str], *, normalize: Normalize | None = None) -> npt.NDArray[np.uint64]:
+    """Return the hash of each row, on the host; texts of cuDF blocks are hashed where they are.
+
+    Returns
+    -------
+    ndarray of uint64, shape (rows, 2)
+    """
+    if not is_on_device(block):
+        return row_hashes(block, columns, normalize=normalize)
+    from curator_df.kernels.device.columns import texts_of
+    from curator_df.kernels.device.hashes import text_hashes
+
+    with texts_of(block[columns[0]]) as texts:
+        hashes: npt.NDArray[np.uint64] = text_hashes(texts, normalize=normalize).copy_to_host()
+    return hashes

@@ -22,9 +22,10 @@ from curator_df.core.stages import DROP_PEAK_FACTOR
 from curator_df.core.storage import Folder
 from curator_df.errors import BarrierError, ParameterError, SchemaError
 from curator_df.kernels.buffers import text_dtype
-from curator_df.kernels.content_hash import Normalize, row_hashes
-from curator_df.kernels.keep_rows import keep_rows
+from curator_df.kernels.content_hash import Normalize
+from curator_df.kernels.device_support import COLUMN_FACTOR, hashes_price
 from curator_df.kernels.text_parts import PartKind
+from curator_df.ops.device_blocks import block_hashes, lengths_on_host, ranks_on_host, require_device_text, rows_where
 from curator_df.ops.duplicate_parts import part_keys, remove_parts
 from curator_df.ops.group_table import GroupTable, exact_matches
 from curator_df.ops.groups import find_groups, found_drops, named_by, require_same_table
@@ -121,6 +122,9 @@ def drop_exact_duplicates(
         combined with several columns, with ``groups``, or with another ``keep`` than first and last.
     InputError
         If ``groups`` were not left by a ``find_`` operator.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks, and it is not whole texts of one column that are compared, of which the first or the
+        last stays.
     BarrierError
         From ``.compute()`` or ``.head()`` on the result.
 
@@ -224,17 +228,26 @@ def _pending(
     if not columns:
         raise ParameterError(f"{operator}: text=[] names no column")
     require_columns(df, operator, *columns)
-    require_backend(df._meta, operator, "pandas")
+    require_backend(df._meta, operator, "pandas", "cudf")
+    require_device_text(operator, df._meta, columns)
     require_addresses(df, operator)
     if normalize is not None:
         choose(operator, "normalize", normalize, Normalize)
     rank_column = ranked_by(df, operator, keep)
     parameters = {"columns": columns, "normalize": normalize, "ranked_by": rank_column}
     needed = (*columns, rank_column) if rank_column is not None and rank_column in df.columns else columns
-    barrier = Barrier(content_keys, parameters, survivor_policy(operator, keep), REASON, keep_rows, home, needed)
+    barrier = Barrier(content_keys, parameters, survivor_policy(operator, keep), REASON, rows_where, home, needed)
     # One name for both, so that what is found is what is dropped.
+    hash_factor, hash_bytes = hashes_price(normalized=normalize is not None)
     kernel = BlockKernel(
-        "drop_exact_duplicates", refuse_block, {}, peak_factor=DROP_PEAK_FACTOR, peak_is_measured=True, barrier=barrier
+        "drop_exact_duplicates",
+        refuse_block,
+        {},
+        peak_factor=DROP_PEAK_FACTOR,
+        device_peak_factor=1.0 + hash_factor + (COLUMN_FACTOR if rank_column is not None else 0.0),
+        device_fixed_bytes=hash_bytes,
+        peak_is_measured=True,
+        barrier=barrier,
     )
     return map_blocks(df, kernel, meta=df._meta)
 
@@ -268,7 +281,7 @@ def _as_json(text: str | Sequence[str], normalize: Normalize | None, keep: Survi
 
 def content_keys(block: Any, *, columns: tuple[str, ...], normalize: Normalize | None, ranked_by: str | None) -> Keys:
     """Hash the rows of a block, and take the values that survivors are chosen by (``"#length"``: characters of the text)."""
-    return ranked_keys(row_hashes(block, columns, normalize=normalize), block, columns, ranked_by)
+    return ranked_keys(block_hashes(block, columns, normalize=normalize), block, columns, ranked_by)
 
 
 def ranked_keys(hashes: npt.NDArray[np.uint64], block: Any, columns: tuple[str, ...], ranked_by: str | None) -> Keys:
@@ -276,13 +289,9 @@ def ranked_keys(hashes: npt.NDArray[np.uint64], block: Any, columns: tuple[str, 
     if ranked_by is None:
         return Keys(hashes)
     if ranked_by == "#length":
-        lengths = sum(block[name].str.len().fillna(0).to_numpy(dtype=np.int64) for name in columns)
+        lengths: Any = sum(lengths_on_host(block[name]) for name in columns)
         return Keys(hashes, lengths)
-    values = block[ranked_by]
-    missing = values.isna().to_numpy(dtype=np.bool_)
-    integers = getattr(values.dtype, "kind", "f") in "iub"
-    numbers = values.fillna(0).to_numpy(dtype=np.int64 if integers else np.float64)
-    return Keys(hashes, numbers, missing)
+    return Keys(hashes, *ranks_on_host(block[ranked_by]))
 
 
 def refuse_block(block: Any) -> NoReturn:  # noqa: ARG001 - the face of a kernel

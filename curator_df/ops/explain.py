@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from curator_df.core.budget import choose_layout, parse_memory
 from curator_df.core.columns import choose
+from curator_df.core.device_steps import for_sink
 from curator_df.core.plan import Plan, plan_stream
 from curator_df.core.program import lower
 from curator_df.core.session import current_session, has_session
@@ -55,10 +56,10 @@ def explain(
     Computes: no.
     """
     if memory is None and cpus is None and has_session():
-        layout = current_session().layout
+        layout = current_session().weigh_client()
     else:
         layout = choose_layout(parse_memory(memory), cpus=cpus)
     choose("explain", "output", output, ("parquet", "jsonl"))
     parquet = FileSink(Folder("."), ParquetFormat("zstd"), TARGET_FILE_BYTES)
     sink = parquet if output == "parquet" else FileSink(Folder("."), JsonlFormat("none"), TARGET_FILE_BYTES)
-    return plan_stream(lower(df), sink, parquet if rejects else None, layout)
+    return plan_stream(for_sink(lower(df)), sink, parquet if rejects else None, layout)

@@ -80,7 +80,7 @@ def find_groups(
             home.write(PARAMETERS, json.dumps(dict(parameters)).encode())
             journal.start(identity, ranges)
         if journal.receipt is None:
-            plan = plan_stream(program, sink, None, session.layout)
+            plan = plan_stream(program, sink, None, session.weigh_client())
             temporary = Folder(f"{home.url}/{STAGES_FOLDER}", home.options)
             stages = StageRunner(session, plan.stages[0], temporary, ranges, "raise")
             actions = [step.action for step in program.steps]

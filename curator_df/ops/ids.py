@@ -90,7 +90,7 @@ def add_ids(
     >>> add_ids(docs, by="content").compute()["id"].str[:8].tolist()
     ['85555565', '7a98a957', '85555565']
     """
-    require_backend(df._meta, "add_ids", "pandas")
+    require_backend(df._meta, "add_ids", *(("pandas",) if by == "content" else ("pandas", "cudf")))
     refuse_columns(df, "add_ids", into)
     choose("add_ids", "by", by, By)
     if dense:
@@ -100,7 +100,10 @@ def add_ids(
     parameters: dict[str, Any] = {"into": into}
     if by == "address":
         require_addresses(df, "add_ids(by='address')")
-        kernel = BlockKernel("add_ids", address_ids, parameters, ADDRESS_FACTOR, peak_is_measured=True)
+        factor = ADDRESS_FACTOR
+        kernel = BlockKernel(
+            "add_ids", address_ids, parameters, factor, peak_is_measured=True, device_peak_factor=factor
+        )
         meta = df._meta.assign(**{into: integer_column(df._meta, np.zeros(0, np.int64))})
         return map_blocks(df, kernel, meta=meta)
     columns = (text,) if isinstance(text, str) else tuple(text)
@@ -117,7 +120,13 @@ def _dense(df: Any, into: str, by: By, start: int) -> Any:
     if start < 0:
         raise ParameterError(f"add_ids: start={start} is negative")
     kernel = BlockKernel(
-        "add_ids", refuse_block, {}, ADDRESS_FACTOR, peak_is_measured=True, barrier=RowCount(into, start)
+        "add_ids",
+        refuse_block,
+        {},
+        ADDRESS_FACTOR,
+        device_peak_factor=ADDRESS_FACTOR,
+        peak_is_measured=True,
+        barrier=RowCount(into, start),
     )
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: integer_column(df._meta, np.zeros(0, np.int64))}))
 

@@ -23,7 +23,7 @@ from curator_df.kernels.metrics import (
     require_words_package,
     work_factor,
 )
-from curator_df.ops.device_blocks import with_device_metrics
+from curator_df.ops.device_blocks import device_prices, with_device_metrics
 from curator_df.ops.profile import METRICS_PEAK_FACTOR, WORK_PEAK_FACTOR
 from curator_df.ops.rules import Profile
 from curator_df.ops.user_metrics import UserMetric, slow_path, user_factor, user_values
@@ -103,6 +103,7 @@ def add_metrics(
         add_metrics_block,
         {"metrics": added, "text": text, "words": words, "stop_words": stop_words, "own": own},
         user_factor(factor, own),
+        **device_prices(names),
         peak_is_measured=True,
         is_users=bool(own),
         slow_path=slow_path(own),

@@ -7,7 +7,7 @@ import dataclasses
 import os
 from typing import Any
 
-from curator_df.core.backend import require_backend
+from curator_df.core.backend import is_on_device, require_backend
 from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import require_columns, require_text
 from curator_df.core.near_barrier import NearBarrier
@@ -17,9 +17,10 @@ from curator_df.core.storage import Folder
 from curator_df.errors import ParameterError
 from curator_df.kernels.candidates import ANCHORS
 from curator_df.kernels.components import component_names
-from curator_df.kernels.keep_rows import keep_rows
+from curator_df.kernels.device_support import COLUMN_FACTOR, SIGNATURE_ROWS, hashes_price, require_device_scheme
 from curator_df.kernels.minhash_scheme import Ngrams, Scheme
 from curator_df.kernels.stored_signatures import require_stored
+from curator_df.ops.device_blocks import rows_where
 from curator_df.ops.duplicates import Best, Survivor, ranked_by, refuse_block, survivor_policy
 from curator_df.ops.group_table import GroupTable
 from curator_df.ops.groups import find_groups, found_drops, named_by, require_same_table
@@ -104,6 +105,9 @@ def drop_near_duplicates(
         If a column is missing.
     ParameterError
         If a parameter is out of range, or ``groups`` were found for another table or with other parameters.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks, with another scheme than characters as they are, with ``signatures`` or ``against``, or
+        with another ``keep`` than first and last.
     BarrierError
         From ``.compute()`` or ``.head()`` on the result.
 
@@ -237,7 +241,7 @@ def _pending(
 ) -> Any:
     text, scheme, verify, signatures = question.text, question.scheme, question.verify, question.signatures
     _require_columns(df, operator, question)
-    require_backend(df._meta, operator, "pandas")
+    _require_backend(df, operator, question)
     require_addresses(df, operator)
     if verify is not None and not 0.0 < verify <= 1.0:
         raise ParameterError(f"{operator}: verify={verify} is not above 0 and at most 1 (or None)")
@@ -265,7 +269,7 @@ def _pending(
         verify=verify,
         keep=survivor_policy(operator, question.keep),
         reason=REASON,
-        keep_rows=keep_rows,
+        keep_rows=rows_where,
         bands_per_iteration=bands_per_iteration,
         home=home,
         columns=tuple(dict.fromkeys(name for name in of_keys if name is not None)),
@@ -277,11 +281,20 @@ def _pending(
         refuse_block,
         {},
         peak_factor=DROP_PEAK_FACTOR,
+        device_peak_factor=1.0 + hashes_price(normalized=False)[0] + (COLUMN_FACTOR if ranked is not None else 0.0),
+        device_fixed_bytes=SIGNATURE_ROWS * scheme.signature_bytes,
         peak_is_measured=True,
         barrier=barrier,
         compiled=("near_duplicates",),
     )
     return map_blocks(df, kernel, meta=df._meta)
+
+
+def _require_backend(df: Any, operator: str, question: NearQuestion) -> None:
+    if is_on_device(df._meta):
+        require_device_scheme(operator, question.scheme)
+        if question.signatures is not None or question.against is not None:
+            require_backend(df._meta, f"{operator} with signatures= or against=", "pandas")
 
 
 def _require_columns(df: Any, operator: str, question: NearQuestion) -> None:

@@ -14,12 +14,15 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.backend import is_on_device
 from curator_df.core.barrier import Keys
+from curator_df.core.host_blocks import host_block
 from curator_df.kernels.buffers import text_chunks
 from curator_df.kernels.jaccard import jaccard_similarities
 from curator_df.kernels.minhash import SPAN_ROWS, band_hashes, minhash_signatures, signature_bands, word_dtype
 from curator_df.kernels.minhash_scheme import Scheme
 from curator_df.kernels.stored_signatures import read_values, similarity_estimates, unpack_signatures
+from curator_df.ops.device_blocks import device_band_hashes
 from curator_df.ops.duplicates import content_keys, ranked_keys
 
 MOST_TABLE_BYTES = 64 << 20
@@ -37,7 +40,7 @@ def text_bands(
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
     """Return the band hashes of a block's rows, shape (rows, bands), and which have a shingle at all."""
     if signatures is None:
-        hashes = band_hashes(block[text], scheme)
+        hashes = (device_band_hashes if is_on_device(block) else band_hashes)(block[text], scheme)
     else:
         stored = unpack_signatures(block[signatures], scheme).signatures
         hashes = np.empty((len(block), scheme.num_bands), dtype=np.uint64)
@@ -83,7 +86,8 @@ def texts_of(
 ) -> Any:
     """Return what some rows of a block are compared by: texts (null counts as empty), or signatures without them."""
     if text is not None:
-        chunks = text_chunks(block[text].iloc[rows]).cast(pa.large_string())
+        some = host_block(block[[text]].iloc[rows])[text] if is_on_device(block) else block[text].iloc[rows]
+        chunks = text_chunks(some).cast(pa.large_string())
         return chunks.combine_chunks().fill_null("")
     stored: Any = block[signatures].iloc[rows].array.__arrow_array__()
     return pa.chunked_array([stored]).cast(pa.large_binary()).combine_chunks()

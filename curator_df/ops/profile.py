@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from curator_df.core.backend import Backend, backend_of, require_backend
+from curator_df.core.backend import Backend, backend_of
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import refuse_columns
 from curator_df.errors import ParameterError
@@ -19,10 +19,17 @@ from curator_df.kernels.buffers import repeated_texts
 from curator_df.kernels.keep_rows import keep_rows
 from curator_df.kernels.measure import compiled_groups
 from curator_df.kernels.metrics import work_factor
-from curator_df.ops.device_blocks import kept_on_device, require_device_profile
+from curator_df.ops.device_blocks import (
+    device_prices,
+    judged_on_device,
+    kept_on_device,
+    require_device_profile,
+    with_text_column,
+)
+from curator_df.ops.reject_reasons import PASSES, reasons_of
 from curator_df.ops.rules import MISSING_TEXT, Profile
 from curator_df.ops.user_metrics import slow_path, user_factor
-from curator_df.ops.verdicts import PASSES, judge, metrics_meta, require_measurable, with_metrics
+from curator_df.ops.verdicts import judge, metrics_meta, require_measurable, with_metrics
 
 # Measured (benchmarks/kernel_memory.py, 32 MB of text, nearly every row kept): 1.00 on prose, one-letter words,
 # CJK and one huge row, 1.02 on rows of 100 bytes. With 8 metrics 1.83 on rows of 100 bytes: the columns cost 80 bytes a
@@ -83,7 +90,8 @@ def keep_profile(
     datatrove's. For each metric of yours (`UserMetric`) 0.2 x more, 5.2 x at least if one is of a document, and what its
     function holds. Computes: no.
 
-    A dropped row is counted under the reason of the first rule that it breaks.
+    A dropped row is counted under the reason of the first rule that it breaks. With ``rejects=`` of a writer the dropped rows are
+    kept, with their reason and the value that broke the rule; `add_profile` drops none and adds the reason as a column.
 
     Examples
     --------
@@ -105,7 +113,10 @@ def keep_profile(
         refuse_columns(df, "keep_profile", *profile.made_metrics)
     parameters = {"profile": profile, "text": text, "add_metrics": add_metrics, "from_metrics": from_metrics}
     factor = _peak_factor(KEEP_PEAK_FACTOR, profile, add_metrics=add_metrics, from_metrics=from_metrics)
-    kernel = BlockKernel("keep_profile", keep_profile_block, parameters, factor, **_about(profile, from_metrics))
+    prices = device_prices(profile.text_metrics, KEEP_PEAK_FACTOR)
+    kernel = BlockKernel(
+        "keep_profile", keep_profile_block, parameters, factor, **prices, **_about(profile, from_metrics)
+    )
     return map_blocks(df, kernel, meta=metrics_meta(df._meta, profile.made_metrics) if add_metrics else df._meta)
 
 
@@ -150,7 +161,7 @@ def add_profile(
     OperatorError
         On computing, if a metric of yours gives anything but numbers.
     UnsupportedBackendError
-        If the blocks are cuDF blocks.
+        As in `keep_profile`.
 
     Notes
     -----
@@ -170,7 +181,10 @@ def add_profile(
     0  to be or not to be       <NA>           6
     1                  no  too_short           1
     """
-    require_measurable(df, "add_profile", profile, text, from_metrics=from_metrics)
+    backends: tuple[Backend, ...] = ("pandas", "cudf")
+    require_measurable(df, "add_profile", profile, text, from_metrics=from_metrics, backends=backends)
+    if backend_of(df._meta) == "cudf":
+        require_device_profile("add_profile", profile, from_metrics=from_metrics)
     add_metrics = add_metrics and not from_metrics
     metrics = profile.made_metrics if add_metrics else ()
     if reason in metrics:
@@ -185,8 +199,11 @@ def add_profile(
     }
     rows_factor = STORED_ADD_PEAK_FACTOR if from_metrics else ADD_PEAK_FACTOR
     factor = _peak_factor(rows_factor, profile, add_metrics=add_metrics, from_metrics=from_metrics)
-    kernel = BlockKernel("add_profile", add_profile_block, parameters, factor, **_about(profile, from_metrics))
-    meta = df._meta.assign(**{reason: pd.Series(dtype=pd.StringDtype("pyarrow"))})
+    prices = device_prices(profile.text_metrics, ADD_PEAK_FACTOR)
+    kernel = BlockKernel(
+        "add_profile", add_profile_block, parameters, factor, **prices, **_about(profile, from_metrics)
+    )
+    meta = with_text_column(df._meta, reason)
     return map_blocks(df, kernel, meta=metrics_meta(meta, metrics) if add_metrics else meta)
 
 
@@ -212,7 +229,8 @@ def add_profile_block(
     block: Any, *, profile: Profile, text: str, reason: str, add_metrics: bool, from_metrics: bool = False
 ) -> Any:
     """Kernel of `add_profile`."""
-    require_backend(block, "add_profile", "pandas")
+    if backend_of(block) == "cudf":
+        return judged_on_device(block, text, profile, reason=reason, add_metrics=add_metrics)
     verdicts = judge(block, profile, text, from_metrics=from_metrics, with_metrics=add_metrics)
     added = block.assign(**{reason: repeated_texts([*profile.reasons, MISSING_TEXT], verdicts.codes)})
     missing = verdicts.codes == len(profile.rules)
@@ -224,18 +242,7 @@ def _rejects(
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Measure the removed rows once more: nothing is kept for a run that does not ask for rejects."""
     verdicts = judge(rows, profile, text, from_metrics=from_metrics, with_metrics=True)
-    value = np.full(len(rows), np.nan)
-    for position, rule in enumerate(profile.rules):
-        broken = verdicts.codes == position
-        value[broken] = verdicts.metrics[rule.column][broken]
-    thresholds = np.array([*(rule.threshold for rule in profile.rules), np.nan], dtype=np.float64)
-    no_rule = verdicts.codes == len(profile.rules)
-    return rows, {
-        "reason": repeated_texts([*profile.reasons, MISSING_TEXT], verdicts.codes),
-        "rule": repeated_texts([*map(str, profile.rules), ""], np.where(no_rule, -1, verdicts.codes)),
-        "value": value,
-        "threshold": thresholds[verdicts.codes],
-    }
+    return rows, reasons_of(verdicts.codes, verdicts.metrics, profile)
 
 
 def _about(profile: Profile, from_metrics: bool) -> dict[str, Any]:

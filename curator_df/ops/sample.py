@@ -13,9 +13,9 @@ from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import choose, require_columns
 from curator_df.errors import ParameterError, SchemaError
-from curator_df.kernels.content_hash import row_hashes
-from curator_df.kernels.keep_rows import keep_rows
+from curator_df.kernels.device_support import hashes_price
 from curator_df.kernels.row_sample import sampled
+from curator_df.ops.device_blocks import block_hashes, require_device_text, rows_where
 from curator_df.ops.ids import By
 
 REASON = "not_sampled"
@@ -54,6 +54,8 @@ def sample_rows(
         If ``fraction`` is not more than 0 and at most 1, or ``seed`` is not an integer of 64 bits.
     ColumnError
         If one of ``text`` is missing, with ``by="content"``.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks and what is hashed is not one column of text.
     SchemaError
         If the index is not of integers, with ``by="address"``.
 
@@ -77,11 +79,12 @@ def sample_rows(
         raise ParameterError(f"sample_rows: fraction={fraction} is not more than 0 and at most 1")
     if not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
         raise ParameterError(f"sample_rows: seed={seed!r} is not an integer of 64 bits")
-    require_backend(df._meta, "sample_rows", "pandas")
+    require_backend(df._meta, "sample_rows", "pandas", "cudf")
     columns: tuple[str, ...] = ()
     if by == "content":
         columns = (text,) if isinstance(text, str) else tuple(text)
         require_columns(df, "sample_rows", *columns)
+        require_device_text("sample_rows", df._meta, columns)
     elif not pd.api.types.is_integer_dtype(df._meta.index.dtype):
         raise SchemaError(
             f"sample_rows needs an index of integers for by='address', and this table's holds {df._meta.index.dtype}; "
@@ -92,6 +95,7 @@ def sample_rows(
         sample_rows_block,
         {"fraction": float(fraction), "seed": seed, "columns": columns},
         PEAK_FACTOR,
+        device_peak_factor=PEAK_FACTOR + hashes_price(normalized=False)[0],
         peak_is_measured=True,
         row_share=float(fraction),
     )
@@ -100,20 +104,19 @@ def sample_rows(
 
 def sample_rows_block(block: Any, *, fraction: float, seed: int, columns: tuple[str, ...]) -> Outcome:
     """Kernel of `sample_rows`; without columns, the index identifies rows."""
-    require_backend(block, "sample_rows", "pandas")
     keep = sampled(_identities(block, columns), fraction, seed)
     if keep.all():
         return Outcome(block)
     gone = int((~keep).sum())
     return Outcome(
-        keep_rows(block, keep),
+        rows_where(block, keep),
         {REASON: gone},
-        rejects=lambda: (keep_rows(block, ~keep), {"reason": [REASON] * gone}),
+        rejects=lambda: (rows_where(block, ~keep), {"reason": [REASON] * gone}),
     )
 
 
 def _identities(block: Any, columns: tuple[str, ...]) -> Any:
     """Return a new array of uint64."""
     if columns:
-        return row_hashes(block, columns)[:, 0].copy()
+        return block_hashes(block, columns)[:, 0].copy()
     return block.index.to_numpy().astype(np.int64).view(np.uint64)

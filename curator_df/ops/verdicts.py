@@ -17,11 +17,9 @@ from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.measure import MEASURED_ROWS, Measured, measure
 from curator_df.kernels.metrics import CATALOGUE, require_words_package
 from curator_df.ops.device_blocks import device_meta
+from curator_df.ops.reject_reasons import PASSES
 from curator_df.ops.rules import Profile
 from curator_df.ops.user_metrics import user_values
-
-PASSES = -1
-"""Code of a row that no rule drops. Other codes are positions in the profile's rules; missing text is one past them."""
 
 
 @dataclass(frozen=True)

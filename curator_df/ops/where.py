@@ -79,6 +79,7 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
         keep_where_block,
         {"predicate": predicate, "reason": reason},
         PEAK_FACTOR,
+        device_peak_factor=PEAK_FACTOR,
         held_bytes=predicate.held_bytes if isinstance(predicate, SetUp) else 0,
         peak_is_measured=True,
         is_users=callable(predicate),
@@ -106,10 +107,12 @@ def keep_where_block(block: Any, *, predicate: Callable[[Any], Any] | str, reaso
 
 
 def _kept_on_device(block: Any, result: Any, reason: str) -> Outcome:
-    """Filter a cuDF block where it is: to the host goes the number of rows that stay."""
+    """Filter a cuDF block where it is: to the host goes the number of rows that stay, and rejects where they are kept."""
     holds = result.fillna(False)
     gone = len(block) - int(holds.sum())
-    return Outcome(block[holds], {reason: gone}) if gone else Outcome(block)
+    if not gone:
+        return Outcome(block)
+    return Outcome(block[holds], {reason: gone}, rejects=lambda: (block[~holds], {"reason": [reason] * gone}))
 
 
 def _check_expression(meta: Any, expression: str) -> None:

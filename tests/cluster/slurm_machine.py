@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Slurm on this machine for tests: munged, slurmctld and slurmd in a folder of their own, on free ports.
 
+Its node has two GPUs, which are device files that discard what is written to them: enough for Slurm to hand them out.
+
 Needs Debian's packages slurmctld, slurmd, slurm-client and munge, and root, as slurmd does.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -42,9 +45,11 @@ ReturnToService=2
 SwitchType=switch/none
 SchedulerType=sched/backfill
 KillWait=5
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={megabytes} State=UNKNOWN
+GresTypes=gpu
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={megabytes} Gres=gpu:{gpus} State=UNKNOWN
 PartitionName=cpu Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
+GPUS = 2
 START_SECONDS = 60
 
 
@@ -75,9 +80,11 @@ def running_slurm(folder: Path) -> Iterator[None]:
     megabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20) - 500
     ports = {"controller_port": free_port(), "node_port": free_port()}
     settings = folder / "slurm.conf"
-    settings.write_text(
-        SETTINGS.format(host=host, folder=folder, cpus=os.cpu_count(), megabytes=megabytes, **ports), encoding="utf-8"
-    )
+    node = {"host": host, "cpus": os.cpu_count(), "megabytes": megabytes, "gpus": GPUS}
+    settings.write_text(SETTINGS.format(folder=folder, **node, **ports), encoding="utf-8")
+    for number in range(GPUS):
+        os.mknod(folder / f"gpu{number}", 0o666 | stat.S_IFCHR, os.stat(os.devnull).st_rdev)
+    (folder / "gres.conf").write_text(f"Name=gpu File={folder}/gpu[0-{GPUS - 1}]\n", encoding="utf-8")
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o400)
     before = os.environ.get("SLURM_CONF")

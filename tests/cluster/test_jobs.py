@@ -115,3 +115,48 @@ def test_what_is_asked_for_is_checked():
     assert read_jobs(3) == (3, 3)
     with pytest.raises(errors.ParameterError, match="must be True, False or a"):
         cdf.job_cluster("slurm", memory="2GB", cpus=1, security="yes")
+
+
+@pytest.mark.parametrize(
+    ("system", "line"),
+    [
+        ("slurm", "#SBATCH --gres=gpu:2"),
+        ("pbs", "#PBS -l select=1:ncpus=8:mem=7630MB:ngpus=2"),
+        ("lsf", '#BSUB -gpu "num=2"'),
+    ],
+)
+def test_jobs_with_gpus_start_workers_of_dask_cuda_within_both_budgets(system, line, tmp_path):
+    asked = {"memory": "8GB", "cpus": 8, "gpus": 2, "device_memory": "60GB", "jobs": 3, "security": False}
+    cluster = made(system, tmp_path, **asked)
+    try:
+        script, shown = cluster.job_script, repr(cluster)
+        assert cluster.layout.device_bytes == cluster.layout.capacity.device_bytes == 60_000 * MB
+        assert (cluster.layout.workers, cluster.layout.node_workers, cluster.layout.threads) == (6, 2, 1)
+    finally:
+        cluster.close()
+    assert line in script.splitlines()
+    assert "-m dask_cuda.cli tcp://" in script
+    assert script.count("ncpus=8" if system == "pbs" else "-n 8" if system == "lsf" else "--cpus-per-task=8") == 1
+    assert "--nanny" not in script
+    assert (
+        "--lifetime" not in script
+    )  # dask-cuda has no such option, and takes what it does not know for a file to load
+    assert "export DASK_DISTRIBUTED__WORKER__LIFETIME__DURATION=13800s\n" in script
+    assert "CURATOR_DF_WORK_BYTES" not in script
+    assert option(script, "--nthreads") == "1"
+    assert int(option(script, "--memory-limit")[:-1]) * 2 < 8000 * MB * 1.1
+    assert (option(script, "--rmm-maximum-pool-size"), option(script, "--device-memory-limit")) == ("60000000000", "0")
+    assert "2 in a job: 60.00 GB of each; cuDF spills" in shown
+
+
+def test_what_is_asked_of_gpus_is_checked(tmp_path):
+    for asked, said in (
+        ({"gpus": 1}, "gpus=1: say with device_memory= how much"),
+        ({"gpus": 8, "device_memory": "60GB"}, "gpus=8, but cpus=4"),
+        ({"gpus": "auto", "device_memory": "60GB"}, "gpus='auto' must be a number"),
+        ({"device_memory": "60GB"}, "gpus=0 asks for none"),
+    ):
+        with pytest.raises(errors.ParameterError, match=said):
+            made(tmp_path=tmp_path, **asked)
+    with pytest.raises(errors.BudgetError, match="too little for 4 worker processes \\(one for each GPU of a job\\)"):
+        made(tmp_path=tmp_path, memory="800MB", gpus=4, device_memory="60GB")

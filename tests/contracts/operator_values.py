@@ -8,7 +8,8 @@ from typing import Any
 
 import curator_df as cdf
 from tests.contracts.model_functions import vowel_counts
-from tests.contracts.operator_cases import EVERYWHERE, OPERATORS, OURS
+from tests.contracts.operator_cases import EVERYWHERE, OPERATORS, OURS, VECTORS
+from tests.contracts.tiny_prompts import prompts_model
 
 _CONTAMINATION = {
     "benchmarks": EVERYWHERE,
@@ -51,6 +52,14 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "reason": "why",
         "add_metrics": False,
     },
+    "add_prompt_scores": {
+        "model": prompts_model(1) if "add_prompt_scores" in OPERATORS else "",
+        "prefix": "prompt_",
+        "max_length": 12,
+        "max_chars": 30,
+        "dtype": "bfloat16",
+        "text": "title",
+    },
     "add_quality_tier": {
         "scores": ("score",),
         "tiers": {"high": 7, "low": 0},
@@ -83,6 +92,13 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "scheme": cdf.minhash.FINEWEB,
         "verify": None,
         "keep": "last",
+    },
+    "drop_semantic_duplicates": {
+        "embedding": VECTORS[1],
+        "eps": 0.2,
+        "num_clusters": 2,
+        "keep": "easy",
+        "seed": 7,
     },
     "join_documents": {
         "separator": " ",
@@ -143,7 +159,7 @@ NO_IDENTITY = {
     ("add_contamination", "storage_options"),
     *(
         (name, parameter)
-        for name in MODELS
+        for name in (*MODELS, "add_prompt_scores")
         for parameter in ("max_batch_tokens", "model_inference_batch_size", "resources")
     ),
     ("add_profile", "from_metrics"),
@@ -151,6 +167,7 @@ NO_IDENTITY = {
     ("drop_exact_duplicates", "groups"),
     ("drop_near_duplicates", "bands_per_iteration"),
     ("drop_near_duplicates", "groups"),
+    ("drop_semantic_duplicates", "groups"),
     ("keep_profile", "from_metrics"),
     ("remove_contamination", "storage_options"),
 }
@@ -160,14 +177,16 @@ TESTED_ELSEWHERE = {
     ("add_class", "answer_into"),
     ("add_embedding", "dimensions"),
     ("add_embedding", "pooling"),
+    ("add_prompt_scores", "revision"),
     ("add_language", "model"),
     ("add_token_count", "tokenizer"),
     ("add_token_count", "revision"),
     ("drop_near_duplicates", "against"),
     ("drop_near_duplicates", "signatures"),
+    ("drop_semantic_duplicates", "dimensions"),
     *(("join_documents", parameter) for parameter in ("text", "id", "segment_id")),
     ("keep_language", "model"),
     *((name, "tiers") for name in ("add_class", "keep_class")),
-    *((name, parameter) for name in MODELS for parameter in ("max_length", "revision")),
+    *((name, parameter) for name in MODELS for parameter in ("dtype", "max_length", "revision")),
 }
 """Parameters whose values need another table than `ROWS`, or a model or tokenizer as files."""

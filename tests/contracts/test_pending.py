@@ -12,7 +12,8 @@ import pytest
 
 import curator_df as cdf
 from curator_df.errors import BarrierError
-from tests.contracts.operator_cases import PENDING, ROWS, SAME_ROWS, SUBSET, computed, table
+from tests.contracts.operator_cases import PENDING, SAME_ROWS, SUBSET, computed, table
+from tests.contracts.operator_rows import ROWS
 
 CUTS = {
     "1 file": (),
@@ -28,7 +29,7 @@ each_same_rows = pytest.mark.parametrize("case", [c for c in PENDING if c.operat
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="1.5GB", cpus=2) as running:
+    with cdf.start_cluster(memory="2GB", cpus=2) as running:
         yield running
 
 

@@ -47,6 +47,7 @@ VERBLESS = {
     "slurm_cluster",
     "split_by",
     "start_cluster",
+    "to_backend",
 }
 """Functions that are what their name says; add one only with the design."""
 POSITIONAL_SECOND = {
@@ -65,6 +66,7 @@ POSITIONAL_SECOND = {
     ("profile_memory", "sample"),
     ("shuffle_rows", "path"),
     ("split_by", "path"),
+    ("to_backend", "backend"),
     ("write_jsonl", "path"),
     ("write_parquet", "path"),
 }

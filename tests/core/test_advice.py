@@ -17,6 +17,13 @@ def steps(read=2.0, profile=10.0, write=5.0):
     ]
 
 
+def model_steps(**counters):
+    model = StepReceipt(
+        "add_class", 1, 1, 18.0, {}, {"documents": 4_000, "batches": 100, "batches_halved": 0} | counters
+    )
+    return [StepReceipt("read", 1, 1, 8.0), model, StepReceipt("write", 1, 1, 8.0)]
+
+
 QUIET = {"steps": steps(8.0, 18.0, 8.0), "seconds": 20.0}
 
 
@@ -46,6 +53,12 @@ def test_a_run_without_symptoms_gets_no_advice():
         ({"steps": steps(read=20.0, write=12.0)}, "reading and writing took 76% of the time"),
         ({"seconds": 60.0}, "threads were busy 28% of the time: ranges waited for one that ran alone"),
         ({"seconds": 60.0, "ranges": 3}, "threads were busy 28% of the time: 3 ranges are few for 2 threads"),
+        ({"gpu_use": {"GPU 0": 0.12, "GPU 1": 0.9}}, "GPUs were at work little of the time (GPU 0 12%)"),
+        ({"steps": model_steps(documents=150)}, "add_class: 1.5 documents a batch are few: a larger max_batch_tokens="),
+        (
+            {"steps": model_steps(batches_halved=20)},
+            "add_class: 20 batches did not fit into memory beside 100 that did",
+        ),
         ({"exchanges": [dataclasses.replace(EXCHANGE, skew=7.0)]}, "the largest hash range had 7.0 x the mean of keys"),
     ],
 )
@@ -62,6 +75,10 @@ def test_each_symptom_is_told(changes, said):
         {"rows_quarantined": 9},
         {"exchanges": [dataclasses.replace(EXCHANGE, skew=7.0, hash_ranges=1)]},
         {"measured_bytes": 0},  # nobody measured
+        {"gpu_use": {"GPU 0": 0.6}},
+        {"gpu_use": {"GPU 0": 0.1}, "seconds": 5.0},
+        {"steps": model_steps(batches_halved=9)},
+        {"steps": [StepReceipt("add_class", 1, 1, 5.0, {}, {"documents": 9, "batches": 9})]},  # a short run
     ],
 )
 def test_what_says_nothing_is_not_told(changes):

@@ -19,10 +19,11 @@ from curator_df.core.balance import Balance
 from curator_df.core.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
 from curator_df.core.limits import status_bytes
 from curator_df.core.manifest import Manifest
-from curator_df.core.plan import plan_stream, task_needs
+from curator_df.core.plan import plan_stream
 from curator_df.core.program import lower
 from curator_df.core.session import current_session
 from curator_df.core.step_tally import StepTally
+from curator_df.core.task_factor import task_needs
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, ParquetFormat
 from tests.models.completion_server import completion_server

@@ -8,9 +8,10 @@ import pytest
 import curator_df as cdf
 from curator_df.core.branches import Branch, fork
 from curator_df.core.budget import choose_layout
-from curator_df.core.plan import plan_fork, plan_stream, task_factor
+from curator_df.core.plan import plan_fork, plan_stream
 from curator_df.core.program import lower
 from curator_df.core.storage import Folder
+from curator_df.core.task_factor import task_factor
 from curator_df.errors import BudgetError, ExpressionError
 from curator_df.io.output import FileSink
 from curator_df.io.write import ParquetFormat

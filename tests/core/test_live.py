@@ -84,6 +84,26 @@ def test_the_text_has_memory_forecast_and_the_funnel(clock):
     assert view.progress() == "finished, 0 s"
 
 
+def test_what_models_are_given_a_second_is_said(clock):
+    view = RunView(session())
+    view(RunStarted("out", 1, 600_000_000))
+    view(StageStarted("write", JOB, 10, 0))
+    clock.seconds += 4
+    event = done(5)
+    event.manifest.steps[1].counters |= {"documents": 10, "tokens": 6_000, "batches": 2}
+    view(event)
+    view(event)
+    assert view.progress() == "write: 2 of 10, 4 s, about 16 s left; models: 5 documents and 3,000 tokens a second"
+    clock.seconds += 4
+    view(RunEnded("finished"))
+    assert view.progress() == "finished, 8 s; models: 5 documents and 3,000 tokens a second"
+    event.manifest.steps[1].counters = {"documents": 10, "batches": 2}  # a function of the user
+    view(StageStarted("write", JOB, 10, 0))
+    clock.seconds += 5
+    view(event)
+    assert view.progress().endswith("; models: 2 documents a second")
+
+
 def test_where_nobody_measures_there_is_only_the_forecast():
     view = RunView(session())
     view(RunStarted("out", 1, 600_000_000))

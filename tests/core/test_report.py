@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of a receipt: whole, in one file, with every figure, and nothing in it that was text of the user's as HTML."""
 
+import json
 import re
 import time
 from html.parser import HTMLParser
@@ -101,6 +102,19 @@ def test_the_picture_stays_inside_its_frame_at_any_scale(scale):
     assert picture.count("text-anchor='middle'") >= 3
 
 
+@pytest.mark.parametrize("projected", [300, 670, 679, 700, 990])
+def test_labels_of_limits_do_not_cover_each_other(projected):
+    picture = timeline_picture([(1.0, 100), (2.0, 300)], [], allowed_bytes=700, projected_bytes=projected)
+    (above, first), (below, second) = re.findall(r"y='([\d.]+)' text-anchor='end'>(allowed|projected)", picture)
+    assert {first, second} == {"allowed", "projected"}
+    assert float(below) - float(above) >= 13  # a label is 12 high
+    assert float(above) >= 12
+    lines = [
+        float(y) for y in re.findall(r"y1='([\d.]+)' y2='[\d.]+' stroke='var\(--(?:bad|soft)\)' stroke-width", picture)
+    ]
+    assert all(not label - 9 < line < label for line in lines for label in (float(above), float(below)))
+
+
 def test_a_receipt_comes_back_from_its_json_with_its_timeline():
     first = receipt(events=[(1.0, "range 3 again")])
     assert Receipt.from_json(first.to_json()) == first
@@ -163,13 +177,18 @@ def test_a_receipt_draws_its_memory_and_marks_what_ran_again():
 
 
 BATCHES = {"documents": 300, "tokens": 9_000, "padding_tokens": 1_000, "batches": 12, "batches_halved": 2}
+BATCHES |= {"batches_in_bfloat16": 12}
+TRIALS = {"tokens_in_batches_of_512": 600, "microseconds_in_batches_of_512": 200_000, "settled_on_batches_of_1024": 2}
+TRIALS |= {"tokens_in_batches_of_1024": 900, "microseconds_in_batches_of_1024": 100_000, "settled_on_batches_of_512": 1}
 
 
 def test_what_a_model_did_is_a_table_of_its_own():
-    one = receipt(steps=[StepReceipt("read", 300, 300, 2.0), StepReceipt("add_class", 300, 300, 5.0, {}, BATCHES)])
+    step = StepReceipt("add_class", 300, 300, 5.0, {}, BATCHES | TRIALS, {"process_peak_bytes": 700_000_000})
+    one = receipt(steps=[StepReceipt("read", 300, 300, 2.0), step])
     [figures] = one.models().to_dict("records")
     assert figures == {
         "step": "add_class",
+        "dtype": "bfloat16",
         "documents": 300,
         "documents_per_second": 60.0,
         "tokens": 9_000,
@@ -177,11 +196,43 @@ def test_what_a_model_did_is_a_table_of_its_own():
         "padding_share": 0.1,
         "documents_per_batch": 25.0,
         "batches_halved": 2,
+        "batch_tokens_tried": {512: 3_000.0, 1_024: 9_000.0},
+        "batch_tokens": 1_024,
+        "device_allocated_bytes": None,
+        "device_reserved_bytes": None,
+        "process_peak_bytes": 700_000_000,
     }
-    assert "Models" in sections(report_page(one))
-    assert "10.0%" in Page(report_page(one)).text
+    assert "Models and GPUs" in sections(report_page(one))
+    text = " ".join(Page(report_page(one)).text)
+    assert all(
+        said in text for said in ("bfloat16", "10.0%", "512: 3,000, 1,024: 9,000", "no device", "padding_tokens 1,000")
+    )
+    assert "tokens_in_batches" not in text
+    assert "batches_in_" not in text
+
+
+def test_a_model_that_computes_as_it_does_has_no_numbers_in_the_table():
+    counters = {name: number for name, number in BATCHES.items() if "batches_in_" not in name}
+    one = receipt(steps=[StepReceipt("add_class", 300, 300, 5.0, {}, counters)])
+    assert one.models()["dtype"].isna().all()
+    assert "None" not in " ".join(Page(report_page(one)).text)
+
+
+def test_what_a_model_held_on_a_gpu_is_there():
+    held = {"device_allocated_bytes": 3_000_000_000, "device_reserved_bytes": 4_000_000_000}
+    one = receipt(steps=[StepReceipt("add_class", 300, 300, 5.0, {}, BATCHES, held)])
+    [figures] = one.models().to_dict("records")
+    assert held.items() <= figures.items()
+    assert "4.00 GB" in Page(report_page(one)).text
+    assert one.from_json(json.loads(json.dumps(one.to_json()))).models().equals(one.models())
+
+
+def test_how_much_gpus_were_at_work_is_said():
+    one = receipt(gpu_use={"GPU 0": 0.37, "GPU 1": 1.0})
+    assert "Share of the last pass in which a kernel ran: GPU 0 37%, GPU 1 100%." in Page(report_page(one)).text
+    assert ("GPU 0", "at work 37% of the last pass") in one.summary()
 
 
 def test_a_run_without_models_has_no_such_table():
     assert receipt().models().empty
-    assert "Models" not in sections(report_page(receipt()))
+    assert "Models and GPUs" not in sections(report_page(receipt()))

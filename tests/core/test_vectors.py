@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from curator_df.core.vector_barrier import VectorBarrier
+from curator_df.core.budget import Layout, choose_layout
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.vector_barrier import VectorBarrier, require_room
 from curator_df.core.vector_compare import CLUSTER_HEAD, ClusterRows, _members, _require_room
 from curator_df.core.vector_math import (
     from_words,
@@ -124,3 +128,20 @@ def test_a_cluster_whose_rows_cannot_be_counted_in_memory_says_what_to_do():
         _require_room(100_000, 10**6, alone=False)
     with pytest.raises(BudgetError, match="num_clusters="):
         _require_room(100_000, 10**6, alone=True)
+
+
+def on_gpu(layout: Layout, device_bytes: int) -> Layout:
+    return dataclasses.replace(layout, device_bytes=device_bytes)
+
+
+def test_clusters_that_are_found_on_a_gpu_need_one_with_room():
+    layout = choose_layout(4_000_000_000, cpus=2, held_bytes=0)
+    asked = dataclasses.replace(barrier(384), fits_on_device=True)
+    require_room("drop", asked, 100, on_gpu(layout, 2_000_000_000))
+    with pytest.raises(BudgetError, match=r"k_means='cuml' computes on a GPU, and the workers here have none"):
+        require_room("drop", asked, 100, layout)
+    with pytest.raises(
+        BudgetError, match=r"100 clusters of 384 numbers needs .* of a GPU, and 300 MB of each may be used"
+    ):
+        require_room("drop", asked, 100, on_gpu(layout, 300_000_000))
+    assert fingerprint(asked) != fingerprint(barrier(384))

@@ -7,17 +7,19 @@ are checked.
 
 import sys
 import warnings
+import weakref
 
 import numpy as np
 import pyarrow as pa
-from numba import config
+from numba import config, cuda
 
 from curator_df.kernels.buffers import array_spans
 from curator_df.kernels.device import measured
 from curator_df.kernels.device.hashes import text_hashes
 from curator_df.kernels.device.signatures import text_signatures
-from curator_df.kernels.device.texts import texts_to_device
-from curator_df.kernels.device_support import DEVICE_METRICS
+from curator_df.kernels.device.texts import DeviceTexts, texts_to_device
+from curator_df.kernels.device_support import DEVICE_METRICS, GROUPS, Room, metrics_price
+from curator_df.kernels.metrics import features_of
 from curator_df.kernels.minhash_scheme import Scheme
 
 SCHEMES = {
@@ -25,6 +27,52 @@ SCHEMES = {
     "signatures_64": Scheme("characters", 5, 2, 2, use_64_bit_hash=True),
     "signatures_of_two": Scheme("characters", 2, 1, 2),
 }
+
+
+class Allocations:
+    """Counts the bytes of arrays of the device that are held; in the simulator they are NumPy's."""
+
+    def __init__(self):
+        self.held = self.most = 0
+        self._allocate = cuda.device_array
+
+    def __enter__(self):
+        cuda.device_array = self._counted
+        return self
+
+    def __exit__(self, *exc):
+        cuda.device_array = self._allocate
+
+    def _counted(self, shape, dtype):
+        array = self._allocate(shape, dtype)
+        self.held += array._ary.nbytes
+        self.most = max(self.most, self.held)
+        weakref.finalize(array._ary, self._let_go, array._ary.nbytes)
+        return array
+
+    def _let_go(self, size):
+        self.held -= size
+
+
+def few_of(texts, rows):
+    """Return the first rows of texts."""
+    return DeviceTexts(texts.data, texts.offsets[: rows + 1], texts.valid[:rows])
+
+
+def prices(texts):
+    """Yield, for each kind of counts, what metrics of it hold at most, and the price that was said."""
+    room = Room(span_rows=20, table_slots=300, threads=16)
+    for number, (group, _) in enumerate(GROUPS):
+        metrics = [name for name in DEVICE_METRICS if features_of([name]) & group]
+        with Allocations() as tables:
+            measured.text_metrics(few_of(texts, 0), metrics, room)
+        with Allocations() as counted:
+            measured.text_metrics(texts, metrics, room)
+        factor, fixed_bytes = metrics_price(metrics, room)
+        block_bytes = len(texts.data) + 8 * len(texts)
+        known = fixed_bytes + 8 * len(texts) * len(metrics)  # but for the table of lines of a long text
+        held = counted.most - tables.most
+        yield f"price_{number}", np.array([held, known, block_bytes * factor + fixed_bytes, tables.most])
 
 
 def results(texts, few):
@@ -44,7 +92,8 @@ def main(source, target):
     warnings.simplefilter("ignore")
     array = pa.ipc.open_file(source).get_batch(0).column(0)
     texts, few = (texts_to_device(next(array_spans(part, rows=len(array)))) for part in (array, array[:60]))
-    np.savez(target, **{name: values.copy_to_host() for name, values in results(texts, few)})
+    found = {name: values.copy_to_host() for name, values in results(texts, few)}
+    np.savez(target, **found, **dict(prices(texts)))
 
 
 if __name__ == "__main__":

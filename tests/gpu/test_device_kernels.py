@@ -10,9 +10,16 @@ import pyarrow as pa
 import pytest
 
 from curator_df import profiles
+from curator_df.core.device_plan import DEVICE_FIXED_BYTES
 from curator_df.errors import UnsupportedBackendError
 from curator_df.kernels.content_hash import column_hashes
-from curator_df.kernels.device_support import DEVICE_METRICS, require_device_metrics, require_device_scheme
+from curator_df.kernels.device_support import (
+    DEVICE_METRICS,
+    GROUPS,
+    NORMALIZED_BYTES,
+    require_device_metrics,
+    require_device_scheme,
+)
 from curator_df.kernels.measure import measure
 from curator_df.kernels.metrics import METRICS
 from curator_df.kernels.minhash import minhash_signatures
@@ -116,6 +123,19 @@ def test_metrics_are_those_of_the_cpu(texts, simulated):
                 found.view(np.int64)[known[rows]], expected.view(np.int64)[known[rows]], err_msg=name
             )
     assert all(len(np.unique(simulated[name][known])) > 1 for name in DEVICE_METRICS), "a metric tells nothing apart"
+
+
+def test_metrics_hold_no_more_than_their_price(simulated):
+    for number in range(len(GROUPS)):
+        held, known, price, tables = simulated[f"price_{number}"]
+        assert 0.5 * known < held <= price, GROUPS[number]
+        assert 0 < tables < DEVICE_FIXED_BYTES
+
+
+def test_the_price_of_normalised_hashes_is_that_of_their_arrays():
+    from curator_df.kernels.murmur_hash import PIECE_ROOM
+
+    assert NORMALIZED_BYTES == PIECE_ROOM
 
 
 def test_six_published_profiles_can_be_measured_on_a_device():

@@ -6,12 +6,23 @@ from pathlib import Path
 
 import pytest
 
+import curator_df as cdf
 from curator_df.core import backend as backends
+from curator_df.core.device_steps import TO_HOST
+from curator_df.core.foreign_step import FOREIGN_PEAK_FACTOR
 from curator_df.errors import UnsupportedBackendError
-from curator_df.ops import metrics, profile
-from tests.contracts.operator_cases import CASES, OPERATORS, table
+from curator_df.io.moves import TO_DEVICE
+from curator_df.ops import device_blocks, metrics, near_duplicates, profile
+from tests.contracts.operator_cases import ALL_OPERATORS, CASES, OPERATORS, OURS, kernels_of, table
 
-NO_KERNEL = r"has no kernel for cuDF blocks that measures|cuts the texts of cuDF blocks at white space alone"
+WAY_OUT = re.escape("to_backend(df, 'pandas')")
+IN_PART = (
+    "has no kernel for cuDF blocks that measures",
+    "cuts the texts of cuDF blocks at white space alone",
+    "hashes one column of text of cuDF blocks",
+    "makes signatures of cuDF blocks of n-grams of characters as they are",
+    "works on pandas blocks, and this table has cudf",
+)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "cudf" not in case.backends], ids=str)
@@ -20,9 +31,11 @@ def test_cudf_blocks_are_refused_with_the_way_out(case, monkeypatch, raise_if_da
     # There is no empty cuDF table without a driver, so those who tell the kinds apart are told a lie.
     for module in (backends, metrics, profile):
         monkeypatch.setattr(module, "backend_of", lambda block: "cudf")
+    for module in (device_blocks, near_duplicates):
+        monkeypatch.setattr(module, "is_on_device", lambda block: True)
     takes_some = any("cudf" in other.backends for other in CASES if other.operator == case.operator)
-    why = NO_KERNEL if takes_some else "works on pandas blocks, and this table has cudf"
-    expected = rf"{case.operator} ({why}).*{re.escape('to_backend')}\('pandas'\)"
+    why = "|".join(IN_PART) if takes_some else IN_PART[-1]
+    expected = rf"{case.operator} ({why}).*{WAY_OUT}"
     with raise_if_dask_computes(), pytest.raises(UnsupportedBackendError, match=expected):
         case(docs)
 
@@ -36,4 +49,33 @@ def test_the_page_lists_each_operator_with_what_it_does_to_cudf_blocks():
         (False, True): "taken in part | simulated",
         (False,): "refused | refusal tested",
     }
-    assert listed == {name: states[tuple(sorted(takes[name]))] for name in OPERATORS}
+    assert set(listed) == set(ALL_OPERATORS)
+    assert {name: listed[name] for name in OPERATORS} == {
+        name: states[tuple(sorted(takes[name]))] for name in OPERATORS
+    }
+
+
+def test_the_prices_on_the_page_are_those_of_the_kernels():
+    page = (Path(__file__).resolve().parents[2] / "docs/gpu.md").read_text()
+    page = page.partition("\n### Memory of a GPU in a run\n")[2].partition("\n## ")[0]
+    listed = {
+        row[0]: row[1] for row in re.findall(r"^\| (`.+?|steps of your own) \| (.+?) \|", page, flags=re.MULTILINE)
+    }
+    docs = table()
+    priced = {
+        "keep_where": docs.pipe(cdf.keep_where, "id > 3"),
+        "sample_rows": docs.pipe(cdf.sample_rows, fraction=0.5),
+        "add_ids": docs.pipe(cdf.add_ids, into="number"),
+        "drop_exact_duplicates": docs.pipe(cdf.drop_exact_duplicates),
+        "drop_near_duplicates": docs.pipe(cdf.drop_near_duplicates),
+    }
+    factors = {f"`{name}`": kernels_of(one)[-1].device_peak_factor for name, one in priced.items()}
+    factors |= {'`to_backend(df, "cudf")`': TO_DEVICE.device_peak_factor, "steps of your own": FOREIGN_PEAK_FACTOR}
+    factors['`to_backend(df, "pandas")`'] = TO_HOST.device_peak_factor
+    for name, factor in factors.items():
+        assert float(listed.pop(name)) == pytest.approx(factor), name
+    (said,) = (words for name, words in listed.items() if "`add_metrics`" in name)
+    counted, lines = (kernels_of(cdf.add_metrics(docs, [name]))[-1] for name in ("word_count", "duplicate_line_ratio"))
+    kept = kernels_of(cdf.keep_profile(docs, OURS))[-1].device_peak_factor
+    figures = [counted.device_peak_factor, lines.device_peak_factor - counted.device_peak_factor]
+    assert [float(figure) for figure in re.findall(r"\d\.\d", said)] == pytest.approx([*figures, kept - figures[0]])

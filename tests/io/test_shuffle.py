@@ -16,6 +16,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.source import Range
 from curator_df.core.storage import Folder
+from curator_df.io import shuffle
 from curator_df.io.shuffle_files import BATCH_BYTES, batches_of
 from curator_df.io.shuffle_sink import ShuffleSink, Taken, keyed_schema, stored_schema
 from curator_df.io.shuffle_source import ShuffledSource, Stored
@@ -111,8 +112,73 @@ def test_kinds_of_rows_of_one_table_are_mixed_by_a_column(cluster, tmp_path):
     assert mixed["kind"].value_counts()["high"] == 600
     assert 100 < mixed["kind"].value_counts()["low"] < 200
     assert mixed["kind"].notna().all()
-    with pytest.raises(errors.ParameterError, match="has the value None, and epochs= names 'high'"):
+    with pytest.raises(errors.ParameterError, match="has the value None, and named are 'high'"):
         cdf.blend(docs, tmp_path / "other", column="kind", epochs={"high": 2, "low": 0.5})
+
+
+def test_weights_are_shares_of_the_rows_and_no_row_comes_twice(cluster, tmp_path, raise_if_dask_computes):
+    tables = {"web": write_docs(tmp_path, numbered(3_000), "web"), "wiki": write_docs(tmp_path, numbered(500), "wiki")}
+    tables["wiki"] = tables["wiki"].pipe(cdf.keep_where, "id < 400")
+    mixed = cdf.blend(tables, tmp_path / "out", weights={"web": 6, "wiki": 2}).compute()
+    rows = mixed["source"].value_counts()
+    assert rows["wiki"] == 400
+    assert abs(rows["web"] - 1_200) < 4 * 27
+    assert not mixed.duplicated(["source", "id"]).any()
+    epochs = json.loads((tmp_path / "out/_curator/before/epochs.json").read_text())
+    assert epochs == pytest.approx({"web": 0.4, "wiki": 1.0})
+    same = cdf.blend(tables, tmp_path / "same", epochs=epochs).compute()
+    pd.testing.assert_frame_equal(same, mixed)
+    with raise_if_dask_computes():
+        cdf.blend(tables, tmp_path / "out", weights={"web": 6, "wiki": 2})
+    with pytest.raises(errors.ResumeError, match="another folder"):
+        cdf.blend(tables, tmp_path / "out", weights={"web": 5, "wiki": 2})
+
+
+def test_weights_of_kinds_and_a_number_of_rows_do_not_depend_on_the_blocks(cluster, tmp_path):
+    rows = [
+        {"id": number, "kind": [None, "high", "low", "low"][number % 4], "text": "word " * 9} for number in range(4_000)
+    ]
+    write_docs(tmp_path, rows)
+    weights, found = {"high": 0.75, "low": 0.25, None: 0}, []
+    for blocksize in ("20kB", "1MB"):
+        docs = cdf.read_jsonl(tmp_path / "in", blocksize=blocksize)
+        found.append(cdf.blend(docs, tmp_path / blocksize, column="kind", weights=weights, rows=2_000).compute())
+    pd.testing.assert_frame_equal(*found)
+    counts = found[0]["kind"].value_counts()
+    assert abs(counts["high"] - 1_500) < 4 * 23  # of 1,000: each once, and a half of them twice
+    assert abs(counts["low"] - 500) < 4 * 20  # of 2,000
+    with pytest.raises(errors.ParameterError, match="has the value None, and named are 'high'"):
+        cdf.blend(docs, tmp_path / "other", column="kind", weights={"high": 2, "low": 0.5})
+    with pytest.raises(errors.ParameterError, match="a share of the rows to 'best', which has none"):
+        cdf.blend(docs, tmp_path / "none", column="kind", weights={**weights, "best": 1})
+
+
+def test_a_table_with_drops_is_counted_after_them_and_its_weights_hold(cluster, tmp_path):
+    web = write_docs(tmp_path, numbered(600) + numbered(600), "web").pipe(cdf.drop_exact_duplicates)
+    parquet = tmp_path / "wiki"
+    cdf.write_parquet(write_docs(tmp_path, numbered(900)), parquet)
+    mixed = cdf.blend({"web": web, "wiki": cdf.read_parquet(parquet)}, tmp_path / "out", weights={"web": 1, "wiki": 1})
+    rows = mixed.compute()["source"].value_counts()
+    assert rows["web"] == 600
+    assert abs(rows["wiki"] - 600) < 4 * 15
+
+
+def test_rows_are_counted_once_where_a_blend_goes_on(cluster, tmp_path, monkeypatch):
+    tables = {"a": write_docs(tmp_path, numbered(200), "a"), "b": write_docs(tmp_path, numbered(100), "b")}
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shuffle, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cdf.blend(tables, tmp_path / "out", weights={"a": 1, "b": 1})
+    receipt = tmp_path / "out/_curator/counted/a/_curator/receipt.json"
+    counted = receipt.stat().st_mtime_ns
+    mixed = cdf.blend(tables, tmp_path / "out", weights={"a": 1, "b": 1}).compute()
+    assert receipt.stat().st_mtime_ns == counted
+    assert mixed["source"].value_counts()["b"] == 100
+    assert cdf.read_receipt(tmp_path / "out/_curator/counted/a").rows_written == 200
 
 
 def test_the_rows_do_not_depend_on_blocks_nor_ranges(cluster, tmp_path):
@@ -161,7 +227,14 @@ def test_a_killed_shuffle_goes_on_where_it_was(cluster, tmp_path, where):
     [
         ({"seed": 1.5, "epochs": {"a": 1}}, "seed=1.5"),
         ({"epochs": {"a": -1}}, "not a number from 0 up"),
-        ({"epochs": {"a": 0}}, "takes no row"),
+        ({"epochs": {"a": 0}}, "epochs= takes no row"),
+        ({"weights": {"a": 0}}, "weights= takes no row"),
+        ({"weights": {"a": -1}}, "weights=.'a': -1. is not a number from 0 up"),
+        ({"weights": {"a": 1, "b": 1}}, "weights= names 'a', 'b', and the tables are 'a'; name every table once"),
+        ({}, "give either epochs="),
+        ({"epochs": {"a": 1}, "weights": {"a": 1}}, "give either epochs="),
+        ({"epochs": {"a": 1}, "rows": 5}, "rows=5 must be a whole number from 1 up, and goes with weights="),
+        ({"weights": {"a": 1}, "rows": 0.5}, "rows=0.5 must be"),
         ({"epochs": {"a": 1, "b": 1}}, "name every table once"),
         ({"epochs": {"a/b": 1}}, "'a/b' cannot name a table"),
     ],
@@ -169,7 +242,7 @@ def test_a_killed_shuffle_goes_on_where_it_was(cluster, tmp_path, where):
 def test_what_makes_no_sense_is_refused_before_anything_runs(tmp_path, arguments, said):
     docs = write_docs(tmp_path, numbered(3))
     with pytest.raises(errors.ParameterError, match=said):
-        cdf.blend({"a/b" if "a/b" in arguments["epochs"] else "a": docs}, tmp_path / "out", **arguments)
+        cdf.blend({"a/b" if "a/b" in arguments.get("epochs", {}) else "a": docs}, tmp_path / "out", **arguments)
     assert not (tmp_path / "out").exists()
 
 

@@ -130,6 +130,14 @@ def source_metrics(text: str) -> dict[str, float]:
     }
 
 
+def size_metrics(text: str) -> dict[str, float]:
+    return {
+        "character_count": len(text),
+        "sentence_count": sentences(text, MARKS) if text.split() else 0,
+        "paragraph_count": len(re.split(r"\n\n+", text.strip())),
+    }
+
+
 def plain_metrics(text: str) -> dict[str, float]:
     """Return every metric of the catalogue."""
     return {
@@ -142,4 +150,5 @@ def plain_metrics(text: str) -> dict[str, float]:
         **dolma_metrics(text),
         **dclm_metrics(text),
         **source_metrics(text),
+        **size_metrics(text),
     }

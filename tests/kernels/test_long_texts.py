@@ -1,38 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long and odd texts: the same numbers as short ones, in a time and a memory that grow with the text alone."""
+"""Long and odd texts: the same numbers as short ones. What they cost is in ``tests/contracts/test_odd_texts.py``."""
 
 from __future__ import annotations
 
 import random
-import time
 
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import curator_df as cdf
-from curator_df.core.limits import peak_of_call
 from curator_df.errors import ParameterError
 from curator_df.kernels import measure as module
 from curator_df.kernels.measure import measure
 from curator_df.kernels.metrics import METRICS, require_metrics, work_factor
 from curator_df.kernels.short_grams import SHORT_TEXT_BYTES
 from curator_df.kernels.word_reading import WINDOW
-from curator_df.profiles import (
-    DATATROVE_C4,
-    DATATROVE_FINEWEB,
-    DATATROVE_GOPHER_QUALITY,
-    DATATROVE_GOPHER_REPETITION,
-    DCLM_QUALITY,
-    DCLM_REPETITION,
-    DOLMA_C4,
-    DOLMA_GOPHER_V1,
-    NEMO_CODE,
-    NEMO_ENGLISH,
-)
-from tests.contracts.memory_server import PROSE
-from tests.contracts.operator_cases import kernels_of, table, without_verdict
 from tests.kernels.plain_metrics import plain_metrics, repetition_metrics
 
 
@@ -56,12 +39,12 @@ def words_of(alphabet: list[str], count: int, seed: int) -> str:
         "a\n" * (SHORT_TEXT_BYTES // 2) + "b",
         "to be or not to be " * 5000,
         "漢字 " * 12_000,
-        words_of(["a", "b", "ab", "ba", "aab"], 3 * WINDOW + 5, 1),
-        words_of(["a", "b", "ab"], WINDOW, 2) * 3,
+        words_of(["a", "b", "ab", "ba", "aab"], 6 * WINDOW + 5, 1),
+        words_of(["a", "b", "ab"], WINDOW, 2) * 6,
         words_of([f"word{number}" for number in range(3000)], 2 * WINDOW, 3),
         words_of([f"w{number}" for number in range(40)], 1000, 4) * 20,
-        " ".join(f"word{number}" for number in [*range(WINDOW + 9), *range(11)]),
-        "{[1] lorem ipsum javascript}" * 2000,
+        " ".join(f"word{number}" for number in [*range(2 * WINDOW + 9), *range(11)]),
+        "{[1] lorem ipsum javascript}" * 3000,
         "a\xb2" * (SHORT_TEXT_BYTES // 3 + 1),
         " a \n\n" * 5000 + " a\nb \n\na\t\n\n" * 5000,
     ],
@@ -84,57 +67,6 @@ def test_windows_join_as_if_there_were_none(pattern, separator):
     assert measured(text, list(wanted)) == wanted
 
 
-PATHOLOGICAL = {
-    "one character": lambda: "x" * 50_000_000,
-    "line feeds": lambda: "\n" * 50_000_000,
-    "brackets": lambda: "[" * 50_000_000,
-    "one word": lambda: "a " * 20_000_000,
-    "one line": lambda: "ab\n" * 15_000_000,
-    "ten million distinct words": lambda: "".join(f"{number:x} " for number in range(10_000_000)),
-}
-DATATROVE = DATATROVE_GOPHER_QUALITY + DATATROVE_GOPHER_REPETITION + DATATROVE_FINEWEB + DATATROVE_C4
-CHAINS = {
-    "datatrove": DATATROVE,
-    "datatrove, its words": DATATROVE.replace(words="datatrove"),
-    "datatrove, ICU's words": DATATROVE.replace(words="icu"),
-    "NeMo": NEMO_ENGLISH + NEMO_CODE,
-    "dolma": DOLMA_GOPHER_V1 + DOLMA_C4,
-    "DCLM": DCLM_QUALITY + DCLM_REPETITION,
-}
-
-
-@pytest.mark.proof
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", PATHOLOGICAL)
-@pytest.mark.parametrize("chain", CHAINS)
-def test_a_pathological_text_ends(chain, name):
-    """Quadratic time would be days: a minute of processor time says linear on any machine."""
-    profile = CHAINS[chain]
-    texts = pd.Series([PATHOLOGICAL[name]()], dtype="string[pyarrow]")
-    list(measure(texts.str.slice(0, 1000), profile.text_metrics, words=profile.words))
-    start = time.process_time()
-    [span] = measure(texts, profile.text_metrics, words=profile.words)
-    seconds = time.process_time() - start
-    print(f"{chain}, {name}: {seconds:.1f} s")  # noqa: T201 - with -s
-    assert set(span.values) == set(profile.text_metrics)
-    assert seconds < 60
-
-
-@pytest.mark.proof
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("text", [PROSE, "?!"], ids=["prose", "punctuation"])
-@pytest.mark.parametrize("chain", CHAINS)
-def test_a_document_of_200_mb_costs_its_size_times_the_factor(chain, text):
-    profile = without_verdict(CHAINS[chain])
-    [kernel] = kernels_of(table().pipe(cdf.keep_profile, profile))
-    block = pd.DataFrame({"text": pd.array([None, text * (200_000_000 // len(text))], "string[pyarrow]")})
-    kernel(block.assign(text=block["text"].str.slice(0, 1000)))
-    extra_bytes, kept = peak_of_call(lambda: kernel(block))
-    print(f"{chain}: {extra_bytes / 2e8:.2f} of {kernel.peak_factor}")  # noqa: T201 - with -s
-    assert len(kept) == 1
-    assert extra_bytes <= kernel.peak_factor * 200_000_000
-
-
 def test_a_text_that_is_too_long_is_an_error(monkeypatch):
     monkeypatch.setattr(module, "LONGEST_TEXT_BYTES", 10)
     with pytest.raises(ParameterError, match="a text of 11 bytes is too long to be measured"):
@@ -155,4 +87,5 @@ def test_work_is_stated_for_every_metric():
     assert {factors[name] for name in repetition_metrics("")} == {4.0}
     assert factors["line_feed_word_ratio"] == factors["hash_ratio"] == 0
     assert factors["dclm_repeated_line_ratio"] == 4.25
+    assert (factors["sentence_count"], work_factor(["sentence_count"], "datatrove")) == (0, 2)
     assert work_factor(METRICS) == factors["dclm_top_2_gram_character_ratio"] == 16.0

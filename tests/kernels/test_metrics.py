@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from curator_df.errors import ParameterError
 from curator_df.kernels.counts import COUNTS, STOP_WORDS
 from curator_df.kernels.measure import MEASURED_ROWS, measure
-from curator_df.kernels.metrics import METRICS
+from curator_df.kernels.metrics import METRICS, require_metrics
 from curator_df.kernels.word_metrics import WORD_METRICS
 from tests.kernels.plain_metrics import plain_metrics
 
@@ -105,10 +105,19 @@ def test_every_code_point_is_classed_as_python_does():
         ("漢字 123 --", "alpha_word_ratio", 1 / 3),
         ("-- … a €", "non_symbol_word_count", 2),
         ("e\u0301te\u0301 x", "non_symbol_word_mean_length", 3.0),
+        ("A Heading\n\nOne sentence, e.g. this one.\nAnother one! ...", "sentence_count", 2),
+        (". . .", "sentence_count", 1),
     ],
 )
 def test_metric_of_a_text(text, metric, value):
     assert math.isclose(measured([text])[0][metric], value)
+
+
+@pytest.mark.parametrize("words", ["whitespace", "datatrove"])
+def test_a_text_without_words_has_no_sentence(words):
+    texts = pd.Series(["", " \n\t\u3000", "\x1f", "One.\n Two. \n", None], dtype="string[pyarrow]")
+    [span] = measure(texts, ["sentence_count"], words=words)
+    assert span.values["sentence_count"].tolist() == [0, 0, 0, 2, 0]
 
 
 @pytest.mark.parametrize("text", ["", " \t\u3000", "\x1f"])
@@ -148,8 +157,13 @@ def test_catalogue_is_complete():
         assert metric.definition.endswith(".") and metric.source and metric.edge_cases
 
 
-def test_unknown_names_list_the_catalogue():
-    with pytest.raises(ParameterError, match="no metric is named 'words_count'; there are: word_count, non_symbol"):
+def test_unknown_names_are_answered_with_the_nearest():
+    with pytest.raises(
+        ParameterError, match="no metric is named 'words_count'; the nearest are word_count, "
+    ) as caught:
         list(measure(pd.Series(["a"], dtype="string[pyarrow]"), ["words_count"]))
+    assert len(str(caught.value)) < 300
+    with pytest.raises(ParameterError, match=r"'zzz'; docs/profiles.md lists all 1[0-9][0-9], as does .*METRICS$"):
+        require_metrics(["zzz"])
     with pytest.raises(ParameterError, match="words='spacy' is not one of 'whitespace'"):
         list(measure(pd.Series(["a"], dtype="string[pyarrow]"), [], words="spacy"))

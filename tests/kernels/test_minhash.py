@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from numba import njit
 
 from curator_df.errors import ParameterError
 from curator_df.kernels import minhash_sketch, murmur_windows
@@ -199,6 +200,24 @@ def test_a_hash_of_zero_counts_as_one():
     assert murmur_32(bytes(4), seed) == 0
     data = np.zeros(4, dtype=np.uint8)
     assert murmur_windows.murmur_32(data, 0, 4, np.uint32(seed)) == 1
+
+
+@pytest.mark.parametrize("can_gather", [False, murmur_windows.CAN_GATHER], ids=["one by one", "as here"])
+def test_runs_of_any_lengths_are_hashed_side_by_side(monkeypatch, can_gather):
+    monkeypatch.setattr(murmur_windows, "CAN_GATHER", can_gather)
+    hash_runs = njit(murmur_windows._hash_word_runs_32.py_func)
+    choose, zeros = np.random.default_rng(5), np.uint32(zero_seed())
+    for size, gap, seed in [(1, 0, np.uint32(7)), (5, 0, np.uint32(7)), (3, 1, np.uint32(7)), (1, 0, zeros)]:
+        lengths = choose.integers(1, 40, 100 + size - 1)
+        lengths[0] = 4
+        ends = np.cumsum(lengths + gap) - gap
+        data = choose.integers(0, 256, ends[-1] + 3, dtype=np.uint8)
+        data[:4] = 0
+        hashes, starts, sizes = np.empty((3, 100), dtype=np.uint32)
+        hash_runs(data, ends, 100, size, gap, seed, starts, sizes, hashes)
+        begins = [0, *(ends[:99] + gap)]
+        runs = [data[begin:end].tobytes() for begin, end in zip(begins, ends[size - 1 :], strict=True)]
+        assert hashes.tolist() == [max(murmur_32(run, int(seed)), 1) for run in runs]
 
 
 def zero_seed():

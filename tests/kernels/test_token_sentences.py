@@ -37,6 +37,12 @@ def test_sentences_of_a_line(line, sentences):
     assert count(line) == [sentences]
 
 
+def test_sentences_of_a_text_go_on_over_the_ends_of_lines():
+    texts = pd.Series(["A heading\n\nOne (e.g. this\none). Two!\nThree?\n\n", None, " \n", "one two"])
+    [whole] = measure(texts, ["sentence_count", "word_count"], words="datatrove")
+    assert whole.values["sentence_count"].tolist() == [3, 0, 0, 1]
+
+
 def test_lines_count_by_themselves_and_only_those_that_stay():
     text = "One two three. Four\nfive six seven\ntoo short.\nOne more line [2] here. And. More."
     assert count(text, "", "gone", text) == [2 + 1 + 3, 0, 0, 2 + 1 + 3]

@@ -30,6 +30,7 @@ def main() -> None:
         (step,) = [step for step in receipt.steps if step.name == "add_embedding"]
         said = {
             "counters": step.counters,
+            "models": json.loads(receipt.models().to_json(orient="records")),
             "held": sorted(cluster.client.run(held_now).values()),
             "workers_have_torch": sorted(cluster.client.run(has_torch).values()),
             "client_has_torch": has_torch(),

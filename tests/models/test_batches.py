@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curator_df.models import batches
 from curator_df.models.batches import GROW_AFTER, BatchCounts, BatchSize, run_batches, windows
+from curator_df.models.size_trial import MEASURED_BATCHES, WARM_BATCHES, SizeTrial
 
 
 class OutOfMemoryError(RuntimeError):
@@ -69,7 +71,7 @@ def test_what_a_document_takes_however_short_counts_as_tokens_of_it():
 
 def test_after_many_good_batches_larger_ones_are_tried_up_to_the_first_size():
     size = BatchSize(64)
-    size.failed(8, 8)
+    size.failed(8, 8, BatchCounts())
     assert size.tokens == 32
     for _ in range(2 * GROW_AFTER):
         assert size.tokens == 32
@@ -78,6 +80,112 @@ def test_after_many_good_batches_larger_ones_are_tried_up_to_the_first_size():
     for _ in range(20 * GROW_AFTER):
         size.succeeded()
     assert size.tokens == 64
+
+
+EACH = WARM_BATCHES + MEASURED_BATCHES
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The seconds that batches take, told by the test."""
+    now = [0.0]
+    monkeypatch.setattr(batches.time, "perf_counter", lambda: now[0])
+    return now
+
+
+def tried(lengths, size, clock, rate, *, most_padded=None, counts=None):
+    """Give documents to a model that makes so many padded tokens a second in a batch of so many; return the batches."""
+    lengths, seen = np.asarray(lengths), []
+    counts = BatchCounts() if counts is None else counts
+
+    def forward(places):
+        padded = len(places) * int(lengths[places].max())
+        if most_padded is not None and padded > most_padded:
+            raise OutOfMemoryError("not enough memory: you tried to allocate")
+        clock[0] += padded / rate(padded)
+        seen.append(places.tolist())
+
+    run_batches(lengths, size, forward, counts)
+    return seen, counts
+
+
+@pytest.mark.parametrize(
+    ("rate", "taken"),
+    [
+        (lambda padded: {400: 100, 200: 300, 100: 200}[padded], 200),
+        (lambda padded: {400: 100, 200: 99, 100: 109}[padded], 400),  # 9 % more is noise
+    ],
+    ids=["the middle one", "about as fast"],
+)
+def test_sizes_take_turns_and_the_fastest_stays(clock, rate, taken):
+    size = BatchSize(400, trial=SizeTrial.below(400, 100))
+    measured = EACH * (4 + 2 + 1)
+    seen, counts = tried([100] * (measured + 12), size, clock, rate)
+    assert sorted(place for batch in seen for place in batch) == list(range(measured + 12))
+    assert [len(batch) for batch in seen[: 2 * 3]] == [4, 2, 1, 2, 1, 4]  # each begins a round once
+    assert [len(batch) for batch in seen[3 * EACH :]] == [taken // 100] * (1200 // taken)
+    assert (size.tokens, counts.trials[f"settled_on_batches_of_{taken}"]) == (taken, 1)
+    for tokens in (400, 200, 100):
+        assert counts.trials[f"tokens_in_batches_of_{tokens}"] == EACH * tokens
+        spent = counts.trials[f"microseconds_in_batches_of_{tokens}"] / 1e6
+        assert spent == pytest.approx(EACH * tokens / rate(tokens), abs=1e-5)
+    assert counts.counters()["documents"] == measured + 12
+    for _ in range(100 * GROW_AFTER):
+        size.succeeded()
+    assert size.tokens == taken
+
+
+def test_a_trial_goes_on_in_the_next_block_and_a_batch_that_is_not_full_says_nothing(clock):
+    size, counts = BatchSize(400, trial=SizeTrial.below(400, 200)), BatchCounts()
+    for _ in range(EACH - 1):
+        tried(
+            [100] * 7, size, clock, lambda padded: 100, counts=counts
+        )  # 4, 2 and a last one that could have been larger
+    assert not [name for name in counts.trials if name.startswith("settled")]
+    for _ in range(2):
+        tried([100] * 7, size, clock, lambda padded: 100, counts=counts)
+    assert counts.trials["settled_on_batches_of_400"] == 1
+    assert counts.documents == 7 * (EACH + 1)
+
+
+def test_a_batch_that_was_slow_by_chance_does_not_count():
+    trial, seconds = SizeTrial([400, 200]), {400: [9.0, 7.0, 4.0, 4.0], 200: [1.9, 3.0, 1.9, 2.5]}
+    while not trial.is_done:
+        size = trial.turn()
+        trial.note(size, tokens=size, seconds=seconds[size].pop(0))
+    assert trial.best() == 400  # 100 a second at best, and 105
+
+
+def test_no_size_is_tried_that_is_above_the_most_or_holds_no_long_document():
+    assert SizeTrial.below(2_048, 512).sizes == (2_048, 1_024, 512)
+    assert SizeTrial.below(2_048, 16).sizes == (2_048, 1_024, 512, 256)
+    assert SizeTrial.below(600, 512).is_done
+    assert BatchSize(600, trial=SizeTrial.below(600, 512)).turn() is None
+    assert BatchSize(600).turn() is None
+
+
+@pytest.mark.parametrize(("most_padded", "settled", "later"), [(250, 200, 250), (150, 100, 150)])
+def test_sizes_that_do_not_fit_are_tried_no_more(clock, most_padded, settled, later):
+    """The smaller ones go on; with one left there is nothing to compare."""
+    size = BatchSize(400, trial=SizeTrial.below(400, 100))
+    seen, counts = tried([100] * 60, size, clock, lambda padded: 100, most_padded=most_padded)
+    assert sorted(place for batch in seen for place in batch) == list(range(60))
+    assert counts.trials[f"settled_on_batches_of_{settled}"] == 1
+    assert size.tokens <= later
+
+
+@given(
+    st.lists(st.integers(1, 40), max_size=200),
+    st.integers(40, 200),
+    st.integers(40, 200) | st.none(),
+)
+def test_while_sizes_take_turns_every_document_is_in_one_batch_that_fits(lengths, tokens, most_padded):
+    size = BatchSize(tokens, trial=SizeTrial.below(tokens, 10))
+    seen, counts = batches_of(lengths, size, most_padded=most_padded)
+    assert sorted(place for batch in seen for place in batch) == list(range(len(lengths)))
+    for batch in seen:
+        assert len(batch) == 1 or len(batch) * max(lengths[place] for place in batch) <= tokens
+    assert (counts.documents, counts.tokens, counts.batches) == (len(lengths), sum(lengths), len(seen))
 
 
 def test_one_document_that_does_not_fit_is_an_error_and_so_is_any_other_failure():

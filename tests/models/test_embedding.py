@@ -20,8 +20,10 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.budget import choose_layout
 from curator_df.core.held import release_held
+from curator_df.core.model_figures import model_figures
 from curator_df.core.plan import plan_stream
 from curator_df.core.program import lower
+from curator_df.core.receipt import StepReceipt
 from curator_df.core.session import Session
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, ParquetFormat
@@ -120,6 +122,33 @@ def test_running_out_of_memory_changes_no_vector(model, monkeypatch):
     np.testing.assert_allclose(np.stack(outcome.block["embedding"].dropna().to_list()), wanted, atol=1e-5)
 
 
+def test_while_sizes_of_batches_are_tried_vectors_are_the_same_and_nothing_is_done_twice(model, monkeypatch):
+    texts = [f"{text or ''} {number}" for number in range(40) for text in TEXTS]
+    wanted = vectors(table(texts).pipe(cdf.add_embedding, model=model, model_inference_batch_size=3))
+    given, forward = [], inference.LoadedModel._forward
+
+    def noted(self, tokens, offsets, chosen):
+        lengths = offsets[chosen + 1] - offsets[chosen]
+        given.append((len(chosen), len(chosen) * int(lengths.max())))
+        return forward(self, tokens, offsets, chosen)
+
+    monkeypatch.setattr(inference.LoadedModel, "_forward", noted)
+    (kernel,) = kernels_of(table(texts).pipe(cdf.add_embedding, model=model, max_batch_tokens=600))
+    outcome = kernel.run(table(texts).compute(scheduler="synchronous"))
+    np.testing.assert_allclose(np.stack(outcome.block["embedding"].to_list()), wanted, atol=1e-5)
+    assert sum(rows for rows, _ in given) == len(texts) == outcome.counters["documents"]
+    assert max(padded for _, padded in given) <= 600  # what is planned
+    step = StepReceipt("add_embedding", 560, 560, 1.0, {}, dict(outcome.counters))
+    [figures] = model_figures([step]).to_dict("records")
+    assert list(figures["batch_tokens_tried"]) == [75, 150, 300, 600]
+    assert figures["batch_tokens"] in figures["batch_tokens_tried"]
+    monkeypatch.setattr(inference.LoadedModel, "_forward", forward)
+    release_held()
+    (kernel,) = kernels_of(table(texts).pipe(cdf.add_embedding, model=model, model_inference_batch_size=300))
+    outcome = kernel.run(table(texts).compute(scheduler="synchronous"))
+    assert not [name for name in outcome.counters if "batches_of" in name]
+
+
 def test_texts_are_cut_before_they_become_tokens(model):
     cut = vectors(table(["water river is long"]).pipe(cdf.add_embedding, model=model, max_chars=11))
     np.testing.assert_allclose(cut, vectors(table(["water river"]).pipe(cdf.add_embedding, model=model)), atol=1e-5)
@@ -130,7 +159,9 @@ def test_texts_are_cut_before_they_become_tokens(model):
 def test_a_model_is_loaded_once_and_let_go_of(model, monkeypatch):
     loads = []
     make = inference.LoadedModel.__init__
-    monkeypatch.setattr(inference.LoadedModel, "__init__", lambda self, made: (loads.append(made), make(self, made))[1])
+    monkeypatch.setattr(
+        inference.LoadedModel, "__init__", lambda self, *made: (loads.append(made), make(self, *made))[1]
+    )
     docs = table(TEXTS, 3).pipe(cdf.add_embedding, model=model)
     before = torch.get_num_threads()
     vectors(docs)
@@ -153,8 +184,6 @@ def test_a_model_computes_in_as_many_threads_as_it_takes(model, monkeypatch):
         vectors(table(TEXTS).pipe(cdf.add_embedding, model=model, **how))
         assert set(seen) == {wanted}
         seen.clear()
-    with pytest.raises(errors.ParameterError, match="runs on CPUs"):
-        table(TEXTS).pipe(cdf.add_embedding, model=model, resources=cdf.resources(gpus=1))
 
 
 def test_a_model_without_all_its_weights_is_refused(model, tmp_path):
@@ -231,6 +260,10 @@ def test_a_run_keeps_its_plan_and_only_workers_load_the_model(model, corpus, tmp
     assert True in said["workers_have_torch"]
     assert said["counters"]["documents"] == 3 * 13
     assert said["counters"]["tokens"] > 3 * 13
+    [figures] = said["models"]
+    assert (figures["documents"], figures["dtype"]) == (39, "float32")
+    assert (figures["device_allocated_bytes"], figures["device_reserved_bytes"]) == (None, None)
+    assert 200_000_000 < figures["process_peak_bytes"] < 2_000_000_000
     written = pd.concat([pq.read_table(path).to_pandas() for path in sorted((tmp_path / "out").glob("*.parquet"))])
     wanted = vectors(table(TEXTS).pipe(cdf.add_embedding, model=model))
     found = np.stack(written["embedding"].dropna().to_list())

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import itertools
 import json
@@ -24,6 +25,7 @@ from curator_df.core.program import lower
 from curator_df.core.task import run_guarded
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, ParquetFormat
+from curator_df.models import k_means
 
 pytest.importorskip("sklearn", reason="needs the models extra (scikit-learn is not installed)")
 WIDTH = 24
@@ -287,6 +289,7 @@ def test_lists_of_another_length_and_other_columns_are_errors(tmp_path):
         ({"eps": -0.1}, "eps=-0.1"),
         ({"num_clusters": 0}, "num_clusters=0"),
         ({"keep": "x"}, "keep"),
+        ({"k_means": "torch"}, "k_means"),
     ],
 )
 def test_parameters_out_of_range_are_refused(tmp_path, wrong, said):
@@ -295,6 +298,25 @@ def test_parameters_out_of_range_are_refused(tmp_path, wrong, said):
         cdf.drop_semantic_duplicates(docs, **wrong)
     with pytest.raises(errors.ParameterError, match="eps="):
         cdf.find_semantic_duplicates(docs, eps=[])
+
+
+def test_k_means_on_a_gpu_is_refused_without_cuml_and_without_a_gpu(tmp_path, monkeypatch):
+    docs = cdf.read_parquet(write_rows(tmp_path / "in", vectors(9)))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(k_means.importlib.util, "find_spec", lambda name: None if name == "cuml" else find_spec(name))
+    with pytest.raises(errors.ParameterError, match=r"k_means='cuml' needs cuML.*curator-df\[gpu\]"):
+        cdf.find_semantic_duplicates(docs, k_means="cuml")
+    monkeypatch.setattr(
+        k_means.importlib.util, "find_spec", lambda name: "there" if name == "cuml" else find_spec(name)
+    )
+    dropped = cdf.drop_semantic_duplicates(docs, k_means="cuml")
+    with pytest.raises(errors.BudgetError, match="k_means='cuml' computes on a GPU, and the workers here have none"):
+        cdf.write_parquet(dropped, tmp_path / "out")
+    sink = FileSink(Folder(str(tmp_path / "out")), ParquetFormat("zstd"), 1)
+    layout = dataclasses.replace(choose_layout(4_000_000_000, cpus=2, held_bytes=0), device_bytes=2_000_000_000)
+    plan = plan_stream(lower(dropped), sink, None, layout)
+    assert ("model", "drop_semantic_duplicates: k-means by cuML on the worker's GPU") in plan.remarks
+    assert plan.held_bytes >= k_means.CUML_BYTES
 
 
 # NeMo Curator 0.9, tests/test_semdedup.py: its documents, three clusters, eps, and the rows that stay.

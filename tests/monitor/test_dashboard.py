@@ -119,6 +119,8 @@ def test_servers_are_found_on_the_path_and_listen_where_they_are_told(tmp_path, 
     (tmp_path / "grafana-server").symlink_to(home / "bin" / "grafana-server")
     assert "--web.listen-address=10.0.0.1:9191" in prometheus_command(stack)
     assert grafana_command(stack)[1] == f"--homepath={home}"
+    (tmp_path / "grafana-server").rename(tmp_path / "grafana")
+    assert grafana_command(stack)[:2] == [str(tmp_path / "grafana"), "server"]
 
 
 def test_the_tables_of_the_page_are_the_metrics_and_the_rules():

@@ -65,7 +65,9 @@ def cluster():
 def count_vowels(block):
     kept = block[block["n"] % 10 > 0]
     vowels = int(block["text"].str.count("[aeiou]").sum())
-    return Outcome(kept, dropped={"every tenth": len(block) - len(kept)}, counters={"vowels": vowels})
+    return Outcome(
+        kept, dropped={"every tenth": len(block) - len(kept)}, counters={"vowels": vowels}, peaks={"most": vowels}
+    )
 
 
 def chain(corpus):
@@ -119,6 +121,7 @@ def test_what_is_served_is_what_the_receipt_says(cluster, corpus, tmp_path, monk
     assert vowels > 0
     mine = {"place": "01", "step": "count_vowels"}
     assert now.sum("curator_df_step_counted_total", stage="write", **mine, counter="vowels") == vowels
+    assert now.sum("curator_df_step_peak_bytes", stage="write", **mine, of="most") == receipt.steps[1].peaks["most"] > 0
     # Texts, numbers and addresses: what went in and did not come out is what the drop took.
     bytes_in, bytes_out = (
         now.sum(f"curator_df_step_bytes_{way}_total", stage="write", **mine) for way in ("in", "out")

@@ -6,6 +6,7 @@ import shutil
 from types import SimpleNamespace
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import curator_df as cdf
@@ -19,7 +20,7 @@ from curator_df.models.text_model import CALL_BYTES, DEFAULT_BATCH_TOKENS, TextM
 from curator_df.monitor import fresh_process, sample_run
 from curator_df.monitor import recommend as module
 from curator_df.monitor.recommended_batches import MINILM
-from curator_df.monitor.sample_run import SampleTime, measure_sample
+from curator_df.monitor.sample_run import SampleTime, measure_sample, with_near_duplicates
 
 ROWS = 3_000
 LAYOUT = choose_layout(1_200_000_000, cpus=2)
@@ -58,8 +59,8 @@ def test_many_rows_need_fewer_bands_at_a_time_and_a_wider_hash(corpus, tmp_path,
 # Documents of an input, from less than 100,000 over millions to billions, and what follows from each memory.
 SIZES = [
     (50_000, {"600MB": 20, "1GB": 20, "2GB": 20, "4GB": 20}, False),
-    (100_000, {"600MB": 14, "1GB": 20, "2GB": 20, "4GB": 20}, False),
-    (1_000_000, {"600MB": 1, "1GB": 5, "2GB": 13, "4GB": 20}, False),
+    (100_000, {"600MB": 13, "1GB": 20, "2GB": 20, "4GB": 20}, False),
+    (1_000_000, {"600MB": 1, "1GB": 5, "2GB": 12, "4GB": 20}, False),
     (10_000_000, {"600MB": 1, "1GB": 1, "2GB": 1, "4GB": 3}, False),
     (100_000_000, {"600MB": 1, "1GB": 1, "2GB": 1, "4GB": 1}, False),
     (1_000_000_000, {"600MB": 1, "1GB": 1, "2GB": 1, "4GB": 1}, True),
@@ -136,7 +137,9 @@ def test_a_sample_that_cannot_run_is_an_error(corpus):
     with pytest.raises(
         errors.OperatorError, match=r"(?s)run of a sample failed; sample_size=None.*no chain for 2 columns"
     ):
-        measure_sample(source, source.cut(10**6), broken, is_parquet=False, sample_bytes=1_000, layout=LAYOUT)
+        measure_sample(
+            source, source.cut(10**6), broken, is_parquet=False, sample_bytes=1_000, layout=LAYOUT, text="text"
+        )
 
 
 def test_as_many_threads_work_on_the_sample_as_will_on_the_input(corpus, monkeypatch):
@@ -144,18 +147,32 @@ def test_as_many_threads_work_on_the_sample_as_will_on_the_input(corpus, monkeyp
 
     def run_fresh(name, job):
         jobs.append(job)
-        return [{"text_bytes": size, "seconds": 1.0 + size / 1e6} for size in (800, 200, 800, 200, 800)]
+        return [{"text_bytes": size, "seconds": 1.0 + size / 1e6} for size in (800, 200, 800)]
 
     monkeypatch.setattr(sample_run, "run_fresh", run_fresh)
     source = lower(cdf.read_jsonl(corpus)).source
     for sample_bytes, threads in ((8_000_000, 2), (3_000_000, 1)):
         found = measure_sample(
-            source, source.cut(10_000), len, is_parquet=False, sample_bytes=sample_bytes, layout=LAYOUT
+            source, source.cut(10_000), len, text="text", is_parquet=False, sample_bytes=sample_bytes, layout=LAYOUT
         )
         assert (found.threads, jobs[-1].threads, jobs[-1].memory_bytes) == (threads, threads, 1_200_000_000)
         assert found.byte_seconds == pytest.approx(threads * 1e-6)  # of a thread, beside the other
     one = source.cut(10**9)
-    assert measure_sample(source, one, len, is_parquet=False, sample_bytes=8_000_000, layout=LAYOUT).threads == 1
+    how = {"text": "text", "is_parquet": False, "sample_bytes": 8_000_000, "layout": LAYOUT}
+    assert measure_sample(source, one, len, **how).threads == 1
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_one_row_in_ten_gets_a_near_duplicate_so_that_comparing_is_in_the_time(kind):
+    texts = [" ".join(f"{row} word {place}" for place in range(200)) for row in range(30)]
+    table = pa.table({"id": list(range(30)), "text": pa.array(texts, kind)})
+    made = with_near_duplicates(table, "text")
+    assert made.schema == table.schema
+    assert made["id"].to_pylist() == [*range(30), 0, 10, 20]
+    assert made["text"].to_pylist()[:30] == texts
+    for copy, text in zip(made["text"].to_pylist()[30:], texts[::10], strict=True):
+        assert text.startswith(copy)
+        assert 0.94 < len(copy) / len(text) < 0.96
 
 
 def test_a_sample_that_takes_too_long_is_an_error(corpus, monkeypatch):

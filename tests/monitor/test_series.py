@@ -63,6 +63,13 @@ def test_counters_add_up_gauges_are_replaced_and_histograms_are_cumulative():
     assert 'curator_df_task_seconds_sum{stage="write"} 1000.45' in lines
 
 
+def test_a_peak_stays_where_it_was():
+    book = SeriesBook()
+    for held_bytes in (5, 9, 7):
+        book.raise_to("curator_df_step_peak_bytes", held_bytes, "write", "01", "add_class", "process_peak_bytes")
+    assert book.value("curator_df_step_peak_bytes", "write", "01", "add_class", "process_peak_bytes") == 9
+
+
 def test_labels_that_never_end_are_counted_together(monkeypatch):
     monkeypatch.setattr(series, "MOST_SERIES", 3)
     book = SeriesBook()

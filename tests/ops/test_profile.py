@@ -5,7 +5,7 @@ import dask.dataframe as dd
 import pandas as pd
 import pytest
 
-from curator_df.errors import ColumnError, ParameterError, SchemaError, UnsupportedBackendError
+from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.ops.profile import add_profile, add_profile_block, keep_profile, keep_profile_block
 from curator_df.ops.rules import Profile, Rule
 
@@ -116,9 +116,3 @@ def test_wrong_arguments_are_refused_when_the_operator_is_called():
         clashing.pipe(keep_profile, OURS, add_metrics=True)
     with pytest.raises(ColumnError, match="add_profile would overwrite 'reason', 'word_count'"):
         clashing.pipe(add_profile, OURS)
-
-
-def test_cudf_blocks_are_refused_where_a_reason_would_be_added():
-    block = type("DataFrame", (), {"__module__": "cudf.core.dataframe"})()
-    with pytest.raises(UnsupportedBackendError, match="add_profile works on pandas blocks"):
-        add_profile_block(block, profile=OURS, text="text", reason="reason", add_metrics=False)

@@ -18,7 +18,8 @@ from curator_df.core.program import Step, lower
 from curator_df.core.stretch import Stretch
 from curator_df.kernels import segments
 from curator_df.kernels.segments import SEGMENT_BYTES, split_block
-from tests.contracts.operator_cases import ROWS, computed, kernels_of, table
+from tests.contracts.operator_cases import computed, kernels_of, table
+from tests.contracts.operator_rows import ROWS
 
 TEXTS = ["one\n\ntwo\n\n\nthree", None, "", "\n\n", "no separator", "\n\nfirst\n\n", "a.b.c"]
 

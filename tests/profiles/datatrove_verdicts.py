@@ -4,8 +4,9 @@
 Reads a line of JSON with the marks of `plain_sentences`, then lines of JSON texts; answers each with
 ``{filter: [reason or null, text]}``. Words are cut at white space, and sentences by the plain rule: both are put in
 datatrove's place for a tokenizer, the filters themselves are untouched. A name that ends in ``, spaCy`` is the filter as it
-is, and ``words`` asks for the words of datatrove's tokenizer. ``fineweb_2`` and a language are the filters of FineWeb-2's
-pipeline one after the other, with the values of that language.
+is, ``words`` asks for the words of datatrove's tokenizer, and ``sentences`` for how many sentences it finds, those of
+white space alone left out. ``fineweb_2`` and a language are the filters of FineWeb-2's pipeline one after the other, with the
+values of that language.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from datatrove.pipeline.filters import (
 )
 from datatrove.pipeline.filters.base_filter import BaseFilter
 from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION, split_into_sentences, split_into_words
+from datatrove.utils.word_tokenizers import load_word_tokenizer
 from plain_sentences import Marks, sentences
 
 FILTERS = {
@@ -98,6 +100,9 @@ def main() -> None:
         for name in names:
             if name == "words":
                 answers[name] = split_into_words(text)
+                continue
+            if name == "sentences":
+                answers[name] = len(load_word_tokenizer("eng").sent_tokenize(text))
                 continue
             plain = not name.endswith(SPACY)
             for module in WORD_MODULES:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``words="datatrove"`` against datatrove 0.10.0 as it is, run by the Python that ``CURATOR_DF_DATATROVE_PYTHON`` names.
 
-Tokens are equal, and so are verdicts and reasons, on every text without the token ``IS_ALPHA``: on that one spaCy may fail,
-and datatrove then takes it out of the text. The empty text divides by zero in its repetition filter.
+Tokens are equal, and so are sentences, verdicts and reasons, on every text without the token ``IS_ALPHA``: on that one spaCy
+may fail, and datatrove then takes it out of the text. The empty text divides by zero in its repetition filter.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from curator_df.kernels.buffers import text_spans
 from curator_df.kernels.c4_texts import keep_c4_lines
 from curator_df.kernels.english_rules import rules
+from curator_df.kernels.measure import measure
 from curator_df.kernels.sentences import ABBREVIATIONS, CLOSERS
 from curator_df.kernels.token_spans import token_spans
 from curator_df.ops.profile import add_profile_block
@@ -61,6 +62,11 @@ def tokens(texts: list[str]) -> list[list[str]]:
     return found
 
 
+def sentence_counts(texts: list[str]) -> list[int]:
+    spans = measure(pd.Series(texts, dtype="string[pyarrow]"), ["sentence_count"], words="datatrove")
+    return [count for span in spans for count in span.values["sentence_count"].tolist()]
+
+
 def reasons(texts: list[str]) -> dict[str, list[str | None]]:
     block = pd.DataFrame({"text": pd.array(texts, "string[pyarrow]")})
     found = {}
@@ -71,11 +77,12 @@ def reasons(texts: list[str]) -> dict[str, list[str | None]]:
 
 
 def assert_equal(peer: Peer, texts: list[str]) -> None:
-    words, ours = tokens(texts), reasons(texts)
+    words, counts, ours = tokens(texts), sentence_counts(texts), reasons(texts)
     kept = keep_c4_lines(pd.Series(texts, dtype="string[pyarrow]"))[0].tolist()
     for number, text in enumerate(texts):
-        theirs = peer.ask([text, ["words", *PROFILES]])
+        theirs = peer.ask([text, ["words", "sentences", *PROFILES]])
         assert words[number] == theirs.pop("words"), text
+        assert counts[number] == theirs.pop("sentences"), text
         for name, (reason, left) in theirs.items():
             if reason == "ZeroDivisionError":
                 assert text == ""

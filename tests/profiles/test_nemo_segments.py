@@ -31,7 +31,7 @@ def has_pandas() -> bool:
 pytestmark = [
     pytest.mark.peer,
     pytest.mark.skipif(
-        not has_pandas(), reason="needs CURATOR_DF_NEMO_PYTHON: a Python that has nemo_curator 0.9.0 and pandas"
+        not has_pandas(), reason="needs CURATOR_DF_NEMO_PYTHON: a Python that has nemo_curator 0.9.0 and pandas 2"
     ),
 ]
 

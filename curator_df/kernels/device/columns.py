@@ -51,6 +51,12 @@ def number_column(values: Any, texts: Any) -> Any:
     return numbers.where(texts.notna()) if texts.null_count else numbers
 
 
+def host_numbers(numbers: Any, dtype: str) -> Any:
+    """Return a cuDF Series of numbers on the host, 0 where it is null."""
+    zero = False if getattr(numbers.dtype, "kind", "f") == "b" else 0
+    return shared_array(numbers.fillna(zero).astype(dtype).values).copy_to_host()
+
+
 def empty_column(dtype: str) -> Any:
     """Return a cuDF Series without rows."""
     import cudf
@@ -58,8 +64,17 @@ def empty_column(dtype: str) -> Any:
     return cudf.Series([], dtype=dtype)
 
 
+def picked_texts(texts: list[str | None], places: Any, index: Any) -> Any:
+    """Return a cuDF Series that has, for each row, the text at a place in a short list."""
+    import cudf
+
+    picked = cudf.Series(texts, dtype="str").take(places)
+    picked.index = index
+    return picked
+
+
 def kept_rows(block: Any, passes: Any) -> Any:
-    """Return the rows of a cuDF block for which an array of bool, on the device, is True."""
+    """Return the rows of a cuDF block for which an array of bool, on the device or the host, is True."""
     import cudf
 
     return block[cudf.Series(passes, index=block.index)]

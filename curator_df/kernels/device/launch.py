@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numba import config, cuda
 
+from curator_df.kernels.device_support import MOST_THREADS
+
 THREADS_PER_BLOCK = 128
 """A multiple of a warp; few, because texts differ in length."""
-MOST_THREADS = 16_384
-"""Threads of a launch in which each has an array of its own to work in. Not measured on a GPU."""
 
 
 def for_device(function: Any) -> Any:

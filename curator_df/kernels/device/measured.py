@@ -8,7 +8,6 @@ host goes one number for each text and call: how large a table its lines need.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,19 +16,12 @@ import numpy.typing as npt
 from curator_df.kernels.character_classes import character_byte_classes, character_classes
 from curator_df.kernels.code_points import CodePointTable, word_byte_classes, word_classes
 from curator_df.kernels.counts import (
-    CHARACTER_COUNTS,
     CHARACTER_FEATURES,
     COUNT_DCLM_TEXT,
     COUNT_MARKS,
-    DCLM_TEXT_COUNTS,
-    LENGTH_COUNTS,
-    LINE_COUNTS,
     LINE_FEATURES,
     LONGEST_COUNTED_WORD,
-    PARAGRAPH_COUNTS,
-    SOURCE_COUNTS,
     SOURCE_FEATURES,
-    WORD_COUNTS,
     WORD_FEATURES,
 )
 from curator_df.kernels.device.counts import (
@@ -42,39 +34,14 @@ from curator_df.kernels.device.counts import (
     source_kernel,
     words_kernel,
 )
-from curator_df.kernels.device.launch import MOST_THREADS, allocate, one_by_one, to_device
+from curator_df.kernels.device.launch import allocate, one_by_one, to_device
 from curator_df.kernels.device.texts import DeviceTexts
-from curator_df.kernels.device_support import require_device_metrics
+from curator_df.kernels.device_support import GROUPS, WHOLE_ROOM, Room, require_device_metrics
 from curator_df.kernels.metrics import METRICS, features_of
 from curator_df.kernels.word_break import word_break_byte_classes, word_break_classes
 
-SPAN_ROWS = 65_536
-"""Rows whose counts are held at a time: all groups together 29 MB."""
-TABLE_SLOTS = 1 << 26
-"""Slots, of 4 bytes, of the table of lines of as many texts as are looked at together; more only for one that needs more."""
 
-_GROUPS = (
-    (WORD_FEATURES, WORD_COUNTS),
-    (LINE_FEATURES, LENGTH_COUNTS + LINE_COUNTS + PARAGRAPH_COUNTS),
-    (CHARACTER_FEATURES, CHARACTER_COUNTS),
-    (COUNT_DCLM_TEXT, DCLM_TEXT_COUNTS),
-    (SOURCE_FEATURES, SOURCE_COUNTS),
-)
-
-
-@dataclass(frozen=True)
-class Room:
-    """How much is worked on at a time. Results do not depend on it."""
-
-    span_rows: int = SPAN_ROWS
-    """Rows."""
-    table_slots: int = TABLE_SLOTS
-    """Slots of a table of lines."""
-    threads: int = MOST_THREADS
-    """Threads of a launch."""
-
-
-def text_metrics(texts: DeviceTexts, metrics: Sequence[str], room: Room = Room()) -> dict[str, Any]:
+def text_metrics(texts: DeviceTexts, metrics: Sequence[str], room: Room = WHOLE_ROOM) -> dict[str, Any]:
     """Measure a text column.
 
     Parameters
@@ -106,6 +73,7 @@ def text_metrics(texts: DeviceTexts, metrics: Sequence[str], room: Room = Room()
         counts = counting.counts(texts.data, texts.offsets[first : stop + 1])
         for name in metrics:
             _put_values(name, counts, values[name][first:stop])
+        del counts  # before those of the next rows are there
     return values
 
 
@@ -127,7 +95,7 @@ class _Counting:
         """Return, for each count that is made, the array and the column of it that it is in."""
         found: dict[str, tuple[Any, int]] = {}
         rows = len(offsets) - 1
-        for features, names in _GROUPS:
+        for features, names in GROUPS:
             if self.features & features:
                 counts = allocate((rows, len(names)), np.int64)
                 self._count(features, data, offsets, counts)

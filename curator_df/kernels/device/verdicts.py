@@ -22,7 +22,7 @@ PASSES = -1
 
 def first_broken(
     values: Mapping[str, Any], rules: Sequence[tuple[str, str, float]], valid: Any, rows: int
-) -> tuple[Any, npt.NDArray[np.int64]]:
+) -> tuple[Any, Any, npt.NDArray[np.int64]]:
     """Judge rows.
 
     Parameters
@@ -38,20 +38,23 @@ def first_broken(
 
     Returns
     -------
+    codes : device array of int16, shape (rows,)
+        Position of the rule, `PASSES`, or the number of rules for a row without text.
     passes : device array of bool, shape (rows,)
         True where no rule is broken and the text is not null.
     counted : ndarray of int64, shape (rules + 1,), on the host
         Rows that break each rule first; last, those without text.
     """
-    passes, counted = allocate(rows, np.bool_), to_device(np.zeros(len(rules) + 1, dtype=np.int64))
+    codes, passes = allocate(rows, np.int16), allocate(rows, np.bool_)
+    counted = to_device(np.zeros(len(rules) + 1, dtype=np.int64))
     if rows:
-        codes, launch = allocate(rows, np.int16), one_by_one(rows)
+        launch = one_by_one(rows)
         pass_kernel[launch](valid, len(rules), codes)
         for position in reversed(range(len(rules))):
             metric, keep, threshold = rules[position]
             rule_kernel[launch](values[metric], KEEPS.index(keep), float(threshold), position, len(rules), codes)
         outcome_kernel[launch](codes, passes, counted)
-    return passes, counted.copy_to_host()
+    return codes, passes, counted.copy_to_host()
 
 
 @cuda.jit

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the workers of a cluster say of their GPUs, and whether a plan may count on it. Nothing here starts a worker.
+
+See `curator_df.cluster.cuda` for what our own are started with, and ``docs/decisions/0014-who-spills-from-the-gpu.md``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client
+
+from curator_df.core.gpus import read_gpus
+from curator_df.core.sizes import show_size
+from curator_df.errors import BudgetError
+
+HOW_TO_START = "dask cuda worker --rmm-async --rmm-maximum-pool-size BYTES --enable-cudf-spill --device-memory-limit 0"
+"""A worker that passes."""
+
+
+@dataclass(frozen=True)
+class WorkerDevice:
+    """The GPU of a worker, as the worker sees it."""
+
+    name: str
+    """The first of its ``CUDA_VISIBLE_DEVICES``; empty where that is not set."""
+    total_bytes: int
+    """Memory of the GPU; of the smallest one there where the name is no number."""
+    limit_bytes: int | None
+    """What RMM hands out at most; None where nothing bounds it."""
+    cudf_spills: bool
+    """Whether cuDF spills its buffers to the host."""
+    dask_cuda_spills: bool
+    """Whether dask-cuda spills results of tasks to the host."""
+
+
+@dataclass(frozen=True)
+class FoundDevices:
+    """What all workers together amount to."""
+
+    device_bytes: int
+    """Bytes that RMM hands out at most, of the worker with least; 0 where a plan cannot count on GPUs."""
+    said: str
+    """In words; empty where no worker has a GPU."""
+
+
+def read_worker_device(dask_worker: Any) -> WorkerDevice | None:
+    """Return what this worker process has (called on it by Dask); None without a GPU."""
+    gpus = read_gpus()
+    name = os.environ.get("CUDA_VISIBLE_DEVICES", "0" if gpus else "").partition(",")[0].strip()
+    if not gpus or not name:
+        return None
+    mine = [gpu.total_bytes for gpu in gpus if str(gpu.index) == name]
+    cudf = sys.modules.get("cudf")
+    return WorkerDevice(
+        name,
+        total_bytes=min(mine or [gpu.total_bytes for gpu in gpus]),
+        limit_bytes=_limit_bytes(),
+        cudf_spills=cudf is not None and bool(cudf.get_option("spill")),
+        # A zict buffer over a dict, where dask-cuda has a limit; the dict alone where it has none.
+        dask_cuda_spills=hasattr(getattr(dask_worker.data, "device_buffer", None), "fast"),
+    )
+
+
+def _limit_bytes() -> int | None:
+    """Return the least limit of RMM's adaptors, which wrap each other; None without RMM or a limit."""
+    rmm = sys.modules.get("rmm")
+    resource: Any = None if rmm is None else rmm.mr.get_current_device_resource()
+    limits = []
+    while resource is not None:
+        if hasattr(resource, "get_allocation_limit"):
+            limits.append(int(resource.get_allocation_limit()))
+        resource = resource.get_upstream() if hasattr(resource, "get_upstream") else None
+    return min(limits, default=None)
+
+
+def verified_devices(client: Client, allowed_bytes: int | None) -> FoundDevices:
+    """Ask all workers of a client's cluster for their GPUs, and `verify_devices`.
+
+    Where no bytes are given, workers are asked only if one told Dask of a GPU when it started: the question imports this
+    package, which a worker that runs something else may have no room for.
+    """
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    if allowed_bytes is None and not any("gpu" in worker for worker in workers.values()):
+        return FoundDevices(0, "")
+    hosts = {address: worker["host"] for address, worker in workers.items()}
+    return verify_devices(client.run(read_worker_device, workers=list(hosts)), hosts, allowed_bytes)
+
+
+def verify_devices(
+    found: Mapping[str, WorkerDevice | None], hosts: Mapping[str, str], allowed_bytes: int | None
+) -> FoundDevices:
+    """Return what a plan may count on of each worker's GPU.
+
+    Parameters
+    ----------
+    found : mapping of str to WorkerDevice or None
+        What each worker has, by its address.
+    hosts : mapping of str to str
+        The host of each worker, by its address.
+    allowed_bytes : int, optional
+        Bytes allowed on each GPU: workers that do not keep them, or have no GPU, are then an error. By default a cluster
+        with such workers is one without GPUs, and says why.
+
+    Raises
+    ------
+    BudgetError
+        If ``allowed_bytes`` are given and a worker does not keep them. The message names the worker.
+    """
+    problem = _problem(found, hosts, allowed_bytes)
+    if problem and allowed_bytes is not None:
+        raise BudgetError(f"device_memory={show_size(allowed_bytes)}: {problem}")
+    devices = [device for device in found.values() if device is not None]
+    if problem:
+        return FoundDevices(0, f"GPUs are not used: {problem}" if devices else "")
+    limits = [device.limit_bytes or 0 for device in devices]
+    spilling = "cuDF spills" if all(device.cudf_spills for device in devices) else "cuDF does not spill"
+    smallest = min(device.total_bytes for device in devices)
+    return FoundDevices(
+        min(limits), f"a GPU for each worker: {show_size(min(limits))} of {show_size(smallest)}; {spilling}"
+    )
+
+
+def _problem(found: Mapping[str, WorkerDevice | None], hosts: Mapping[str, str], allowed_bytes: int | None) -> str:
+    """Return what is wrong with the first worker that is not as it should be; empty if all are."""
+    seen: dict[tuple[str, str], str] = {}
+    for address, device in found.items():
+        if device is None:
+            return f"worker {address} has no GPU; start all of them with {HOW_TO_START}"
+        if wrong := _wrong(device, allowed_bytes):
+            return f"worker {address} {wrong}"
+        other = seen.setdefault((hosts[address], device.name), address)
+        if other != address:
+            return f"workers {other} and {address} share GPU {device.name} of {hosts[address]}; start one for each GPU"
+    return ""
+
+
+def _wrong(device: WorkerDevice, allowed_bytes: int | None) -> str:
+    if device.limit_bytes is None:
+        return f"has no bound on what RMM hands out; start it with {HOW_TO_START}"
+    if device.limit_bytes > device.total_bytes:
+        return f"may hand out {show_size(device.limit_bytes)}, but its GPU has {show_size(device.total_bytes)}"
+    if allowed_bytes is not None and device.limit_bytes > allowed_bytes:
+        start = f"start it with --rmm-maximum-pool-size {allowed_bytes}"
+        return f"may hand out {show_size(device.limit_bytes)}, which is more; {start}"
+    if device.cudf_spills and device.dask_cuda_spills:
+        return "spills twice, by cuDF and by dask-cuda's limit; start it with --device-memory-limit 0"
+    return ""

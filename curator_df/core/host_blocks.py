@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of pandas out of Arrow tables, and out of blocks that are on a GPU: which type a column has on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from curator_df.core.backend import is_on_device
+
+# Numbers as pandas' nullable types, not as int64[pyarrow]: those lack operations that users write (``n % 2`` raises).
+NUMBER_DTYPES = {
+    pa.bool_(): pd.BooleanDtype(),
+    pa.int8(): pd.Int8Dtype(),
+    pa.int16(): pd.Int16Dtype(),
+    pa.int32(): pd.Int32Dtype(),
+    pa.int64(): pd.Int64Dtype(),
+    pa.uint8(): pd.UInt8Dtype(),
+    pa.uint16(): pd.UInt16Dtype(),
+    pa.uint32(): pd.UInt32Dtype(),
+    pa.uint64(): pd.UInt64Dtype(),
+    pa.float32(): pd.Float32Dtype(),
+    pa.float64(): pd.Float64Dtype(),
+}
+
+
+def block_dtype(kind: pa.DataType) -> Any:
+    """Return the pandas type of an Arrow column: text, nullable numbers, everything else as it is."""
+    if pa.types.is_large_string(kind) or pa.types.is_string(kind):
+        return pd.StringDtype("pyarrow")
+    return NUMBER_DTYPES.get(kind) or pd.ArrowDtype(kind)
+
+
+def host_block(block: Any) -> Any:
+    """Return a block as pandas has it, with the types of the readers; one of pandas is returned as it is.
+
+    Notes
+    -----
+    From a GPU this is a copy of all columns, and of the index, to the host.
+    """
+    if not is_on_device(block):
+        return block
+    index = pd.Index(block.index.to_numpy(), name=block.index.name)
+    if not len(block.columns):
+        return pd.DataFrame(index=index)
+    table: pa.Table = block.to_arrow(preserve_index=False)
+    moved = table.to_pandas(types_mapper=block_dtype, use_threads=False, ignore_metadata=True)
+    moved.index = index
+    return moved

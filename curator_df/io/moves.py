@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks to the memory of a GPU and back: `to_backend`, and what ``backend=`` of a reader is.
+
+The one place where a text crosses. Each crossing is a step of the chain, with a price in the plan and a line in the receipt.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pyarrow as pa
+
+from curator_df.core.backend import Backend, backend_of
+from curator_df.core.blocks import BlockKernel, map_blocks
+from curator_df.core.columns import choose
+from curator_df.core.device_peak import measured_by
+from curator_df.core.device_steps import TO_HOST
+from curator_df.core.gpus import read_gpus
+from curator_df.core.host_blocks import NUMBER_DTYPES, host_block
+from curator_df.errors import SchemaError, UnsupportedBackendError
+
+TO_DEVICE_FACTOR = 1.0
+"""Assumed, of the host: numbers once more as Arrow has them, and what the driver stages."""
+DEVICE_FACTOR = 1.5
+"""Assumed, of the GPU: the block, and its truth values and masks as they came, beside those that cuDF makes of them."""
+REQUIRED = ("cudf", "dask_cudf", "rmm")
+"""What cuDF blocks in Dask tables need (the gpu extra)."""
+
+
+def to_backend(df: Any, backend: Backend) -> Any:
+    """Move the blocks of a table to the memory of a GPU, or back to the host.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    backend : {"pandas", "cudf"}
+        Where its blocks are to be.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows and index. On the way back columns have the types of the readers: ``Int64``, ``string[pyarrow]`` and so
+        on. The table itself if its blocks are there already.
+
+    Raises
+    ------
+    SchemaError
+        If a column is of anything but text, numbers, truth values, and times or durations without a zone.
+    UnsupportedBackendError
+        If there is no GPU here, or the gpu extra is not installed.
+
+    Notes
+    -----
+    Rows: same. Peak extra memory: 1.0 x block to a GPU, 2.0 x block back (assumed, not measured). Computes: no.
+
+    It is a copy of each block, which no operator makes by itself. The writers add it to a chain that ends in cuDF blocks.
+    The process that calls it needs a GPU too, to know the columns of the table.
+    """
+    choose("to_backend", "backend", backend, Backend)
+    if backend_of(df._meta) == backend:
+        return df
+    if backend == "pandas":
+        return map_blocks(df, TO_HOST, meta=host_block(df._meta))
+    require_gpu("to_backend", backend)
+    _require_movable(df._meta)
+    return map_blocks(df, TO_DEVICE, meta=device_block(df._meta))
+
+
+def require_gpu(operator: str, backend: Backend) -> None:
+    """Raise unless blocks of this backend can be made here: `UnsupportedBackendError` says what is missing."""
+    choose(operator, "backend", backend, Backend)
+    if backend == "pandas":
+        return
+    missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
+    if missing:
+        why = f"{', '.join(missing)} not installed: it needs the gpu extra"
+    elif not read_gpus():
+        why = "the driver lists no GPU here, or there is no driver"
+    else:
+        return
+    raise UnsupportedBackendError(f"{operator}: backend='cudf', but {why}. Leave backend= out to use the CPU")
+
+
+def device_block(block: Any) -> Any:
+    """Return a block of the host as cuDF has it, its index kept."""
+    import cudf
+
+    measured_by(RmmMeter)
+    table = pa.Table.from_pandas(block, preserve_index=False, nthreads=1).replace_schema_metadata(None)
+    moved = cudf.DataFrame.from_arrow(table)
+    moved.index = cudf.Index(block.index.to_numpy(), name=block.index.name)
+    return moved
+
+
+TO_DEVICE = BlockKernel(
+    "to_backend(cudf)", device_block, peak_factor=TO_DEVICE_FACTOR, device_peak_factor=DEVICE_FACTOR
+)
+"""Copies a block to a GPU."""
+
+
+class RmmMeter:
+    """What RMM has handed out at most, by its own statistics; `core.device_peak` reads it."""
+
+    def __init__(self) -> None:
+        import rmm.statistics
+
+        self._statistics = rmm.statistics
+        rmm.statistics.enable_statistics()
+        self.start()
+
+    def start(self) -> None:
+        """Count anew."""
+        self._statistics.push_statistics()
+
+    def peak_bytes(self) -> int:
+        """Return the most bytes since `start`."""
+        counted = self._statistics.get_statistics()
+        return 0 if counted is None else int(counted.peak_bytes)
+
+
+def _require_movable(meta: Any) -> None:
+    for field in pa.Schema.from_pandas(meta, preserve_index=False):
+        if not _is_movable(field.type):
+            raise SchemaError(
+                f"to_backend: the column {field.name!r} holds {field.type}, and what is moved to a GPU is text, numbers, "
+                "truth values, and times and durations without a zone. Leave it out: columns= of the reader, or df[[...]]"
+            )
+
+
+def _is_movable(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return text or kind in NUMBER_DTYPES or pa.types.is_duration(kind)

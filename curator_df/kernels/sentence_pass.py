@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator"
+"""The compiled pass over the texts of a span that counts their sentences on words between white space, in constant memory.
+
+Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `text_sentences` for the
+function to call, and `sentences` for the rule.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit, types
+
+from curator_df.kernels.sentences import sentence_count
+from curator_df.kernels.word_counts import SPAN
+from curator_df.kernels.word_reading import next_word
+
+
+@njit(types.void(*SPAN, types.int64[::1]), nogil=True, cache=True)
+def count_sentences_of_span(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, sentences: Any
+) -> None:
+    """Write the sentences of each text: 0 of one without words."""
+    classes = (byte_classes, page_of, pages)
+    for row in range(len(sentences)):
+        start, stop = offsets[row], offsets[row + 1]
+        sentences[row] = 0
+        if next_word(data, start, stop, classes) < stop:
+            sentences[row] = sentence_count(data, start, stop, classes)

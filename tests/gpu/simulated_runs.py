@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run chains from a reader to a writer on doubles of cuDF's blocks, with kernels in numba's CUDA simulator: a script.
+
+The reader is asked for ``backend="cudf"``. Of RAPIDS and the GPU there are doubles alone; all else is the library as it is.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+import warnings
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+from distributed import Client, LocalCluster
+
+import curator_df as cdf
+from curator_df.core.session import current_session
+from curator_df.errors import CuratorError
+from curator_df.io import moves
+from tests.gpu.chains import CHAINS, FAILING, rewritten
+from tests.gpu.stand_ins import DataFrame, stand_in_for_cudf
+
+DEVICE_BYTES = 8_000_000_000
+COUNTED_BYTES = 123_456
+
+
+def stand_in_for_rmm():
+    """Put a double of RMM's statistics where it is imported from: each run of a process sees the same bytes."""
+    statistics, counters = ModuleType("rmm.statistics"), []
+    statistics.enable_statistics = lambda: counters.append(0)
+    statistics.push_statistics = lambda: counters.append(COUNTED_BYTES)
+    statistics.get_statistics = lambda: SimpleNamespace(peak_bytes=counters[-1])
+    rmm = ModuleType("rmm")
+    rmm.statistics, rmm.__path__, rmm.__spec__ = statistics, [], ModuleSpec("rmm", None)
+    sys.modules |= {"rmm": rmm, "rmm.statistics": statistics}
+
+
+def refusals(read, folder):
+    """Yield what is said of chains that cannot run."""
+    docs = read()
+    session = current_session()
+    layout = session.layout
+    yield from said(lambda: cdf.normalize_whitespace(docs))
+    (folder / "lists.jsonl").write_text('{"text": "a", "tags": [1]}\n')
+    yield from said(lambda: cdf.read_jsonl(folder / "lists.jsonl", backend="cudf"))
+    session.layout = dataclasses.replace(layout, device_bytes=33_000_000)
+    yield from said(lambda: cdf.write_parquet(docs.pipe(cdf.keep_where, "id > 3"), folder / "never"))
+    session.layout = dataclasses.replace(layout, device_bytes=0)
+    yield from said(lambda: cdf.explain(docs))
+    session.layout = layout
+
+
+def said(call):
+    """Yield the error of a call."""
+    try:
+        call()
+    except CuratorError as exc:
+        yield [type(exc).__name__, str(exc)]
+    else:
+        raise AssertionError("a call was not refused")
+
+
+def main(folder):
+    folder = Path(folder)
+    warnings.simplefilter("ignore")
+    os.environ["NUMBA_CACHE_DIR"] = str(folder / "cache")  # what is noted of compiled kernels is not true here
+    stand_in_for_cudf()
+    stand_in_for_rmm()
+    moves.read_gpus = lambda: (object(),)
+
+    def read():
+        return cdf.read_jsonl(folder / "input", backend="cudf")
+
+    cluster = LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, memory_limit="3GB", dashboard_address=None
+    )
+    with cluster, Client(cluster) as client, cdf.connect(client):
+        session = current_session()
+        session.layout = dataclasses.replace(session.layout, device_bytes=DEVICE_BYTES)
+        docs = read()
+        assert type(docs._meta) is DataFrame
+        for name, chain in CHAINS.items():
+            cdf.write_parquet(chain(docs), folder / name, rejects=folder / f"{name}-rejects")
+        for name, chain in FAILING.items():
+            cdf.write_jsonl(chain(docs), folder / name, on_error="quarantine")
+        cdf.write_many({folder / "many-a": docs, folder / "many-b": docs.pipe(cdf.keep_where, "id > 3")})
+        rewritten(docs, folder)
+        found = cdf.find_exact_duplicates(docs, id="id", workdir=folder / "work")
+        found.compute().to_pickle(folder / "found.pickle")
+        cdf.write_parquet(docs.pipe(cdf.drop_exact_duplicates, groups=found), folder / "drop_found")
+        plan = cdf.explain(docs.pipe(cdf.keep_where, "id > 3"))
+        results = {"plan": str(plan), "device_bytes": plan.device_bytes, "refusals": list(refusals(read, folder))}
+    (folder / "results.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
