@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import mmap
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -117,3 +118,16 @@ def _why_no_gpu() -> str:
     except pynvml.NVMLError as exc:
         return f"needs an NVIDIA GPU ({exc})"
     return "" if pynvml.nvmlDeviceGetCount() else "needs an NVIDIA GPU (the driver lists none)"
+
+
+@pytest.fixture
+def take_pages() -> Callable[[int], mmap.mmap]:
+    """Take so many bytes from the system: an allocator may have as many at hand, from tests that went before."""
+
+    def take(size_bytes: int) -> mmap.mmap:
+        pages = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        for start in range(0, size_bytes, mmap.PAGESIZE):
+            pages[start] = 1
+        return pages
+
+    return take

@@ -14,6 +14,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core import run
+from curator_df.core import session as sessions
 from curator_df.core.budget import MARGIN_FRACTION, choose_layout
 
 
@@ -268,7 +269,10 @@ def test_a_block_size_that_cannot_fit_is_refused_before_the_first_task(corpus, t
     assert not (tmp_path / "out").exists()
 
 
-def test_the_refusal_is_exact_at_the_limit(corpus, cluster):
+def test_the_refusal_is_exact_at_the_limit(corpus, cluster, monkeypatch):
+    # The process of the tests may grow from one plan to the next.
+    layout = sessions.current_session().weigh_client()
+    monkeypatch.setattr(sessions.Session, "weigh_client", lambda session: layout)
     with pytest.raises(errors.BudgetError) as refused:
         cdf.explain(cdf.read_jsonl(corpus, blocksize="1GB"))
     fits = int(str(refused.value).split("blocksize=")[1].split(" ")[0].replace("_", ""))

@@ -40,13 +40,13 @@ def has_worker(frame):
     return (frame.kind == "worker").any()
 
 
-def test_a_process_is_read_as_psutil_reads_it():
+def test_a_process_is_read_as_psutil_reads_it(take_pages):
     reader = ProcessReader(os.getpid())
     reader.read()
-    kept = bytearray(50_000_000)
+    kept = take_pages(50_000_000)
     read, full = reader.read(), psutil.Process().memory_full_info()
     assert (read.rss_bytes, read.pss_bytes, read.uss_bytes) == pytest.approx((full.rss, full.pss, full.uss), rel=0.03)
-    del kept
+    kept.close()
     gone = ProcessReader(2**22 - 1)
     assert gone.read() is None
 
