@@ -66,18 +66,25 @@ it. Every worker loads the basic ones; the others are for the runs whose kernels
 
 
 def compile_group(group: str) -> None:
-    """Compile, or load, the kernels of a group, and note that they are in the cache."""
+    """Compile, or load, the kernels of a group, and note which files of the cache they are in."""
     for module in GROUPS[group]:
         import_module(f"curator_df.kernels.{module}")
     with contextlib.suppress(OSError):  # then the next process asks again
         stamp = _stamp(group)
         stamp.parent.mkdir(parents=True, exist_ok=True)
-        stamp.touch()
+        written = stamp.with_suffix(f".{os.getpid()}")
+        written.write_text("\n".join(sorted(_cached(stamp.parent, group))), encoding="utf-8")
+        written.replace(stamp)
 
 
 def is_compiled(group: str) -> bool:
-    """Tell, without importing numba, whether a process like this one has put a group into the cache."""
-    return _stamp(group).exists()
+    """Tell, without importing numba, whether a process like this one has put a group into the cache, where it still is."""
+    stamp = _stamp(group)
+    try:
+        noted = stamp.read_text(encoding="utf-8").split("\n")
+    except OSError:
+        return False
+    return _cached(stamp.parent, group).issuperset(noted)
 
 
 def sources_of(*modules: str) -> list[Path]:
@@ -102,6 +109,12 @@ def _stamp(group: str) -> Path:
     writable = os.access(beside if beside.exists() else _SOURCES, os.W_OK)
     home = Path(given) if given else beside if writable else Path.home() / ".cache" / "numba"
     return home / f"warm-{group}-{digest}.stamp"
+
+
+def _cached(home: Path, group: str) -> set[str]:
+    """Return the files of numba's cache there that are of a group: beside its sources, or in folders of its own."""
+    modules = {path.stem for path in sources_of(*GROUPS[group])}
+    return {str(path.relative_to(home)) for path in home.rglob("*.nb[ic]") if path.name.partition(".")[0] in modules}
 
 
 def _cpu() -> str:

@@ -45,3 +45,10 @@ def test_kernels_are_compiled_once_and_a_process_need_not_import_numba_to_know(t
         for script in (ask, make, ask, make)
     ]
     assert said == [["False", "False"], ["0"], ["True", "False"], ["3"]]
+    for path in tmp_path.rglob("word_pass.*.nbc"):
+        path.unlink()
+    said = [
+        subprocess.check_output([sys.executable, "-c", script], env=environment, text=True)
+        for script in (ask, make, ask)
+    ]
+    assert [line.split()[0] for line in said] == ["False", "2", "True"]
