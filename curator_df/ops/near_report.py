@@ -12,11 +12,14 @@ import numpy as np
 import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.errors import InputError
+from curator_df.core.program import lower
+from curator_df.errors import InputError, ParameterError
 from curator_df.io.checkpoint import read_receipt
 from curator_df.io.parquet import read_parquet
 from curator_df.kernels.minhash_scheme import Scheme
 from curator_df.ops.groups import found_drops
+from curator_df.ops.near_duplicates import drop_near_duplicates
+from curator_df.ops.row_lookup import rows_at
 
 OPERATOR = "describe_near_duplicates"
 
@@ -45,6 +48,9 @@ class NearDuplicateReport:
     """Index ``jaccard``: lower end of a bin; columns ``compared`` (pairs) and ``chance`` (that a pair there is found)."""
     largest: pd.DataFrame
     """The largest groups: ``group``, ``group_size``, and ``file`` and ``offset`` of the row that stays."""
+    examples: pd.DataFrame | None
+    """Some rows of these groups: ``group``, ``kept``, ``jaccard`` (with the row that it matched), ``file``, ``offset``, and the
+    beginning of ``text``. The row that stays comes first, then those least like what they matched. None without ``docs``."""
     settings: dict[str, Any]
     """What was asked for, and bands for an iteration, iterations, buckets and the largest of them."""
 
@@ -71,7 +77,9 @@ class NearDuplicateReport:
 
     def __str__(self) -> str:
         head = "\n".join(f"{name:<10} {value}" for name, value in self.lines())
-        return f"{head}\n\n{self.sizes.head(10)}\n\n{self.largest.to_string(index=False)}"
+        return "\n\n".join(
+            [head, str(self.sizes.head(10)), *(table.to_string(index=False) for table in self._tables())]
+        )
 
     __repr__ = __str__
 
@@ -80,18 +88,31 @@ class NearDuplicateReport:
             f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{html.escape(value)}</td></tr>"
             for name, value in self.lines()
         )
-        return f"<table>{rows}</table>{self.sizes.head(10).to_html()}{self.largest.to_html(index=False)}"
+        tables = "".join(table.to_html(index=False) for table in self._tables())
+        return f"<table>{rows}</table>{self.sizes.head(10).to_html()}{tables}"
+
+    def _tables(self) -> list[pd.DataFrame]:
+        return [self.largest] if self.examples is None else [self.largest, self.examples]
 
 
-def describe_near_duplicates(groups: Any, *, largest: int = 5) -> NearDuplicateReport:
+def describe_near_duplicates(
+    groups: Any, docs: Any = None, *, largest: int = 5, examples: int = 3, characters: int = 200
+) -> NearDuplicateReport:
     """Say what was found: groups by size, pairs by similarity, and about how many pairs the settings do not find.
 
     Parameters
     ----------
     groups : dask.dataframe.DataFrame, str or path
         What `find_near_duplicates` returned, or its folder.
+    docs : dask.dataframe.DataFrame, optional
+        The table in which they were found. With it the report shows texts of the largest groups, and those of pairs that
+        are only just similar enough say best whether ``verify`` is what it should be.
     largest : int
         How many of the largest groups to list.
+    examples : int
+        With ``docs``: rows of each of these, from 1 up.
+    characters : int
+        With ``docs``: of each text, from 1 up.
 
     Returns
     -------
@@ -102,11 +123,19 @@ def describe_near_duplicates(groups: Any, *, largest: int = 5) -> NearDuplicateR
     ------
     InputError
         If ``groups`` were not left by `find_near_duplicates`.
+    ParameterError
+        If the groups were found in another table than ``docs``, or a number is out of range.
+    ExpressionError
+        If a step of ``docs`` needs more than one block, or the range of its block.
 
     Notes
     -----
-    Computes: yes, two columns of the table on disk.
+    Computes: yes, two columns of the table on disk, and with ``docs`` the pieces of the input in which the examples lie,
+    8 MB at a time, in this process (all of a file that was compressed as a whole).
     """
+    for name, value in (("largest", largest), ("examples", examples), ("characters", characters)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ParameterError(f"{OPERATOR}: {name}={value!r} is not a whole number from 1 up")
     _, parameters = found_drops(groups, OPERATOR)
     if "scheme" not in parameters:
         raise InputError(f"{OPERATOR}: groups= were left by another find_ operator; they have no similarities")
@@ -117,6 +146,14 @@ def describe_near_duplicates(groups: Any, *, largest: int = 5) -> NearDuplicateR
     members = table["group_size"].value_counts().compute()
     sizes = _sizes(members.sort_index(ascending=False), staying["group_size"].value_counts().compute())
     top = staying[["group", "group_size", "file", "offset"]].nlargest(largest, "group_size").compute()
+    shown = None
+    if docs is not None:
+        if parameters["text"] is None:
+            raise ParameterError(
+                f"{OPERATOR}: groups= were found by signatures alone; there is no text to show of docs="
+            )
+        drop_near_duplicates(docs, groups=groups)  # raises if they were found for another table
+        shown = _examples(docs, table, top, examples, characters, parameters["text"])
     similarities, precision, recall = _pairs(details, Scheme(**parameters["scheme"]), parameters["verify"])
     return NearDuplicateReport(
         rows=receipt.rows_read,
@@ -128,8 +165,27 @@ def describe_near_duplicates(groups: Any, *, largest: int = 5) -> NearDuplicateR
         sizes=sizes,
         similarities=similarities,
         largest=top.reset_index(drop=True),
+        examples=shown,
         settings={**parameters, **{name: details[name] for name in SETTINGS}},
     )
+
+
+def _examples(docs: Any, table: Any, top: pd.DataFrame, examples: int, characters: int, text: str) -> pd.DataFrame:
+    """Return rows of the largest groups, with the beginning of their texts."""
+    columns = ["group", "kept", "jaccard", "address", "file", "offset"]
+    some = table[columns].map_partitions(_first_of_groups, top["group"].tolist(), examples, meta=table[columns]._meta)
+    rows = _first_of_groups(some.compute(), top["group"].tolist(), examples)
+    texts = rows_at(lower(docs), rows["address"].to_numpy(dtype=np.int64), OPERATOR)[text]
+    rows["text"] = texts.str.slice(0, characters).reindex(rows["address"]).to_numpy()
+    return rows.drop(columns="address").reset_index(drop=True)
+
+
+def _first_of_groups(rows: pd.DataFrame, groups: list[int], examples: int) -> pd.DataFrame:
+    """Return of each of these groups the row that stays, and then those least like what they matched."""
+    members = rows[rows["group"].isin(groups)]
+    place = members["group"].map({group: place for place, group in enumerate(groups)})
+    members = members.assign(place=place, goes=~members["kept"]).sort_values(["place", "goes", "jaccard", "address"])
+    return members.groupby("place").head(examples).drop(columns=["place", "goes"])
 
 
 def _sizes(members: pd.Series, staying: pd.Series) -> pd.DataFrame:

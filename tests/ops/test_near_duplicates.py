@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Near duplicates through real runs on a small cluster, held against one process that compares in memory, and exact truth."""
 
+import gzip
 import json
 import random
 from itertools import pairwise
@@ -54,6 +55,20 @@ def write_rows(folder: Path, texts: list, files: int = 3) -> str:
     for part, chosen in enumerate(np.array_split(np.arange(len(rows)), files)):
         (folder / f"{part}.jsonl").write_text("".join(json.dumps(rows[number]) + "\n" for number in chosen))
     return str(folder)
+
+
+def read_rows(folder: Path, texts: list, suffix: str):
+    """Return the same rows out of files of another kind."""
+    write_rows(folder / "lines", texts)
+    if suffix == ".jsonl":
+        return cdf.read_jsonl(folder / "lines")
+    (folder / "as").mkdir()
+    for path in sorted((folder / "lines").iterdir()):
+        if suffix == ".parquet":
+            pd.read_json(path, lines=True, dtype={"text": str}).to_parquet(folder / "as" / f"{path.stem}.parquet")
+        else:
+            (folder / "as" / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    return cdf.read_parquet(folder / "as") if suffix == ".parquet" else cdf.read_jsonl(folder / "as")
 
 
 def ids_in(folder: Path) -> list[int]:
@@ -246,9 +261,33 @@ def test_the_report_says_what_was_found(tmp_path):
         assert 0.9 < report.recall <= 1
         assert "400, of which" in str(report)
         assert "<table>" in report._repr_html_()
+        assert report.examples is None
     exact = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")
     with pytest.raises(errors.InputError, match="another find_ operator"):
         cdf.describe_near_duplicates(exact)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".parquet"])
+def test_the_report_shows_texts_of_the_largest_groups(tmp_path, suffix):
+    texts = variants(400, seed=6)
+    docs = read_rows(tmp_path / "in", texts, suffix).curate.normalize_whitespace()
+    groups = cdf.find_near_duplicates(docs, scheme=WORDS, verify=0.6, workdir=tmp_path / "work")
+    table = groups.compute()
+    report = cdf.describe_near_duplicates(groups, docs, largest=3, examples=2, characters=50)
+    shown = report.examples
+    assert shown.columns.tolist() == ["group", "kept", "jaccard", "file", "offset", "text"]
+    assert shown.kept.tolist() == [True, False] * 3
+    assert shown.group.tolist() == np.repeat(report.largest.group.to_numpy(), 2).tolist()
+    by_address = docs.curate.add_ids(into="address").compute().set_index("address").text
+    for group, one in shown[~shown.kept].groupby("group"):
+        others = table[(table.group == group) & ~table.kept]
+        assert one.jaccard.item() == others.jaccard.min()
+        assert one.text.item() in by_address[others.address.astype(int)].str.slice(0, 50).tolist()
+    assert shown.text.iloc[0] in str(report)
+    with pytest.raises(errors.ParameterError, match="for another table"):
+        cdf.describe_near_duplicates(groups, docs.curate.keep_where("text != ''"))
+    with pytest.raises(errors.ParameterError, match="examples=0 is not a whole number from 1 up"):
+        cdf.describe_near_duplicates(groups, docs, examples=0)
 
 
 def test_one_text_many_times_and_short_ones_cost_in_proportion(tmp_path):

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A few rows of a table, by their addresses: only the pieces of the input in which they lie are read."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from curator_df.core.blocks import BlockKernel
+from curator_df.core.foreign_step import Graph
+from curator_df.core.program import Program, run_step
+from curator_df.core.source import OFFSET_BITS, BadRow
+from curator_df.errors import ExpressionError
+
+PIECE_BYTES = 8_000_000
+"""About what is read at a time, of the text as it is when decompressed."""
+
+
+def rows_at(program: Program, addresses: npt.NDArray[np.int64], operator: str) -> pd.DataFrame:
+    """Return the rows that come out of a program for some rows of its input, in the order of the input.
+
+    Parameters
+    ----------
+    program : Program
+        Where they come from, and what happens to them. Its steps must need nothing but their block.
+    addresses : ndarray of int64
+        Which; the others are dropped before the first step.
+    operator : str
+        For the error.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Its index holds the addresses. A row that a step drops is not in it.
+
+    Raises
+    ------
+    ExpressionError
+        If a step waits for other rows, or needs to know the range of its block.
+    """
+    for step in program.steps:
+        if not isinstance(step.action, (BlockKernel, Graph)) or step.barrier is not None or step.on_device:
+            raise ExpressionError(
+                f"{operator}: rows are looked up one by one, and {step.name} needs more than their block. Write what comes "
+                "before with checkpoint(df, path), and find the duplicates in the table that it returns"
+            )
+    wanted = np.unique(addresses)
+    ranges = program.source.cut(PIECE_BYTES)
+    starts = ranges.table[:, 0] << OFFSET_BITS | ranges.table[:, 1]
+    blocks = [program.meta]
+    for number in np.unique(np.searchsorted(starts, wanted, side="right") - 1):
+        pieces = program.source.blocks(
+            ranges[number],
+            block_bytes=PIECE_BYTES,
+            on_bad_row=_is_told_by_runs if program.source.quarantines else None,
+            wanted=wanted,
+        )
+        for block in pieces:
+            found = block
+            for step in program.steps:
+                found = run_step(step, found)[0].block
+            blocks.append(found)
+    return pd.concat(blocks[1:]) if len(blocks) > 1 else program.meta
+
+
+def _is_told_by_runs(row: BadRow) -> None:
+    """Leave a row out: no row of these can be read here that a run could not."""
