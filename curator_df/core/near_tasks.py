@@ -30,6 +30,8 @@ from curator_df.core.slice_file import Slice, SliceWriter, open_slices
 from curator_df.core.storage import FileRecord, Folder, disk_errors
 from curator_df.core.task import Attempt, run_guarded
 
+COMPARE_BYTES = 64 << 20
+"""For shingles while two texts are compared, at most: texts of up to four million bytes are then read once."""
 SIMILARITY_BINS = 20
 """Of equal width from 0 to 1, in which compared pairs are counted."""
 
@@ -99,7 +101,7 @@ def run_pairs(job_bytes: bytes, attempt: Attempt) -> Manifest:
         job, group = load_near_job(job_bytes), attempt.piece.number
         slices = [*open_slices(job.folder, job.files, group), *_slices_of_known(job, group)]
         name = f"{job.into}/part-{group:06d}.slices"
-        rows = 0
+        rows, manifest.rows_read = 0, sum(piece.rows for piece in slices)
         with disk_errors(job.folder), job.folder.create(name) as file:
             writer = SliceWriter(file, EDGE_WORDS, job.groups.range_bounds(group))
             for distinct in distinct_rows(merge_slices(slices, memory_bytes=attempt.block_bytes)):
@@ -119,15 +121,18 @@ def run_verify(job_bytes: bytes, attempt: Attempt) -> Manifest:
         barrier, found = job.barrier, np.zeros(SIMILARITY_BINS, dtype=np.int64)
         name = f"verified/part-{group:06d}.slices"
         sorter = RowSorter(job.folder, name, words=EDGE_WORDS, bounds=job.groups.bounds, memory_bytes=memory_bytes // 8)
-        joined = 0
+        joined = text_bytes = 0
+        compare_bytes = min(memory_bytes // 4, COMPARE_BYTES)
         try:
             slices = open_slices(job.folder, job.files, group)
+            manifest.rows_read = sum(piece.rows for piece in slices)
             rows = merge_slices(slices, memory_bytes=memory_bytes // 4)
             # Texts are held twice while they are read.
             for batch in pair_batches(job.folder, job.groups, rows, memory_bytes=memory_bytes // 8):
+                text_bytes = max(text_bytes, batch.texts.nbytes)
                 are_kept = batch.text_addresses.view(np.uint64) >= job.groups.first_kept
                 similarities = barrier.similarities(
-                    batch.texts, are_kept, batch.places, memory_bytes // 4, **barrier.parameters
+                    batch.texts, are_kept, batch.places, compare_bytes, **barrier.parameters
                 )
                 places = np.minimum((similarities * SIMILARITY_BINS).astype(np.int64), SIMILARITY_BINS - 1)
                 found += np.bincount(places, minlength=SIMILARITY_BINS)
@@ -140,6 +145,7 @@ def run_verify(job_bytes: bytes, attempt: Attempt) -> Manifest:
             sorter.discard()
         manifest.summary = {
             "joined": joined,
+            "held_bytes": 2 * text_bytes + (compare_bytes if text_bytes else 0),
             "spilled_bytes": sorter.spilled_bytes,
             **{f"compared_{place}": int(count) for place, count in enumerate(found)},
         }

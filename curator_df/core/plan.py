@@ -108,6 +108,17 @@ class Plan:
             return max(self.projected_bytes, self.layout.reserved_bytes + needed)
         return self.projected_bytes - stage.task_bytes + max(stage.task_bytes, needed)
 
+    def with_merges(self, task_bytes: int) -> int:
+        """Return the projection for keys (or texts that are compared) of which a task could hold so much; 0 without any.
+
+        A task has what there is for a thread at most, or what there is for all workers if it runs alone.
+        """
+        layout = self.layout
+        together = layout.node_workers * (layout.threads * min(task_bytes, layout.thread_bytes) + self.held_bytes)
+        alone = min(task_bytes, layout.exclusive_bytes) if task_bytes > layout.thread_bytes else 0
+        at_most = layout.node_workers * layout.work_bytes
+        return max(self.projected_bytes, layout.reserved_bytes + min(max(together, alone), at_most))
+
     def lines(self) -> list[tuple[str, str]]:
         """Return what is to be said, as (what, value)."""
         layout = self.layout

@@ -330,7 +330,9 @@ class _Run:
                 target.receipt.settings["recycled"] = f"{times:,} times a worker, each after {recycling.after}"
             target.receipt.measured_bytes = self._measured(dispatcher)
             self._note_device(target.receipt, dispatcher)
-            target.receipt.projected_bytes = self.plan.with_long_row(dispatcher.peaks.block_bytes)
+            target.receipt.projected_bytes = max(
+                self.plan.with_long_row(dispatcher.peaks.block_bytes), self.plan.with_merges(stages.merge_bytes)
+            )
         # The first comes last: while it is not complete, the files of drops below it are of use to a resumed run.
         receipts = [target.finish() for target in reversed(self.targets)]
         stages.clear()

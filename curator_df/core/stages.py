@@ -41,6 +41,7 @@ from curator_df.core.range_action import RangeAction
 from curator_df.core.range_groups import RangeGroups, ranges_per_group
 from curator_df.core.receipt import ExchangeReceipt
 from curator_df.core.row_count import CountSink, NumberRows, RowCount
+from curator_df.core.row_sort import merge_row_bytes
 from curator_df.core.session import Session
 from curator_df.core.source import Range, Ranges
 from curator_df.core.step_tally import StepTally
@@ -50,6 +51,8 @@ from curator_df.errors import CorruptFileError, ParameterError, ResumeError
 
 STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
 """Below the output folder."""
+WIDEST_WORDS = 4
+"""Of the rows that are merged, where no exchange says it."""
 DROP_PEAK_FACTOR = 1.4
 """Peak extra bytes of dropping rows: those that stay, and their keys."""
 T = TypeVar("T")
@@ -103,6 +106,9 @@ class StageRunner:
         self.exchanges: list[ExchangeReceipt] = []
         self.retries: collections.Counter[str] = collections.Counter()
         self.leaks: list[LeakReceipt] = []
+        self.merge_bytes = 0
+        """Most that a merge (or comparison) could need for what it was given; it has been given no more than ``work_bytes``,
+        or all of the node where it ran alone."""
         self.work_bytes = session.layout.thread_bytes - TASK_SLACK_BYTES
         self._made: list[str] = []
         self._show: SHOW = lambda title, done, total: None  # noqa: ARG005
@@ -175,6 +181,8 @@ class StageRunner:
         finally:
             self.retries += dispatcher.retries
             self.leaks += dispatcher.leaks
+        if task is not None:
+            self.merge_bytes = max(self.merge_bytes, _merge_bytes(job, list(done.values())))
         return [done[number] for number in wanted]
 
     def run_pass(
@@ -339,6 +347,17 @@ class StageRunner:
                 f"{home.url} holds a stage of the same input that was cut in {len(ranges):,} other ranges (by another "
                 "version of curator_df); delete the folder, and run again"
             )
+
+
+def _merge_bytes(job: Any, done: list[dict[str, Any]]) -> int:
+    """Return what a merge could hold at most: for the rows that it counted, or else as if one had all files of the stage."""
+    exchange = getattr(job, "exchange", None)
+    words = WIDEST_WORDS if exchange is None else exchange.words
+    files = [file for name in ("files", "known") for file in getattr(job, name, ())]
+    rows = max((one["rows_read"] for one in done), default=0) or sum(file.rows for file in files)
+    written = max((sum(file.size_bytes for file in one["files"]) for one in done), default=0)
+    said = max((one["summary"].get("held_bytes", 0) for one in done), default=0)
+    return int(rows * merge_row_bytes(words) + 2 * written + said + TASK_SLACK_BYTES)
 
 
 def mended(

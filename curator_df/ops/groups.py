@@ -99,7 +99,7 @@ def find_groups(
                 written = _write_table(stages, before, found, table, journal, sink)
             if not any(done["files"] for done in written):
                 sink.write_empty(table.meta)
-            _finish(journal, sink, program, stages, plan.projected_bytes, session, written)
+            _finish(journal, sink, program, stages, plan.with_merges(stages.merge_bytes), session, written)
             stages.clear()
             home.delete_tree(STAGES_FOLDER)
     return read_parquet(home.url, storage_options=options)

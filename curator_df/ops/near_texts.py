@@ -25,8 +25,6 @@ from curator_df.kernels.stored_signatures import read_values, similarity_estimat
 from curator_df.ops.device_blocks import device_band_hashes
 from curator_df.ops.duplicates import content_keys, ranked_keys
 
-MOST_TABLE_BYTES = 64 << 20
-"""Of the table of shingles while two texts are compared: texts of up to four million bytes are then read once."""
 _LEAST_TABLE_BYTES = 1 << 16
 
 
@@ -109,7 +107,7 @@ def text_similarities(
     found = np.empty(len(pairs), dtype=np.float64)
     if not estimated.all():
         series = _series(texts)
-        table_bytes = max(min(memory_bytes, MOST_TABLE_BYTES), _LEAST_TABLE_BYTES)
+        table_bytes = max(memory_bytes, _LEAST_TABLE_BYTES)
         exact = pairs[~estimated]
         found[~estimated] = jaccard_similarities(series, series, exact, scheme, table_bytes=table_bytes)
     places = np.flatnonzero(estimated)

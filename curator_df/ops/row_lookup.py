@@ -48,7 +48,7 @@ def rows_at(program: Program, addresses: npt.NDArray[np.int64], operator: str) -
     wanted = np.unique(addresses)
     ranges = program.source.cut(PIECE_BYTES)
     starts = ranges.table[:, 0] << OFFSET_BITS | ranges.table[:, 1]
-    blocks = [program.meta]
+    blocks: list[pd.DataFrame] = []
     for number in np.unique(np.searchsorted(starts, wanted, side="right") - 1):
         pieces = program.source.blocks(
             ranges[number],
@@ -57,11 +57,12 @@ def rows_at(program: Program, addresses: npt.NDArray[np.int64], operator: str) -
             wanted=wanted,
         )
         for block in pieces:
-            found = block
+            rows = block
             for step in program.steps:
-                found = run_step(step, found)[0].block
-            blocks.append(found)
-    return pd.concat(blocks[1:]) if len(blocks) > 1 else program.meta
+                rows = run_step(step, rows)[0].block
+            blocks.append(rows)
+    found: pd.DataFrame = pd.concat(blocks or [program.meta])
+    return found
 
 
 def _is_told_by_runs(row: BadRow) -> None:

@@ -4,12 +4,14 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
 from curator_df.core import run, stages
 from curator_df.core.journal import Journal
+from curator_df.core.row_sort import merge_row_bytes
 from curator_df.core.storage import Folder
 from curator_df.errors import CorruptFileError
 
@@ -120,3 +122,22 @@ def test_notes_of_a_lost_machine_are_passed_over(tmp_path):
     home.mkdir()
     (home / "done.jsonl").write_bytes(b'{"number": 0}\n' + b"\0" * 40 + b'{"number": 1}\n{"number": 2}\n{"num')
     assert [note["number"] for note in Journal(Folder(str(tmp_path))).done()] == [0, 2]
+
+
+@pytest.mark.parametrize("find", [False, True], ids=["drop", "find"])
+def test_the_projection_of_a_receipt_has_room_for_keys_that_were_many(tmp_path, find):
+    rows = 1_200_000
+    pq.write_table(pa.table({"text": pa.array([f"{n % 1_000_000}" for n in range(rows)])}), tmp_path / "in.parquet")
+    docs = cdf.read_parquet(tmp_path / "in.parquet", blocksize="100kB")
+    chain = docs.curate.drop_exact_duplicates()
+    planned = cdf.explain(chain)
+    if find:
+        receipt = cdf.read_receipt(cdf.find_exact_duplicates(docs, workdir=tmp_path / "work"))
+    else:
+        receipt = cdf.write_parquet(chain, tmp_path / "out")
+    [exchange] = receipt.exchanges
+    assert (exchange.keys, exchange.unique) == (rows, 1_000_000)
+    room = merge_row_bytes(3) * rows / exchange.hash_ranges
+    assert planned.layout.threads * planned.stages[-1].task_bytes < room < planned.layout.thread_bytes
+    assert planned.projected_bytes + room < receipt.projected_bytes <= receipt.allowed_bytes
+    assert receipt.measured_bytes <= receipt.projected_bytes
