@@ -32,6 +32,7 @@ from curator_df.cluster.encryption import as_security
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
 from curator_df.cluster.settings import (
     ANY_LOOPBACK_PORT,
+    LOG_MESSAGES,
     PRELOAD,
     worker_environment,
     worker_memory_limit,
@@ -89,7 +90,8 @@ class Cluster:
         if compiler is not None and layout.in_process:
             wait_for(compiler)
         self._local = _start_in_process(layout, dashboard) if layout.in_process else self._start_workers(dashboard)
-        self.client = Client(self._local, set_as_default=True)
+        with dask.config.set({"distributed.admin.low-level-log-length": LOG_MESSAGES}):  # of its connection too
+            self.client = Client(self._local, set_as_default=True)
         watch_streams(self.client, self._local)
         self._session = Session(
             self.client,
