@@ -121,7 +121,8 @@ def draw(runs: list[dict[str, int | float]], picture: Path) -> None:
         axes.plot(documents, values, marker="o", linewidth=2, label="measured")
         axes.plot([0, documents[-1]], [0, values[-1]], color="0.5", linestyle=":", label="in proportion to the largest")
         axes.set(xlabel="documents", ylabel=title, xlim=(0, None), ylim=(0, None))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.grid(visible=True, alpha=0.3)
         axes.legend(frameon=False, fontsize=9)
     figure.tight_layout()
