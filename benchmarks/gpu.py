@@ -4,9 +4,9 @@
     python benchmarks/gpu.py corpus.parquet --page gpu-results.md
 
 Needs a GPU and the gpu extra. The file has a column ``text`` and fits on the device; its texts are there before the clock
-starts. Every line is the median of ``--repeat`` calls after one that compiles, beside a copy of the texts on the device, which says
-what its memory allows (read once and written once). Results are compared with those of the CPU
-before anything is timed, so that a page is also a proof.
+starts. Every line is the median of ``--repeat`` calls after one that compiles, beside a copy of the texts on the device (read
+once, written once), which says what its memory allows. Results are compared with those of the CPU before anything is timed,
+so that a page is also a proof.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import collections
-import datetime
+import datetime as dt
 import importlib.metadata
 import platform
 import shlex
@@ -90,7 +90,7 @@ def machine(gpus: int) -> Iterator[str]:
             packages.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             packages.append(f"no {name}")
-    yield f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {platform.machine()}, Python {platform.python_version()}"
+    yield f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, {platform.machine()}, Python {platform.python_version()}"
     yield ", ".join(packages)
     if gpus:
         ask = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
