@@ -60,8 +60,15 @@ class BatchSize:
     """How many padded tokens a batch of one model may have in this process; shared by its threads."""
 
     def __init__(
-        self, most_tokens: int, most_rows: int | None = None, row_tokens: int = 0, trial: SizeTrial | None = None
+        self,
+        most_tokens: int,
+        most_rows: int | None = None,
+        row_tokens: int = 0,
+        trial: SizeTrial | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        self.clock = clock
+        """What batches of a trial are timed by, in seconds."""
         self.tokens = most_tokens
         """Of the next batch, at most; of them ``row_tokens`` stand for what each document takes besides."""
         self._most_tokens, self._most_rows, self._row_tokens = most_tokens, most_rows, row_tokens
@@ -163,7 +170,7 @@ def run_batches(
         turn = size.turn()
         rows = size.rows(length, turn)
         places = order[start : start + rows]
-        started = time.perf_counter()
+        started = size.clock()
         if not _went_well(forward, places):
             size.failed(len(places), length, counts)
             counts.batches_halved += 1
@@ -171,7 +178,7 @@ def run_batches(
         size.succeeded()
         tokens = int(lengths[places].sum())
         if turn is not None:
-            size.note(turn, tokens, time.perf_counter() - started, counts, is_full=len(places) == rows)
+            size.note(turn, tokens, size.clock() - started, counts, is_full=len(places) == rows)
         counts.documents += len(places)
         counts.tokens += tokens
         counts.padding_tokens += len(places) * length - tokens

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -229,7 +230,9 @@ def batch_size(model: TextModel, resources: Resources) -> BatchSize:
     capacity = capacity_here()
     most = model.device_tokens(0 if capacity is None else capacity.device_share(resources))
     trial = None if model.batch_rows is not None else SizeTrial.below(most, model.longest_tokens)
-    return BatchSize(most, model.batch_rows, model.row_tokens, trial)
+    # The processor's time of the one thread that computes says what the wall clock does, without other work on the machine.
+    alone = model.device == "cpu" and (resources.cpus or 1) == 1
+    return BatchSize(most, model.batch_rows, model.row_tokens, trial, time.thread_time if alone else time.perf_counter)
 
 
 def run_model(model: Runs | TextModel, texts: pa.ChunkedArray, keep: Keep, resources: Resources) -> BatchCounts:

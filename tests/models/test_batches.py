@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curator_df.models import batches
 from curator_df.models.batches import GROW_AFTER, BatchCounts, BatchSize, run_batches, windows
 from curator_df.models.size_trial import MEASURED_BATCHES, WARM_BATCHES, SizeTrial
 
@@ -86,11 +85,9 @@ EACH = WARM_BATCHES + MEASURED_BATCHES
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    """The seconds that batches take, told by the test."""
-    now = [0.0]
-    monkeypatch.setattr(batches.time, "perf_counter", lambda: now[0])
-    return now
+def clock():
+    """Seconds that have passed, in a list of one."""
+    return [0.0]
 
 
 def tried(lengths, size, clock, rate, *, most_padded=None, counts=None):
@@ -118,7 +115,7 @@ def tried(lengths, size, clock, rate, *, most_padded=None, counts=None):
     ids=["the middle one", "about as fast"],
 )
 def test_sizes_take_turns_and_the_fastest_stays(clock, rate, taken):
-    size = BatchSize(400, trial=SizeTrial.below(400, 100))
+    size = BatchSize(400, trial=SizeTrial.below(400, 100), clock=lambda: clock[0])
     measured = EACH * (4 + 2 + 1)
     seen, counts = tried([100] * (measured + 12), size, clock, rate)
     assert sorted(place for batch in seen for place in batch) == list(range(measured + 12))
@@ -136,7 +133,7 @@ def test_sizes_take_turns_and_the_fastest_stays(clock, rate, taken):
 
 
 def test_a_trial_goes_on_in_the_next_block_and_a_batch_that_is_not_full_says_nothing(clock):
-    size, counts = BatchSize(400, trial=SizeTrial.below(400, 200)), BatchCounts()
+    size, counts = BatchSize(400, trial=SizeTrial.below(400, 200), clock=lambda: clock[0]), BatchCounts()
     for _ in range(EACH - 1):
         tried(
             [100] * 7, size, clock, lambda padded: 100, counts=counts
@@ -167,7 +164,7 @@ def test_no_size_is_tried_that_is_above_the_most_or_holds_no_long_document():
 @pytest.mark.parametrize(("most_padded", "settled", "later"), [(250, 200, 250), (150, 100, 150)])
 def test_sizes_that_do_not_fit_are_tried_no_more(clock, most_padded, settled, later):
     """The smaller ones go on; with one left there is nothing to compare."""
-    size = BatchSize(400, trial=SizeTrial.below(400, 100))
+    size = BatchSize(400, trial=SizeTrial.below(400, 100), clock=lambda: clock[0])
     seen, counts = tried([100] * 60, size, clock, lambda padded: 100, most_padded=most_padded)
     assert sorted(place for batch in seen for place in batch) == list(range(60))
     assert counts.trials[f"settled_on_batches_of_{settled}"] == 1
