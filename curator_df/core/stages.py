@@ -41,6 +41,7 @@ from curator_df.core.range_action import RangeAction
 from curator_df.core.range_groups import RangeGroups, ranges_per_group
 from curator_df.core.receipt import ExchangeReceipt
 from curator_df.core.row_count import CountSink, NumberRows, RowCount
+from curator_df.core.row_order import SORT_BYTES_PER_ROW
 from curator_df.core.row_sort import merge_row_bytes
 from curator_df.core.session import Session
 from curator_df.core.source import Range, Ranges
@@ -52,7 +53,7 @@ from curator_df.errors import CorruptFileError, ParameterError, ResumeError
 STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
 """Below the output folder."""
 WIDEST_WORDS = 4
-"""Of the rows that are merged, where no exchange says it."""
+"""Of the rows that are merged and sorted, where no exchange says it; vectors are wider, and count by their bytes."""
 DROP_PEAK_FACTOR = 1.4
 """Peak extra bytes of dropping rows: those that stay, and their keys."""
 T = TypeVar("T")
@@ -351,13 +352,18 @@ class StageRunner:
 
 def _merge_bytes(job: Any, done: list[dict[str, Any]]) -> int:
     """Return what a merge could hold at most: for the rows that it counted, or else as if one had all files of the stage."""
-    exchange = getattr(job, "exchange", None)
-    words = WIDEST_WORDS if exchange is None else exchange.words
     files = [file for name in ("files", "known") for file in getattr(job, name, ())]
-    rows = max((one["rows_read"] for one in done), default=0) or sum(file.rows for file in files)
-    written = max((sum(file.size_bytes for file in one["files"]) for one in done), default=0)
+    if not files:
+        return 0  # what is merged and sorted there are rows that were merged before
+    exchange = getattr(job, "exchange", None)
+    rows = max((one["rows_read"] for one in done), default=0)
+    merged = rows * merge_row_bytes(WIDEST_WORDS if exchange is None else exchange.words)
+    if not rows:
+        merged = sum(max(file.rows * merge_row_bytes(WIDEST_WORDS), 3 * file.size_bytes) for file in files)
+    row_bytes = 8 * WIDEST_WORDS + SORT_BYTES_PER_ROW
+    written = (sum(max(file.rows * row_bytes, 2 * file.size_bytes) for file in one["files"]) for one in done)
     said = max((one["summary"].get("held_bytes", 0) for one in done), default=0)
-    return int(rows * merge_row_bytes(words) + 2 * written + said + TASK_SLACK_BYTES)
+    return int(merged + max(written, default=0) + said + TASK_SLACK_BYTES)
 
 
 def mended(

@@ -182,7 +182,9 @@ def _examples(docs: Any, table: Any, top: pd.DataFrame, examples: int, character
 
 def _first_of_groups(rows: pd.DataFrame, groups: list[int], examples: int) -> pd.DataFrame:
     """Return of each of these groups the row that stays, and then those least like what they matched."""
-    members = rows[rows["group"].isin(groups)].reset_index(drop=True)  # the index of a table on disk has a name of its own
+    members = rows[rows["group"].isin(groups)].reset_index(
+        drop=True
+    )  # the index of a table on disk has a name of its own
     place = members["group"].map({group: place for place, group in enumerate(groups)})
     members = members.assign(place=place, goes=~members["kept"]).sort_values(["place", "goes", "jaccard", "address"])
     return members.groupby("place").head(examples).drop(columns=["place", "goes"])
