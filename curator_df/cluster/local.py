@@ -40,7 +40,7 @@ from curator_df.cluster.settings import (
 )
 from curator_df.cluster.spill_folder import SpillFolder
 from curator_df.cluster.worker_processes import worker_processes
-from curator_df.core.budget import CLIENT_PRIVATE_BYTES, Layout, choose_layout, parse_memory
+from curator_df.core.budget import CLIENT_GROWTH_BYTES, CLIENT_PRIVATE_BYTES, Layout, choose_layout, parse_memory
 from curator_df.core.limits import release_free_memory, status_bytes
 from curator_df.core.peak import tree_bytes
 from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
@@ -158,8 +158,10 @@ class Cluster:
             # In this process the limit also binds the client: its journal, its bars, the threads that close the cluster.
             self.client.run(tighten_limit, layout.work_bytes, threads=CLIENT_THREADS if layout.in_process else 0)
         release_free_memory()
-        self._session.client_bytes = status_bytes("RssAnon")
         held_bytes = tree_bytes(os.getpid())
+        self._session.client_bytes = status_bytes("RssAnon")
+        if layout.in_process:  # all that is reserved is for this process: it may grow into what it does not hold yet
+            self._session.client_bytes += max(0, layout.reserved_bytes - held_bytes - CLIENT_GROWTH_BYTES)
         if held_bytes + self.layout.exclusive_bytes > self.layout.allowed_bytes:
             raise BudgetError(
                 f"before any work this session holds {show_size(held_bytes)} (this process and its workers), which leaves "

@@ -91,21 +91,33 @@ class Trace:
         return " ".join(map(str, [round(seconds / max(len(points), 1), 4), *points]))
 
 
+class Tree:
+    """A process tree whose memory is looked at again and again."""
+
+    def __init__(self, root: int, exact: bool) -> None:
+        self._root, self._exact = root, exact
+        self._samples = self._shared = 0
+        self._pids: list[int] = []
+
+    def held(self, *, anew: bool = False) -> int:
+        """Return the bytes that it holds; ``anew``: all of them looked at now, whatever was looked at before."""
+        anew = anew or self._exact
+        if anew or self._samples % TREE_EVERY == 0:
+            self._pids = processes(self._root, os.getpid())
+        private = sum(private_bytes(pid) for pid in self._pids)
+        if anew or self._samples % SHARED_EVERY == 0:
+            self._shared = max(0, sum(pss_bytes(pid) for pid in self._pids) - private)
+        self._samples += 1
+        return private + self._shared
+
+
 def sample_forever(root: int, exact: bool) -> None:
     """Sample until standard input ends."""
-    peak = samples = shared = 0
-    tree: list[int] = []
-    trace = Trace()
+    tree, trace, peak = Tree(root, exact), Trace(), 0
     while os.path.exists(f"/proc/{root}"):
-        if exact or samples % TREE_EVERY == 0:
-            tree = processes(root, os.getpid())
-        private = sum(private_bytes(pid) for pid in tree)
-        if exact or samples % SHARED_EVERY == 0:
-            total = sum(pss_bytes(pid) for pid in tree)
-            shared = max(0, total - private)
-        samples += 1
-        peak = max(peak, private + shared)
-        trace.add(private + shared)
+        held = tree.held()
+        peak = max(peak, held)
+        trace.add(held)
         deadline = time.monotonic() + INTERVAL_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             if not select.select([sys.stdin], [], [], left)[0]:
@@ -116,11 +128,13 @@ def sample_forever(root: int, exact: bool) -> None:
             if command.startswith("trace"):
                 print(trace.line(), flush=True)
             else:
-                print(private + shared if command.startswith("now") else peak, flush=True)
+                print(held if command.startswith("now") else peak, flush=True)
             if command.startswith("reset"):
-                # What is held now counts for what follows, which may end before the next sample.
-                peak, trace = private + shared, Trace()
-                trace.add(peak)
+                # What is held now counts for what follows, which may end before the next sample. The last sample may have
+                # a process in it that has ended since.
+                held = tree.held(anew=True)
+                peak, trace = held, Trace()
+                trace.add(held)
 
 
 if __name__ == "__main__":

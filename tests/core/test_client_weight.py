@@ -8,6 +8,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 TAKEN_BYTES = 200_000_000
 SCRIPT = """
 import json
@@ -50,6 +52,27 @@ if __name__ == "__main__":
     }
     print(json.dumps(told))
 """
+ALONE = """
+import json
+import os
+import sys
+
+import numpy as np
+
+import curator_df as cdf
+from curator_df.core.peak import tree_bytes
+
+docs = cdf.read_jsonl(sys.argv[1]).curate.keep_where("id % 2 == 0")
+with cdf.start_cluster(memory="500MB", cpus=1) as cluster:
+    room = max(0, cluster.layout.reserved_bytes - tree_bytes(os.getpid()))
+    taken = [0, room // 2, room + 40_000_000]
+    plans = []
+    for size in taken:
+        table = np.ones(size, dtype=np.uint8)
+        plans.append(cdf.explain(docs).layout.client_bytes)
+        del table
+    print(json.dumps({"in_process": cluster.layout.in_process, "room": room, "plans": plans}))
+"""
 
 
 def test_what_is_loaded_after_the_start_goes_from_the_memory_for_work(tmp_path):
@@ -69,3 +92,13 @@ def test_what_is_loaded_after_the_start_goes_from_the_memory_for_work(tmp_path):
     assert "MB that this process has taken since the cluster started" in told["refused"]
     assert not told["is_there"]
     assert told["rows"] == [4_000, 4_000]
+
+
+def test_a_process_without_workers_may_grow_into_what_is_reserved_for_it(tmp_path):
+    corpus = tmp_path / "a.jsonl"
+    corpus.write_text("".join(json.dumps({"id": n, "text": f"line {n}"}) + "\n" for n in range(100)))
+    said = subprocess.check_output([sys.executable, "-c", ALONE, corpus], text=True, timeout=300)
+    told = json.loads(said.splitlines()[-1])
+    assert told["in_process"]
+    assert told["plans"][:2] == [0, 0]
+    assert told["plans"][2] == pytest.approx(40_000_000, abs=15_000_000)

@@ -3,6 +3,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import time
 from html.parser import HTMLParser
 
@@ -157,6 +159,22 @@ def test_the_sampler_keeps_what_was_held_over_time(take_pages):
         assert sampler.seen() == max(held for _, held in trace)
         assert sampler.take() > 0
         assert len(sampler.trace()) < len(trace)
+    finally:
+        sampler.close()
+
+
+def test_a_process_that_has_ended_does_not_count_for_the_next_run():
+    script = "import time; held = bytearray(150_000_000); print('held', flush=True); time.sleep(60)"
+    sampler = PeakSampler()
+    try:
+        before = sampler.take()
+        for _ in range(3):  # the last sample is up to 50 ms old
+            with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as child:
+                child.stdout.readline()
+                trace_when(sampler, lambda trace: trace[-1][1] - before > 100_000_000)
+                child.kill()
+            assert sampler.take() - before > 100_000_000
+            assert sampler.seen() - before < 100_000_000
     finally:
         sampler.close()
 
