@@ -144,10 +144,19 @@ def test_workers_whose_address_space_is_limited_change_nothing(start, script, co
     for worker in before:
         most = worker.memory_info().vms + 100_000_000  # the step wants 320 kB a row, and has the imports before it
         worker.rlimit(psutil.RLIMIT_AS, (most, most))
-    receipt = finish(start(script, corpus, tmp_path / "out", ADDRESS=where, step="hungry", BLOCK="400kB"))
-    assert receipt["retries"] or any(
-        not worker.is_running() for worker in before
-    )  # an allocation failed, or a worker ended
+    hungry = {"ADDRESS": where, "step": "hungry", "BLOCK": "400kB"}
+    process = start(script, corpus, tmp_path / "out", **hungry)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    # An allocation failed, or a worker ended.
+    if process.returncode == 0:
+        receipt = json.loads(out.splitlines()[-1])
+        assert receipt["retries"] or any(not worker.is_running() for worker in before)
+    else:  # Dask's own allocations failed, so that the workers neither work nor end
+        assert "WorkerLostError: no worker came back within 120 s" in err
+        assert "on_existing='resume'" in err
+        for _ in before:
+            running.start_worker()
+        receipt = finish(start(script, corpus, tmp_path / "out", on_existing="resume", **hungry))
     assert receipt["rows_out_of_memory"] == 0
     assert ids(tmp_path / "out") == list(range(ROWS))
 
