@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from curator_df.core.exchange import DROP_WORDS, MEMBER_WORDS, Keep, key_words
 from curator_df.core.program import Program
+from curator_df.core.row_order import SORT_BYTES_PER_ROW
 from curator_df.core.row_sort import merge_row_bytes
 from curator_df.core.sizes import show_size
 from curator_df.core.slice_file import ENTRY, rows_in_page
@@ -30,6 +32,9 @@ PART_BYTES_GUESS = 100
 """Bytes of a line or paragraph."""
 TASK_SLACK_BYTES = 6_000_000
 """Held beside what scales: pieces on their way, a read of pages and its rows, bounds and index, allocator rounding."""
+
+WIDEST_WORDS = 4
+"""Of the rows that are merged and sorted, where no exchange says it; vectors are wider, and count by their bytes."""
 
 
 @dataclass(frozen=True)
@@ -234,3 +239,19 @@ def smaller_part(share: float) -> str:
     if hundredths == 0:
         return "put sample_rows before it with a fraction below 0.01"
     return f"put sample_rows(fraction={hundredths / 100}) before it"
+
+
+def merge_bytes(job: Any, done: list[dict[str, Any]]) -> int:
+    """Return what a merge could hold at most: for the rows that it counted, or else as if one had all files of the stage."""
+    files = [file for name in ("files", "known") for file in getattr(job, name, ())]
+    if not files:
+        return 0  # what is merged and sorted there are rows that were merged before
+    exchange = getattr(job, "exchange", None)
+    rows = max((one["rows_read"] for one in done), default=0)
+    merged = rows * merge_row_bytes(WIDEST_WORDS if exchange is None else exchange.words)
+    if not rows:
+        merged = sum(max(file.rows * merge_row_bytes(WIDEST_WORDS), 3 * file.size_bytes) for file in files)
+    row_bytes = 8 * WIDEST_WORDS + SORT_BYTES_PER_ROW
+    written = (sum(max(file.rows * row_bytes, 2 * file.size_bytes) for file in one["files"]) for one in done)
+    said = max((one["summary"].get("held_bytes", 0) for one in done), default=0)
+    return int(merged + max(written, default=0) + said + TASK_SLACK_BYTES)

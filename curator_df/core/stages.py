@@ -28,7 +28,7 @@ from curator_df.core.dispatch import Dispatcher
 from curator_df.core.drops import collect_drops
 from curator_df.core.events import Exchanged, StageStarted, stage_name
 from curator_df.core.exchange import Exchange, range_starts
-from curator_df.core.exchange_plan import TASK_SLACK_BYTES, estimate_kept, project_exchange
+from curator_df.core.exchange_plan import TASK_SLACK_BYTES, estimate_kept, merge_bytes, project_exchange
 from curator_df.core.exchange_reduce import reduce_keys
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.journal import Identity, Journal
@@ -41,8 +41,6 @@ from curator_df.core.range_action import RangeAction
 from curator_df.core.range_groups import RangeGroups, ranges_per_group
 from curator_df.core.receipt import ExchangeReceipt
 from curator_df.core.row_count import CountSink, NumberRows, RowCount
-from curator_df.core.row_order import SORT_BYTES_PER_ROW
-from curator_df.core.row_sort import merge_row_bytes
 from curator_df.core.session import Session
 from curator_df.core.source import Range, Ranges
 from curator_df.core.step_tally import StepTally
@@ -52,8 +50,6 @@ from curator_df.errors import CorruptFileError, ParameterError, ResumeError
 
 STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
 """Below the output folder."""
-WIDEST_WORDS = 4
-"""Of the rows that are merged and sorted, where no exchange says it; vectors are wider, and count by their bytes."""
 DROP_PEAK_FACTOR = 1.4
 """Peak extra bytes of dropping rows: those that stay, and their keys."""
 T = TypeVar("T")
@@ -108,8 +104,7 @@ class StageRunner:
         self.retries: collections.Counter[str] = collections.Counter()
         self.leaks: list[LeakReceipt] = []
         self.merge_bytes = 0
-        """Most that a merge (or comparison) could need for what it was given; it has been given no more than ``work_bytes``,
-        or all of the node where it ran alone."""
+        """Most that a merge (or comparison) could need; it had ``work_bytes``, or all of the node where it ran alone."""
         self.work_bytes = session.layout.thread_bytes - TASK_SLACK_BYTES
         self._made: list[str] = []
         self._show: SHOW = lambda title, done, total: None  # noqa: ARG005
@@ -183,7 +178,7 @@ class StageRunner:
             self.retries += dispatcher.retries
             self.leaks += dispatcher.leaks
         if task is not None:
-            self.merge_bytes = max(self.merge_bytes, _merge_bytes(job, list(done.values())))
+            self.merge_bytes = max(self.merge_bytes, merge_bytes(job, list(done.values())))
         return [done[number] for number in wanted]
 
     def run_pass(
@@ -348,22 +343,6 @@ class StageRunner:
                 f"{home.url} holds a stage of the same input that was cut in {len(ranges):,} other ranges (by another "
                 "version of curator_df); delete the folder, and run again"
             )
-
-
-def _merge_bytes(job: Any, done: list[dict[str, Any]]) -> int:
-    """Return what a merge could hold at most: for the rows that it counted, or else as if one had all files of the stage."""
-    files = [file for name in ("files", "known") for file in getattr(job, name, ())]
-    if not files:
-        return 0  # what is merged and sorted there are rows that were merged before
-    exchange = getattr(job, "exchange", None)
-    rows = max((one["rows_read"] for one in done), default=0)
-    merged = rows * merge_row_bytes(WIDEST_WORDS if exchange is None else exchange.words)
-    if not rows:
-        merged = sum(max(file.rows * merge_row_bytes(WIDEST_WORDS), 3 * file.size_bytes) for file in files)
-    row_bytes = 8 * WIDEST_WORDS + SORT_BYTES_PER_ROW
-    written = (sum(max(file.rows * row_bytes, 2 * file.size_bytes) for file in one["files"]) for one in done)
-    said = max((one["summary"].get("held_bytes", 0) for one in done), default=0)
-    return int(merged + max(written, default=0) + said + TASK_SLACK_BYTES)
 
 
 def mended(

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 
+from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.program import lower
 from curator_df.errors import InputError, ParameterError
 from curator_df.io.checkpoint import read_receipt
@@ -96,7 +97,7 @@ class NearDuplicateReport:
 
 
 def describe_near_duplicates(
-    groups: Any, docs: Any = None, *, largest: int = 5, examples: int = 3, characters: int = 200
+    groups: Any, *, docs: Any = None, largest: int = 5, examples: int = 3, characters: int = 200
 ) -> NearDuplicateReport:
     """Say what was found: groups by size, pairs by similarity, and about how many pairs the settings do not find.
 
@@ -173,8 +174,10 @@ def describe_near_duplicates(
 def _examples(docs: Any, table: Any, top: pd.DataFrame, examples: int, characters: int, text: str) -> pd.DataFrame:
     """Return rows of the largest groups, with the beginning of their texts."""
     columns = ["group", "kept", "jaccard", "address", "file", "offset"]
-    some = table[columns].map_partitions(_first_of_groups, top["group"].tolist(), examples, meta=table[columns]._meta)
-    rows = _first_of_groups(some.compute(), top["group"].tolist(), examples)
+    chosen: dict[str, Any] = {"groups": top["group"].tolist(), "examples": examples}
+    kernel = BlockKernel(OPERATOR, _first_of_groups, chosen, peak_factor=1.0)
+    some = map_blocks(table[columns], kernel, meta=table[columns]._meta)
+    rows = _first_of_groups(some.compute(), **chosen)
     texts = rows_at(lower(docs), rows["address"].to_numpy(dtype=np.int64), OPERATOR)[text]
     rows["text"] = texts.str.slice(0, characters).reindex(rows["address"]).to_numpy()
     return rows.drop(columns="address").reset_index(drop=True)

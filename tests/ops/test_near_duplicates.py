@@ -273,7 +273,7 @@ def test_the_report_shows_texts_of_the_largest_groups(tmp_path, suffix):
     docs = read_rows(tmp_path / "in", texts, suffix).curate.normalize_whitespace()
     groups = cdf.find_near_duplicates(docs, scheme=WORDS, verify=0.6, workdir=tmp_path / "work")
     table = groups.compute()
-    report = cdf.describe_near_duplicates(groups, docs, largest=3, examples=2, characters=50)
+    report = cdf.describe_near_duplicates(groups, docs=docs, largest=3, examples=2, characters=50)
     shown = report.examples
     assert shown.columns.tolist() == ["group", "kept", "jaccard", "file", "offset", "text"]
     assert shown.kept.tolist() == [True, False] * 3
@@ -285,9 +285,9 @@ def test_the_report_shows_texts_of_the_largest_groups(tmp_path, suffix):
         assert one.text.item() in by_address[others.address.astype(int)].str.slice(0, 50).tolist()
     assert shown.text.iloc[0] in str(report)
     with pytest.raises(errors.ParameterError, match="for another table"):
-        cdf.describe_near_duplicates(groups, docs.curate.keep_where("text != ''"))
+        cdf.describe_near_duplicates(groups, docs=docs.curate.keep_where("text != ''"))
     with pytest.raises(errors.ParameterError, match="examples=0 is not a whole number from 1 up"):
-        cdf.describe_near_duplicates(groups, docs, examples=0)
+        cdf.describe_near_duplicates(groups, docs=docs, examples=0)
 
 
 def test_one_text_many_times_and_short_ones_cost_in_proportion(tmp_path):
