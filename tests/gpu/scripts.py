@@ -17,7 +17,16 @@ def run_script(name, *arguments, simulated):
     settings = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     if simulated:
         settings |= {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, "-m", f"tests.gpu.{name}", *map(str, arguments)]
+    within = [
+        "timeout",
+        "-s",
+        "ABRT",
+        "280",
+        sys.executable,
+        "-X",
+        "faulthandler",
+    ]  # says where it stood, if it stands still
+    command = [*within, "-m", f"tests.gpu.{name}", *map(str, arguments)]
     done = subprocess.run(command, cwd=CHECKOUT, env=settings, capture_output=True, text=True, check=False)
     if done.stderr.startswith("no compiler for devices"):
         pytest.skip(done.stderr.strip().splitlines()[0])
