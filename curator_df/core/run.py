@@ -52,6 +52,8 @@ RANGE_BYTES = 64_000_000
 SMALL_RANGE_BYTES = 16_000_000
 """Range of a small input, which would otherwise be one or two tasks."""
 FEWEST_RANGES = 32
+EVEN_RANGES = 4
+"""Fewer ranges than the fewest are a multiple of this many, so that two or four threads end together."""
 MOST_EVENTS = 200
 """Of a receipt."""
 MOST_RANGES = 50_000
@@ -186,6 +188,9 @@ def _pin(outputs: Sequence[tuple[Journal, Branch, Ranges | None]], source: Sourc
 def range_bytes(source: Source) -> int:
     """Return the size of a range for an input: it follows from the input alone, so that runs can resume."""
     wanted = min(max(source.input_bytes // FEWEST_RANGES, SMALL_RANGE_BYTES), RANGE_BYTES)
+    few = -(-source.input_bytes // wanted)
+    if EVEN_RANGES < few < FEWEST_RANGES:
+        wanted = -(-source.input_bytes // (-(-few // EVEN_RANGES) * EVEN_RANGES))
     return max(wanted, source.input_bytes // MOST_RANGES)
 
 
