@@ -14,7 +14,6 @@ from distributed import Client
 from distributed.security import Security
 
 from curator_df.cluster.clock import watch_streams
-from curator_df.cluster.profiler import ProfileWithoutCollections
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.core.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
 from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after
@@ -125,7 +124,6 @@ def connect(
         layout = verify_workers(workers, None if memory is None else read_size("memory", memory))
         _require_nannies(workers, recycle)
         devices = verified_devices(client, device_bytes)
-        client.register_plugin(ProfileWithoutCollections())
     except BaseException:
         if owns_client:
             client.close()

@@ -46,6 +46,7 @@ from curator_df.core.sink import RangeWriter
 from curator_df.core.source import BadRow, Range
 from curator_df.core.storage import FileRecord, Folder, disk_errors
 from curator_df.core.stretch import OnError, Stretch
+from curator_df.core.worker_profile import profile_without_collections
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError
 
 __all__ = ["Attempt", "Job", "OnError", "OnOom", "load_job", "request_stop", "run_guarded", "run_range"]
@@ -126,6 +127,7 @@ def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
     """Do the work of a task; an error becomes part of its manifest, and freed pages go back to the system."""
     manifest, started = Manifest(attempt.piece.number, block_bytes=attempt.block_bytes), time.perf_counter()
     enter_step(work.__qualname__.partition(".")[0].removeprefix("run_"))
+    profile_without_collections()
     try:
         _end_if_stopped(attempt)
         with raised_data_limit(attempt.exclusive_bytes), may_leave(attempt.beside):

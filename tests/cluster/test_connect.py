@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import sys
 
 import pytest
 from distributed import Client, LocalCluster
@@ -13,6 +14,10 @@ MB = 1_000_000
 
 def worker(host, limit_mb, threads=1):
     return {"host": host, "memory_limit": limit_mb * MB, "nthreads": threads}
+
+
+def what_profiles(dask_worker):
+    return type(dask_worker.periodic_callbacks["profile"].callback).__name__
 
 
 def test_the_worker_that_breaks_the_budget_is_named():
@@ -44,7 +49,9 @@ def test_a_running_cluster_is_used_by_address(tmp_path):
         with cdf.connect(running.scheduler_address, memory="1.3GB") as connection:
             assert "1 workers x 1 threads" in repr(connection)
             receipt = cdf.write_parquet(cdf.read_jsonl(str(tmp_path / "a.jsonl")), tmp_path / "out")
+            [profiled] = connection.client.run(what_profiles).values()
         assert receipt.rows_written == 100
+        assert profiled == ("_Profile" if sys.version_info < (3, 12) else "method")
         with pytest.raises(errors.BudgetError, match=r"more than the 1\.00 GB allowed"):
             cdf.connect(running.scheduler_address, memory="1GB")
 

@@ -10,12 +10,14 @@ import threading
 
 from distributed import Client, LocalCluster
 
-import curator_df as cdf
+from curator_df.core.worker_profile import profile_without_collections
 
 THREADS = 60_000
 
 
-def start_threads(count):
+def start_threads(count, alone):
+    if not alone:
+        profile_without_collections()
     for _ in range(count):
         thread = threading.Thread(target=int)
         thread.start()
@@ -26,12 +28,10 @@ def start_threads(count):
 def main(alone):
     settings = {"n_workers": 1, "threads_per_worker": 1, "memory_limit": "3GB", "dashboard_address": None}
     with LocalCluster(processes=False, **settings) as cluster, Client(cluster) as client:
-        if not alone:
-            cdf.connect(client)
         gc.collect()
         gc.freeze()  # so that each collection is of all that there is, as Dask measures those alone
         gc.set_threshold(1, 0, 0)
-        started = client.submit(start_threads, THREADS).result()
+        started = client.submit(start_threads, THREADS, alone).result()
         (worker,) = cluster.workers.values()
         is_profiled = any(profile["count"] for _, profile in worker.profile_history)
         sys.stdout.write(f"{started} {is_profiled}\n")

@@ -17,7 +17,7 @@ def test_a_profiled_worker_does_not_stand_still_where_threads_start_while_memory
         "-X",
         "faulthandler",
         "-m",
-        "tests.cluster.profiled_worker",
+        "tests.core.profiled_worker",
     ]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["60000", "True"], done.stderr
