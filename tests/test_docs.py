@@ -116,6 +116,18 @@ def test_every_public_name_is_on_the_operators_page():
     assert {row[0].split("`")[1] for row in rows} == set(cdf.__all__)
 
 
+def test_rows_and_computes_on_the_operators_page_are_those_of_the_docstrings():
+    compared = 0
+    for name, rows, _, computes, *_ in rows_of(page("docs/operators.md"), "function", "rows"):
+        contract = " ".join(inspect.getdoc(getattr(cdf, name.split("`")[1])).split())
+        stated = [re.search(rf"{head}: (\w+)", contract) for head in ("Rows", "Computes")]
+        for cell, found in zip((rows, computes), stated, strict=True):
+            if cell != "-" and found and found[1] in {"no", "yes", "same", "subset", "all", "one"}:
+                compared += 1
+                assert re.match(r"\w+", cell)[0] == found[1], name
+    assert compared > 130
+
+
 def documented_peaks() -> dict[str, set[float]]:
     """Return the figures in the column "peak" of the operators page, by function."""
     peaks: dict[str, set[float]] = {}

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows in random order, each taken once or as often as wanted: `shuffle_rows` and `blend`."""
+"""Rows in random order, each taken once or as often as wanted: `shuffle_rows` and `blend`.
+
+The exchange of the drops (`core.exchange`) carries keys of fixed width, never text. Whole rows go through parts of the new order
+on disk: one pass writes each row into its part, another sorts the parts.
+"""
 
 from __future__ import annotations
 

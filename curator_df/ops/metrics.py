@@ -72,8 +72,9 @@ def add_metrics(
     n-grams, 10.2 x if of n-grams of datatrove's or ICU's words or C4's sentences by datatrove's. For each metric of yours
     0.2 x more, 5.2 x at least if one is of a document, and what its function holds. Computes: no.
 
-    All of the catalogue come out of one pass over each text. Once they are stored, `keep_profile` and `describe_drops` take
-    ``from_metrics=True``: another threshold then needs no pass over the text.
+    All of the catalogue are counted while a text is read once. Once they are stored, `keep_profile` and `describe_drops` take
+    ``from_metrics=True``: another threshold then needs no pass over the text. The columns do not say on which ``words`` they
+    were counted, so the profile must have the same.
 
     Examples
     --------

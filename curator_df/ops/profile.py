@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Apply a profile of rules to a text column: `keep_profile` filters, `add_profile` only says what would go and why.
 
-One compiled pass over each text makes every metric that the profile needs.
+Every metric that the profile needs is counted while a text is read once.
 """
 
 from __future__ import annotations

@@ -142,6 +142,7 @@ def without_verdict(profile: Profile) -> Profile:
 EVERYTHING = without_verdict(DATATROVE_GOPHER_REPETITION + LOOSE + DATATROVE_C4 + DATATROVE_FINEWEB)
 DCLM = without_verdict(DCLM_QUALITY + DCLM_REPETITION)
 REPEATED_TOKENS, EVERYTHING_TOKENS = REPEATED.replace(words="datatrove"), EVERYTHING.replace(words="datatrove")
+REPEATED_ICU, EVERYTHING_ICU = REPEATED.replace(words="icu"), EVERYTHING.replace(words="icu")
 
 
 def has_a_high_score(block: pd.DataFrame) -> pd.Series:
@@ -308,6 +309,7 @@ ALL_CASES = (
     Case("keep_profile", {"profile": MINE}, "yours", costly={"profile": MINE.replace(few_spaces=0, empty=0)}),
     Case("keep_profile", {"profile": REPEATED}, "repetition", costly={"profile": EVERYTHING}),
     Case("keep_profile", {"profile": REPEATED_TOKENS}, "tokens", costly={"profile": EVERYTHING_TOKENS}),
+    Case("keep_profile", {"profile": REPEATED_ICU}, "words by ICU", costly={"profile": EVERYTHING_ICU}),
     Case("keep_profile", {"profile": DCLM_REPETITION}, "unicode words", costly={"profile": DCLM}),
     Case("keep_language", {"languages": "en", "threshold": 0.3}, costly={"threshold": 0.0}),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}, backends=("pandas", "cudf")),
