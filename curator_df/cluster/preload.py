@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
+import threading
 from typing import Any
 
 from distributed import Status
@@ -29,6 +31,10 @@ OTHER_THREADS = 12
 def dask_setup(worker: Any) -> None:
     """Prepare this worker process (called by Dask)."""
     prepare_process()
+    if worker.nanny and threading.current_thread() is threading.main_thread():
+        # Ctrl-C in a terminal, and an interrupt in a notebook, reach all processes of the group. They are for the one that the
+        # user sees: it lets the workers be, or has their nannies end them.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     work_bytes = os.environ.get(WORK_BYTES_VARIABLE)
     if work_bytes:
         limit_data(int(work_bytes), threads=OTHER_THREADS + worker.state.nthreads)

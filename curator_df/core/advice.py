@@ -97,7 +97,7 @@ def _leaks(receipt: Receipt) -> Iterator[str]:
             + (
                 f", because {', '.join(names)} leaves memory behind: look for what it appends to or caches"
                 if names
-                else ""
+                else "; no step was seen to leave memory behind: a cache that fills, or memory of something else"
             )
         )
 

@@ -261,9 +261,9 @@ class Dispatcher:
     def _after_leak(self, leak: Leak, attempt: Attempt) -> None:
         """Find out about a worker that holds more and more, and start it again if it leaks; nothing is in flight."""
         self._leak = None
-        self._leaks.forget(leak.worker)
         job_bytes, restarts = self._job_bytes if self._is_job else None, not self.session.layout.in_process
         told = treat(self.session.client, leak, job_bytes, attempt, restarts=restarts)
+        (self._leaks.forget if told.recycled or told.only_kept else self._leaks.wait)(leak.worker)
         self._wait_for_worker()
         if not told.only_kept:
             self.leaks.append(told)

@@ -22,6 +22,8 @@ RESTART_SECONDS = 60
 def treat(client: Any, leak: Leak, job_bytes: bytes | None, attempt: Attempt, *, restarts: bool) -> LeakReceipt:
     """Give free pages back once more; if that is not all, name the step and start the worker again. Nothing is in flight.
 
+    Where no step is seen to leave memory behind it may be a cache that fills, so the worker is left as it is, the first time.
+
     Parameters
     ----------
     client : distributed.Client
@@ -36,9 +38,7 @@ def treat(client: Any, leak: Leak, job_bytes: bytes | None, attempt: Attempt, *,
         Whether workers are processes that can be started again.
     """
     address = address_of(client, leak.worker)
-    told = LeakReceipt(
-        leak.worker, leak.tasks, leak.growth_bytes, leak.task_bytes, step="", left_bytes=0, recycled=False
-    )
+    told = LeakReceipt(**vars(leak), step="", left_bytes=0, recycled=False)
     if address is None:
         return told
     told.given_back_bytes = int(client.run(given_back, workers=[address], on_error="ignore").get(address, 0))
@@ -47,7 +47,7 @@ def treat(client: Any, leak: Leak, job_bytes: bytes | None, attempt: Attempt, *,
     found = None if job_bytes is None else probe(client, address, job_bytes, attempt)
     if found is not None:
         told.step, told.left_bytes = found
-    told.recycled = restarts and restart(client, address)
+    told.recycled = restarts and bool(told.step or leak.again) and restart(client, address)
     return told
 
 

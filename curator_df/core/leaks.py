@@ -2,7 +2,8 @@
 """Tell a worker that leaks from one that works: a trend in what it holds after each task, not in its peaks.
 
 A floor is taken after each task, when Arrow's pool and malloc have given back what they only kept. Other threads of the
-process may be at work then, so the least of a few floors counts. A leak goes on; a cache fills up and stays.
+process may be at work then, so the least of a few floors counts. A leak goes on; a cache fills up and stays. While it fills
+nothing tells the two apart, so where no step is seen to leave memory behind, a worker may grow by much more first.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ LEAST_GROWTH_SHARE = 0.1
 """Of the work memory of a worker."""
 CLEAR_GROWTH = 8.0
 """Growth as a multiple of the scatter about the trend: floors that wander by themselves rise a little by chance."""
+MUCH_GROWTH_SHARE = 0.5
+"""Of the work memory of a worker. Where no step was seen to leave memory behind, it is looked at again when it grew by that."""
 PROBE_CALLS = 8
 PROBE_LEFT_BYTES = 32_000
 """A step that leaves more than this behind at each call of the probe is named."""
@@ -49,6 +52,8 @@ class Leak:
     """How much more it holds than at the first of them."""
     task_bytes: int
     """Growth for each task: a robust slope (Theil-Sen)."""
+    again: bool = False
+    """Whether it was told of before, the worker was not started again, and it went on growing."""
 
     def __str__(self) -> str:
         return (
@@ -77,6 +82,8 @@ class LeakReceipt:
     """Whether the worker was started again."""
     given_back_bytes: int = 0
     """What it gave to give free pages back once more, when nothing was in flight."""
+    again: bool = False
+    """Whether it was told of before, was not started again, and went on growing."""
 
     @property
     def only_kept(self) -> bool:
@@ -90,9 +97,13 @@ class LeakReceipt:
         )
         if self.only_kept:
             return f"{held}, so it is no leak"
-        named = f"; {self.step} leaves {show_size(self.left_bytes)} behind at each block" if self.step else ""
+        unseen = "no step was seen to leave memory behind"
+        if not self.step and not self.again:
+            return f"{held}; {unseen}: a cache that fills, or memory of something else; started again only if it goes on growing"
+        named = f"{self.step} leaves {show_size(self.left_bytes)} behind at each block" if self.step else unseen
+        goes_on = ", and it went on growing" if self.again else ""
         then = "started again, no work was lost" if self.recycled else "not started again: no nanny does that"
-        return f"{held}{named}; {then}"
+        return f"{held}; {named}{goes_on}; {then}"
 
 
 class LeakWatch:
@@ -100,9 +111,11 @@ class LeakWatch:
 
     def __init__(self, work_bytes: int, threads: int) -> None:
         self._least = max(LEAST_GROWTH_BYTES, int(LEAST_GROWTH_SHARE * work_bytes))
+        self._much = int(MUCH_GROWTH_SHARE * work_bytes)
         self._window = 1 if threads == 1 else 2 * threads
         self._floors: dict[str, list[int]] = {}
         self._minima: dict[str, list[int]] = {}
+        self._waits: dict[str, int] = {}
 
     def add(self, worker: str, floor_bytes: int) -> Leak | None:
         """Take a floor; return the leak when a window is full and its worker leaks."""
@@ -114,12 +127,18 @@ class LeakWatch:
         minima.append(min(floors))
         del minima[:-MOST_WINDOWS]
         floors.clear()
-        return self._leak(worker, minima)
+        return None if minima[-1] < self._waits.get(worker, 0) else self._leak(worker, minima)
 
     def forget(self, worker: str) -> None:
         """Start anew for a worker that was started again."""
         self._floors.pop(worker, None)
         self._minima.pop(worker, None)
+        self._waits.pop(worker, None)
+
+    def wait(self, worker: str) -> None:
+        """Look at a worker that was told of only when it has grown by much more: a cache is full before that."""
+        if minima := self._minima.get(worker):
+            self._waits[worker] = minima[-1] + self._much
 
     def _leak(self, worker: str, minima: Sequence[int]) -> Leak | None:
         windows = len(minima)
@@ -131,7 +150,7 @@ class LeakWatch:
         growth_bytes = int(slope * (windows - 1))
         if growth_bytes < max(self._least, CLEAR_GROWTH * _scatter(minima, slope)):
             return None
-        return Leak(worker, windows * self._window, growth_bytes, int(slope / self._window))
+        return Leak(worker, windows * self._window, growth_bytes, int(slope / self._window), worker in self._waits)
 
 
 def trend_probability(values: Sequence[float]) -> float:

@@ -14,6 +14,7 @@ sample, for a quarter of a core).
 
 import os
 import select
+import signal
 import sys
 import time
 
@@ -138,4 +139,5 @@ def sample_forever(root: int, exact: bool) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that is sampled; this one ends with it
     sample_forever(int(sys.argv[1]), "--exact" in sys.argv)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import io
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,11 @@ class StepReceipt:
     def rows_dropped(self) -> int:
         """Rows that it took away; 0 where it made more."""
         return max(self.rows_in - self.rows_out, 0)
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows that came, for each second of a thread in it; not a number where no time was measured."""
+        return self.rows_in / self.seconds if self.seconds else math.nan
 
 
 @dataclass
@@ -126,7 +132,8 @@ class Receipt:
     projected_bytes: int = 0
     """Bytes the plan said it would need."""
     measured_bytes: int = 0
-    """Most bytes seen while running: PSS of the whole process tree, every 50 ms."""
+    """Most bytes seen while running: PSS of the whole process tree, every 50 ms; of workers that `start_cluster` has not started,
+    the most that one of them had resident (VmHWM)."""
     projected_device_bytes: int = 0
     """Bytes that the plan said it would need of the GPU of each worker; 0 without cuDF blocks."""
     measured_device_bytes: int | None = None
@@ -139,8 +146,10 @@ class Receipt:
     """What was compared before the last pass, for each drop."""
     settings: dict[str, str] = field(default_factory=dict)
     """What was set, by the user or by the plan, with reasons."""
-    arguments: dict[str, int] = field(default_factory=dict)
-    """The same as numbers, to be given again: ``memory`` and ``cpus`` of `start_cluster`, ``blocksize`` of a reader."""
+    arguments: dict[str, int | str] = field(default_factory=dict)
+    """The same as values, to be given again: to `start_cluster` ``memory``, ``cpus`` and, where workers had GPUs, ``gpus`` and
+    ``device_memory`` (to `connect` only the two sizes); to a reader ``blocksize`` and, where bad rows were set aside,
+    ``on_bad_rows``; to a writer ``on_error`` and ``on_oom``."""
     tasks_at_a_time: int = 0
     """Threads of all workers."""
     timeline: list[tuple[float, int]] = field(default_factory=list)
@@ -199,15 +208,19 @@ class Receipt:
                 step.peaks[name] = max(step.peaks.get(name, 0), number)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row for each step: ``step``, ``rows_in``, ``rows_out``, ``rows_dropped``, ``seconds``.
+        """Return one row for each step: ``step``, ``rows_in``, ``rows_out``, ``rows_dropped``, ``seconds``, ``rows_per_second``.
 
         Returns
         -------
         pandas.DataFrame
-            Shape (steps, 5), in the order in which they ran.
+            Shape (steps, 6), in the order in which they ran. Seconds are summed over all tasks, so rows a second are those of
+            one thread; they are missing where no time was measured.
         """
-        columns = ["step", "rows_in", "rows_out", "rows_dropped", "seconds"]
-        rows = [(s.name, s.rows_in, s.rows_out, s.rows_dropped, round(s.seconds, 3)) for s in self.steps]
+        columns = ["step", "rows_in", "rows_out", "rows_dropped", "seconds", "rows_per_second"]
+        rows = [
+            (s.name, s.rows_in, s.rows_out, s.rows_dropped, round(s.seconds, 3), round(s.rows_per_second, 1))
+            for s in self.steps
+        ]
         return pd.DataFrame(rows, columns=columns)
 
     def reasons(self) -> pd.DataFrame:
@@ -353,7 +366,7 @@ class Receipt:
             f"{html.escape(value)}</td></tr>"
             for name, value in self.summary()
         )
-        parts = [f"<table>{head}</table>", self.to_frame().to_html(index=False)]
+        parts = [f"<table>{head}</table>", self.to_frame().to_html(index=False, na_rep="")]
         if any(step.dropped for step in self.steps):
             parts.append(self.reasons().to_html(index=False, formatters={"share": "{:.2%}".format}))
         return "".join(parts)
@@ -378,6 +391,6 @@ def _rich_table(table_type: Any, frame: pd.DataFrame) -> Any:
 
 
 def _cell(name: str, value: Any) -> str:
-    if name == "share":
-        return f"{value:.2%}"
+    if name == "share" or pd.isna(value):
+        return "" if pd.isna(value) else f"{value:.2%}"
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -80,8 +80,8 @@ def report_page(receipt: Receipt) -> str:
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>{output} - curator_df</title><style>{STYLE}</style></head><body>"
         f"<h1>Receipt</h1><p class='sub'>{output}</p>{_tiles(receipt)}{body}"
-        "<footer>Written by curator_df. Sizes are decimal: 1 GB is 10<sup>9</sup> bytes. Memory is proportional set size of "
-        "all processes together, sampled every 50 ms.</footer></body></html>\n"
+        f"<footer>Written by curator_df. Sizes are decimal: 1 GB is 10<sup>9</sup> bytes. {_how_measured(receipt)}</footer>"
+        "</body></html>\n"
     )
 
 
@@ -97,6 +97,13 @@ def _tiles(receipt: Receipt) -> str:
     ]
     shown = "".join(f"<div class='tile'><b>{big}</b><span>{html.escape(small)}</span></div>" for big, small in tiles)
     return f"<div class='tiles'>{shown}</div>"
+
+
+def _how_measured(receipt: Receipt) -> str:
+    if receipt.timeline:
+        return "Memory is proportional set size of all processes together, sampled every 50 ms."
+    one = "Memory is the most that any one worker process had resident (VmHWM), as it said after its tasks."
+    return one if receipt.measured_bytes else ""
 
 
 def _timeline(receipt: Receipt) -> str:
@@ -138,10 +145,11 @@ def _steps(receipt: Receipt) -> str:
         name = html.escape(step.name) + (f"<br><small>{html.escape(counted)}</small>" if counted else "")
         dropped = step.rows_dropped
         cells = [f"{step.rows_in:,}", f"{dropped:,}" if dropped else "", f"{step.rows_out:,}", f"{step.seconds:,.1f}"]
-        rows.append([name, *cells, _bar(step.seconds / longest)])
-    heads = ["step", "rows in", "dropped", "rows out", "seconds", ""]
-    note = "<p class='sub'>Seconds of a step are summed over all tasks, so they may be more than the time on the clock.</p>"
-    return _table(heads, rows, numbers=(1, 2, 3, 4), share=5) + note
+        rate = f"{step.rows_per_second:,.0f}" if step.seconds else ""
+        rows.append([name, *cells, rate, _bar(step.seconds / longest)])
+    heads = ["step", "rows in", "dropped", "rows out", "seconds", "rows a second", ""]
+    note = "Seconds of a step are summed over all tasks, so they may be more than the time on the clock; rows a second are those "
+    return _table(heads, rows, numbers=(1, 2, 3, 4, 5), share=6) + _sub(f"{note}that come in, of one thread.")
 
 
 def _models(receipt: Receipt) -> str:
@@ -228,7 +236,9 @@ def _folders(receipt: Receipt) -> str:
 
 def _settings(receipt: Receipt) -> str:
     rows = [[html.escape(name), html.escape(value)] for name, value in receipt.settings.items()]
-    rows += [[html.escape(name), f"{value:,} (as an argument)"] for name, value in receipt.arguments.items()]
+    for name, value in receipt.arguments.items():
+        shown = f"{value:,}" if isinstance(value, int) else html.escape(value)
+        rows.append([html.escape(name), f"{shown} (as an argument)"])
     return _table(["setting", "value and reason"], rows) if rows else ""
 
 

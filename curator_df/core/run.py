@@ -37,7 +37,8 @@ from curator_df.core.manifest import Manifest
 from curator_df.core.plan import Plan, plan_fork
 from curator_df.core.program import lower
 from curator_df.core.progress import progress_bar
-from curator_df.core.receipt import Receipt, StepReceipt
+from curator_df.core.receipt import Receipt
+from curator_df.core.run_receipt import new_receipt
 from curator_df.core.session import Session, current_session, prepare_kernels
 from curator_df.core.sink import Sink
 from curator_df.core.sizes import show_size
@@ -163,7 +164,7 @@ def run_branches(
             folders = ", ".join(branches[number].sink.folder.url for number in waiting)
             started = RunStarted(folders, plan.input_bytes, plan.projected_bytes)
             with live_panel(session), released_after(session, actions), told_run(session, started):
-                now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], ranges).execute(stages)
+                now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], stages).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt
         return [receipt for receipt in receipts if receipt is not None]
@@ -192,35 +193,6 @@ def range_bytes(source: Source) -> int:
     if EVEN_RANGES < few < FEWEST_RANGES:
         wanted = -(-source.input_bytes // (-(-few // EVEN_RANGES) * EVEN_RANGES))
     return max(wanted, source.input_bytes // MOST_RANGES)
-
-
-def new_receipt(plan: Plan, joined: Fork, branch: Branch, ranges: int) -> Receipt:
-    """Return the receipt of a branch with everything known before the run."""
-    stage = plan.stages[-1]
-    receipt = Receipt(
-        branch.sink.folder.url,
-        ranges=ranges,
-        input_bytes=plan.input_bytes,
-        allowed_bytes=plan.layout.allowed_bytes,
-        projected_bytes=plan.projected_bytes,
-        projected_device_bytes=plan.device_bytes,
-    )
-    names = ("read", *(step.name for step in branch.program.steps), "write")
-    receipt.steps = [StepReceipt(name) for name in names]
-    receipt.rejects = None if branch.rejects is None else branch.rejects.folder.url
-    layout = plan.layout
-    named = "as blocksize= says" if joined.explicit_block_bytes else "the largest that fit, 16 MB at most"
-    receipt.settings = {
-        "layout": f"{layout.shape}: {layout.reason}",
-        "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that for a task: {named}",
-        "cut": f"{ranges:,} ranges, which follow from the input alone so that the run can resume with other settings",
-    }
-    receipt.arguments = {"memory": layout.allowed_bytes, "cpus": layout.cpus, "blocksize": stage.block_bytes}
-    receipt.tasks_at_a_time = layout.workers * layout.threads
-    if len(joined.branches) > 1:
-        shared = ", ".join(names[: joined.shared + 1])
-        receipt.settings["shared"] = f"{shared}: once for {len(joined.branches)} outputs"
-    return receipt
 
 
 class _Target:
@@ -274,10 +246,13 @@ class _Target:
 class _Run:
     """One execution: ties dispatcher, journals, progress and receipts together."""
 
-    def __init__(self, session: Session, plan: Plan, joined: Fork, journals: Sequence[Journal], ranges: Ranges) -> None:
-        self.session, self.plan, self.fork, self.ranges = session, plan, joined, ranges
+    def __init__(
+        self, session: Session, plan: Plan, joined: Fork, journals: Sequence[Journal], stages: StageRunner
+    ) -> None:
+        self.session, self.plan, self.fork, self.ranges = session, plan, joined, stages.ranges
+        how = (len(stages.ranges), stages.on_error, stages.on_oom)
         self.targets = [
-            _Target(branch, journal, new_receipt(plan, joined, branch, len(ranges)))
+            _Target(branch, journal, new_receipt(plan, joined, branch, *how))
             for branch, journal in zip(joined.branches, journals, strict=True)
         ]
         self.show: Any = None

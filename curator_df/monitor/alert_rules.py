@@ -155,7 +155,7 @@ RULES = (
         "0m",
         "warning",
         "a worker held more after each task",
-        "It was started again; the receipt names the step that leaves memory behind.",
+        "It was started again if the receipt names a step that leaves memory behind; if it names none, it may be a cache.",
     ),
     PrometheusRule(
         "CuratorSpilling",

@@ -16,7 +16,15 @@ from curator_df.core.session import Session, current_session
 from curator_df.errors import NoClusterError, ParameterError
 from curator_df.monitor.alerts import LOG
 from curator_df.monitor.run_series import RunSeries
-from curator_df.monitor.targets import LOOPBACK, TARGETS_FOLDER, default_directory, scrape_targets, write_targets
+from curator_df.monitor.targets import (
+    LOOPBACK,
+    TARGETS_FOLDER,
+    default_directory,
+    delete_left_behind,
+    scrape_targets,
+    targets_path,
+    write_targets,
+)
 from curator_df.monitor.worker_series import PLUGIN, ServeWorkerSeries
 
 TARGETS_SECONDS = 5.0
@@ -38,7 +46,7 @@ class MetricsServer:
         self._server: Any = None
         self._threads: list[threading.Thread] = []
         self._told: list[dict[str, Any]] = []
-        self.targets = directory / TARGETS_FOLDER / f"{socket.gethostname()}-{os.getpid()}.json"
+        self.targets = targets_path(directory)
         """File in which Prometheus finds this process, the scheduler and the workers."""
 
     @property
@@ -120,7 +128,8 @@ class MetricsServer:
             return
         driver = f"{socket.gethostname()}:{os.getpid()}"
         groups = scrape_targets(driver, self._served, client.scheduler_info(n_workers=-1))
-        if groups != self._told:
+        # A process of another container with this host's name sees no process of ours, and may have deleted it.
+        if groups != self._told or not self.targets.exists():
             write_targets(self.targets, groups)
             self._told = groups
 
@@ -154,7 +163,8 @@ def serve_metrics(
         where Dask's dashboards are, which `start_cluster` binds to this machine as well.
     directory : str or path, optional
         Folder of ``curator-df monitor up``; a file in its ``targets/`` tells Prometheus of this process, the scheduler and
-        the workers, and goes at the end. By default the one of that command.
+        the workers, and goes at the end; files that killed processes of this host left there go at once. By default the
+        one of that command.
 
     Returns
     -------
@@ -196,4 +206,5 @@ def serve_metrics(
         raise ParameterError(
             f"serve_metrics: directory={str(folder)!r} cannot be written ({exc}); name another"
         ) from exc
+    delete_left_behind(folder)
     return MetricsServer(session, port=port, address=address, directory=folder)

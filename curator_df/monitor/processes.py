@@ -51,6 +51,19 @@ class ProcessReader:
         return ProcessMemory(resident * _PAGE_BYTES, private + self._shared, private + self._unique)
 
 
+def start_ticks(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since the machine did; None when it has ended, collected or not.
+
+    Unlike the time of day, this does not move when somebody sets the clock.
+    """
+    try:
+        # The name before the last bracket may hold brackets and spaces.
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state in "ZX" else int(fields[18])
+
+
 def rollup(pid: int) -> tuple[int, int]:
     """Return PSS and USS of a process in bytes, from ``smaps_rollup``."""
     fields: dict[str, int] = {}

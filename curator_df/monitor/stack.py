@@ -18,7 +18,7 @@ from typing import Any
 from curator_df.errors import CuratorError
 from curator_df.monitor.alert_rules import rule_groups
 from curator_df.monitor.dashboard import DATASOURCE, UID, dashboard
-from curator_df.monitor.targets import LOOPBACK, TARGETS_FOLDER
+from curator_df.monitor.targets import LOOPBACK, TARGETS_FOLDER, delete_left_behind
 
 SCRAPE_INTERVAL = "5s"
 READY_SECONDS = 60.0
@@ -80,7 +80,10 @@ class Server:
 
 
 def write_stack(stack: Stack) -> list[Path]:
-    """Write the configuration of both servers; return the files. What is measured, and targets, stay as they are."""
+    """Write the configuration of both servers; return the files.
+
+    What is measured stays as it is, and so do targets, except those that killed processes of this host left.
+    """
     import yaml
 
     def as_yaml(content: dict[str, Any]) -> str:
@@ -95,6 +98,7 @@ def write_stack(stack: Stack) -> list[Path]:
         "grafana/grafana.ini": _grafana_settings(stack),
     }
     (stack.directory / TARGETS_FOLDER).mkdir(parents=True, exist_ok=True)
+    delete_left_behind(stack.directory)
     for name, text in texts.items():
         path = stack.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)

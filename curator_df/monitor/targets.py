@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
+import socket
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from curator_df.monitor.processes import start_ticks
 
 TARGETS_FOLDER = "targets"
 LOOPBACK = "127.0.0.1"
@@ -17,6 +22,22 @@ def default_directory() -> Path:
     """Return the folder that `serve_metrics` and ``curator-df monitor up`` share unless they are told another."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "curator-df" / "monitor"
+
+
+def targets_path(directory: Path) -> Path:
+    """Return the file of this process. Its name has the host, the process number, and when the process started."""
+    return directory / TARGETS_FOLDER / f"{socket.gethostname()}-{os.getpid()}-{start_ticks(os.getpid())}.json"
+
+
+def delete_left_behind(directory: Path) -> None:
+    """Delete the files of processes of this host that ended without deleting theirs."""
+    owner = re.compile(re.escape(socket.gethostname()) + r"-(\d+)-(\d+)\.json")
+    for path in (directory / TARGETS_FOLDER).glob("*.json"):
+        found = owner.fullmatch(path.name)
+        # Of a process that lives on, or of one that has its number now: then it started at another time.
+        if found and start_ticks(int(found[1])) != int(found[2]):
+            with contextlib.suppress(OSError):  # another user's
+                path.unlink()
 
 
 def scrape_targets(driver: str, served: str, scheduler: dict[str, Any]) -> list[dict[str, Any]]:

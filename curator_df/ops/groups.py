@@ -204,6 +204,7 @@ def _finish(
         allowed_bytes=session.layout.allowed_bytes,
         projected_bytes=projected_bytes,
         measured_bytes=session.sampler.seen() if session.sampler is not None else 0,
+        timeline=session.sampler.trace() if session.sampler is not None else [],
         exchanges=stages.exchanges,
         retries=dict(stages.retries),
         leaks=stages.leaks,

@@ -31,7 +31,7 @@ def receipt(**changes):
         projected_bytes=800_000_000,
         measured_bytes=700_000_000,
         settings={"layout": "2 worker processes x 1 thread: enough for 2 processes"},
-        arguments={"memory": 1_000_000_000, "cpus": 2, "blocksize": 16_000_000},
+        arguments={"memory": 1_000_000_000, "cpus": 2, "blocksize": 16_000_000, "on_error": "quarantine"},
         tasks_at_a_time=2,
         timeline=[(5.0, 300_000_000), (10.0, 700_000_000), (20.0, 500_000_000)],
     )

@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 
 from curator_df.core.advice import advice
+from curator_df.core.leaks import LeakReceipt
 from curator_df.core.receipt import StepReceipt
 from tests.core.receipts import EXCHANGE, receipt
 
@@ -46,6 +47,10 @@ def test_a_run_without_symptoms_gets_no_advice():
         ({"measured_bytes": 200_000_000}, "of 1.00 GB allowed 200 MB were used: memory='400 MB' would do"),
         ({"retries": {"memory": 2}}, "a smaller blocksize= avoids that"),
         ({"retries": {"worker lost": 2}}, "2 times a range ended its worker"),
+        (
+            {"leaks": [LeakReceipt("node:1", 40, 40_000_000, 1_000_000, step="", left_bytes=0, recycled=False)]},
+            "workers held more after each task, 1 time; no step was seen to leave memory behind: a cache that fills",
+        ),
         ({"retries": {"exclusive": 9}}, "9 of 40 ranges ran alone on the node"),
         ({"steps": [StepReceipt("keep_where", 1_000, 10, 1.0)]}, "more than 95 % of the rows were dropped"),
         ({"rows_quarantined": 20}, "2.0% of the rows are in _quarantine"),

@@ -73,10 +73,38 @@ def test_the_page_is_one_file_with_every_figure(tmp_path):
         "out & more", "600 ", "rows written of 1,000 read (60.0%)", "700 MB", "of 1.00 GB allowed", "2 MB/s", "20.0 s",
         "no <b>stop</b> words", "20.00%", "texts_seen 1,000", "a smaller blocksize= avoids that", "lang=en",
         "range 3 again: memory", "did not fit into the memory allowed even alone", "enough for 2 processes", "16,000,000",
+        "quarantine (as an argument)",
         "They are kept in removed.", "800 MB (80%)",
     ):  # fmt: skip
         assert said.strip() in text, said
     assert len(sections(content)) == 10
+
+
+def test_steps_have_rows_a_second_where_time_was_measured():
+    one = receipt(steps=[StepReceipt("read", 1_000, 1_000, 2.0), StepReceipt("write", 1_000, 1_000, 0.0)])
+    table = one.to_frame()
+    assert table.columns.tolist() == ["step", "rows_in", "rows_out", "rows_dropped", "seconds", "rows_per_second"]
+    assert table.rows_per_second.tolist()[0] == 500.0
+    assert table.rows_per_second.isna().tolist() == [False, True]
+    page = report_page(one)
+    assert "<th class=number>rows a second</th>" in page
+    assert "<td class=number>2.0</td><td class=number>500</td>" in page
+    assert "<td class=number>0.0</td><td class=number></td>" in page
+    for shown in (page, str(one), one._repr_html_()):
+        assert "nan" not in shown.lower()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "proportional set size of all processes together, sampled every 50 ms"),
+        ({"timeline": []}, "the most that any one worker process had resident (VmHWM), as it said after its tasks"),
+        ({"timeline": [], "measured_bytes": 0}, ""),
+    ],
+)
+def test_the_foot_of_the_page_says_how_memory_was_measured(changes, said):
+    (foot,) = re.findall("<footer>(.*)</footer>", report_page(receipt(**changes)))
+    assert foot.endswith(f" Memory is {said}." if said else "bytes. ")
 
 
 def test_sections_without_anything_to_say_are_left_out():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The run that faults are put into, as a script of its own, and what looks at it from outside."""
 
+import contextlib
 import json
 import random
 import time
@@ -61,9 +62,13 @@ def finish(process):
     return json.loads(out.splitlines()[-1])
 
 
-def ids(target):
+def rows(target):
     files = sorted(path for path in Path(target).glob("*.parquet"))
-    return pd.concat([pq.read_table(path).to_pandas() for path in files]).id.tolist()
+    return pd.concat([pq.read_table(path).to_pandas() for path in files], ignore_index=True)
+
+
+def ids(target):
+    return rows(target).id.tolist()
 
 
 def write_corpus(path, texts=ROWS):
@@ -78,6 +83,16 @@ def write_corpus(path, texts=ROWS):
 def workers_of(process):
     """Return the worker processes of a run's own cluster."""
     return [child for child in psutil.Process(process.pid).children() if "--multiprocessing-fork" in child.cmdline()]
+
+
+def living(processes):
+    """Return those that have not ended; one that nobody has collected has."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended while we looked
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def wait_for_ranges(target, count, process, journal="_curator/done.jsonl"):

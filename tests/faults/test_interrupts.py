@@ -52,6 +52,7 @@ def test_ctrl_c_in_a_terminal(start, script, corpus, tmp_path):
 
 
 CELL = """
+import os
 import time
 import curator_df as cdf
 from curator_df.core import run
@@ -78,6 +79,7 @@ def test_an_interrupted_cell_goes_on_in_the_same_kernel(corpus, tmp_path):
     try:
         assert run(CELL.format(sleep=0.05, corpus=str(corpus)))["status"] == "ok"
         assert run("cluster = cdf.start_cluster(memory='700MB', cpus=2)")["status"] == "ok"
+        assert run("workers = sorted(cluster.client.run(os.getpid).values())")["status"] == "ok"
         asked = client.execute(write)
         deadline = time.monotonic() + PATIENCE_SECONDS
         journal = tmp_path / "out/_curator/done.jsonl"
@@ -91,6 +93,7 @@ def test_an_interrupted_cell_goes_on_in_the_same_kernel(corpus, tmp_path):
         assert reply["content"]["ename"] == "KeyboardInterrupt"
         finished = journal.read_bytes().count(b"\n")
         # The prompt is back, the cluster is still there, and the same call goes on.
+        assert run("assert sorted(cluster.client.run(os.getpid).values()) == workers")["status"] == "ok"
         assert run(f"rows = {write}; assert rows == {len(EXPECTED)}, rows")["status"] == "ok"
         assert run("cluster.close()")["status"] == "ok"
     finally:

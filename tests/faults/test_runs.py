@@ -7,9 +7,22 @@ import re
 import signal
 import time
 
+import pandas as pd
+import psutil
 import pytest
 
-from tests.faults.runs import EXPECTED, PATIENCE_SECONDS, ROWS, SCRIPT, finish, ids, wait_for_ranges, workers_of
+from tests.faults.runs import (
+    EXPECTED,
+    PATIENCE_SECONDS,
+    ROWS,
+    SCRIPT,
+    finish,
+    ids,
+    living,
+    rows,
+    wait_for_ranges,
+    workers_of,
+)
 
 TWO_OUTPUTS = """
 import json, os, sys, time
@@ -63,6 +76,31 @@ def test_a_killed_run_is_resumed_with_another_memory(start, script, corpus, tmp_
     assert receipt["rows_read"] == ROWS
     assert receipt["rows_written"] == len(EXPECTED)
     assert ids(tmp_path / "out") == EXPECTED
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3 * PATIENCE_SECONDS)
+def test_a_run_whose_driver_alone_is_killed_is_resumed_at_once(start, script, corpus, tmp_path):
+    out, undisturbed = tmp_path / "out", tmp_path / "undisturbed"
+    finish(start(script, corpus, undisturbed, SLEEP="0"))
+    process = start(script, corpus, out, SLEEP="0.5")  # so that its workers are in a block
+    wait_for_ranges(out, 3, process)
+    workers, below = workers_of(process), psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()  # for it alone: its workers have not been told
+    receipt = finish(start(script, corpus, out, on_existing="resume", SLEEP="0"))
+    deadline = time.monotonic() + 60
+    while (left := living(below)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for one in left:
+        one.kill()
+    process.communicate(timeout=PATIENCE_SECONDS)
+    assert workers
+    assert left == []
+    assert receipt["ranges_resumed"] >= 3
+    assert receipt["rows_read"] == ROWS
+    pd.testing.assert_frame_equal(rows(out), rows(undisturbed))
+    assert ids(out) == EXPECTED
 
 
 def test_a_killed_run_with_two_outputs_is_resumed_with_another_memory(start, corpus, tmp_path):

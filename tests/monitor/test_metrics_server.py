@@ -5,12 +5,14 @@ import gzip
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
 import cloudpickle
 import psutil
@@ -20,6 +22,8 @@ import curator_df as cdf
 from curator_df.core import run
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.monitor import metrics_server
+from curator_df.monitor.processes import start_ticks
+from curator_df.monitor.stack import Stack, write_stack
 
 parser = pytest.importorskip("prometheus_client.parser", reason="prometheus-client is in the monitor extra")
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
@@ -218,7 +222,52 @@ def test_targets_follow_the_workers_and_go_at_the_end(cluster, tmp_path, monkeyp
         (again,) = targets(served, "worker")
         assert again not in before
         assert Scrape(again).sum("curator_df_worker_pss_bytes") > 0
+        served.targets.unlink()
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not served.targets.exists():
+            time.sleep(0.2)
+        assert targets(served, "worker") == [again]  # the file came back with the same
     assert not served.targets.exists()
+
+
+SERVING = """
+import signal, sys
+import curator_df as cdf
+
+if __name__ == "__main__":
+    with cdf.start_cluster(memory="450MB", cpus=1) as cluster, cdf.serve_metrics(cluster, directory=sys.argv[1]) as served:
+        print(served.targets, flush=True)
+        signal.pause()
+"""
+
+
+@pytest.mark.parametrize("next_one", ["serve_metrics", "monitor up"])
+def test_targets_of_a_killed_process_go_when_the_next_one_serves_or_watches(cluster, tmp_path, next_one):
+    def start_next():
+        if next_one == "serve_metrics":
+            cdf.serve_metrics(cluster, directory=tmp_path)
+        else:
+            write_stack(Stack(tmp_path))
+
+    (tmp_path / "serving.py").write_text(SERVING)
+    serving = [sys.executable, str(tmp_path / "serving.py"), str(tmp_path)]
+    with subprocess.Popen(serving, stdout=subprocess.PIPE, text=True) as process:
+        left = Path(process.stdout.readline().strip())
+        started = start_ticks(process.pid)
+        assert left.name == f"{socket.gethostname()}-{process.pid}-{started}.json"
+        start_next()
+        assert left.exists()  # it lives
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has collected it
+        assert left.exists()  # so that the alert fires
+        reused = left.with_name(f"{socket.gethostname()}-{os.getpid()}-{started}.json")
+        mine = left.with_name(f"{socket.gethostname()}-{os.getpid()}-{start_ticks(os.getpid())}.json")
+        elsewhere, by_hand = left.with_name(f"another-{left.name}"), left.with_name("by-hand.json")
+        for path in (reused, mine, elsewhere, by_hand):
+            path.write_text("[]")
+        start_next()
+        assert set(left.parent.iterdir()) == {mine, elsewhere, by_hand}
+        assert process.wait() == -signal.SIGKILL
 
 
 def listening(pid):

@@ -27,6 +27,7 @@ import pytest
 import curator_df as cdf
 from curator_df.core import run
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.models.devices import peaks
 from curator_df.monitor.dashboard import dashboard
 from curator_df.monitor.panels import ROWS
 
@@ -154,7 +155,8 @@ def count_and_wait(block, *, marker):
     with contextlib.suppress(FileExistsError), open(marker, "x"):
         raise MemoryError("once")
     kept = block[block["n"] > 0]
-    return Outcome(kept, dropped={"first": len(block) - len(kept)}, counters={"seen": len(block)})
+    # What this process held at most is said as steps with a model say it.
+    return Outcome(kept, dropped={"first": len(block) - len(kept)}, counters={"seen": len(block)}, peaks=peaks())
 
 
 def stand_in_for_a_gpu():
@@ -243,8 +245,8 @@ def test_an_alert_fires_when_a_run_fails(watch, corpus, tmp_path):
 def test_an_alert_fires_when_the_process_that_runs_is_killed(watch, corpus, tmp_path):
     script = tmp_path / "aborted.py"
     script.write_text(ABORTED)
-    command = [sys.executable, str(script), str(corpus / "00.jsonl.gz"), str(watch.directory)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    aborted = [sys.executable, str(script), str(corpus / "00.jsonl.gz"), str(watch.directory)]
+    with subprocess.Popen(aborted, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         targets = Path(process.stdout.readline().strip())
         try:
             assert until(lambda: watch.values('up{role="driver"}') == [1.0], 60)
@@ -252,5 +254,9 @@ def test_an_alert_fires_when_the_process_that_runs_is_killed(watch, corpus, tmp_
             os.killpg(process.pid, signal.SIGKILL)
     try:
         assert until(lambda: "CuratorDriverGone" in watch.firing(), 120)
+        up = [*command(watch.directory, watch.port), "--write-only"]
+        subprocess.run(up, stdout=subprocess.DEVNULL, timeout=120, check=True)
+        assert not targets.exists()
+        assert until(lambda: "CuratorDriverGone" not in watch.firing(), 60)
     finally:
-        targets.unlink()
+        targets.unlink(missing_ok=True)
