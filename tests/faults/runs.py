@@ -34,6 +34,11 @@ def hungry_at_first(block):
     wanted = np.ones((len(block) if block.id.min() < 100 else 1) * 40_000)
     return block.id >= wanted[0] - 1
 
+def swells_at_first(block):
+    wanted = np.ones(90_000_000 if block.id.min() < 100 and len(block) > 100 else 1)  # 720 MB, and time to see them
+    time.sleep(2 if len(wanted) > 1 else 0)
+    return block.id >= wanted[0] - 1
+
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests are a background job of a shell
     source, target, memory, step, on_existing = sys.argv[1:6]
