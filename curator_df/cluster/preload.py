@@ -34,12 +34,16 @@ def dask_setup(worker: Any) -> None:
     if worker.nanny and threading.current_thread() is threading.main_thread():
         # Ctrl-C in a terminal, and an interrupt in a notebook, reach all processes of the group. They are for the one that the
         # user sees: it lets the workers be, or has their nannies end them.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, _let_be)
     work_bytes = os.environ.get(WORK_BYTES_VARIABLE)
     if work_bytes:
         limit_data(int(work_bytes), threads=OTHER_THREADS + worker.state.nthreads)
     loop = asyncio.get_running_loop()
     send_what_waits(loop, lambda: [worker], lambda: worker.status is not Status.closed)
+
+
+def _let_be(number: int, frame: Any) -> None:
+    """Do nothing about a signal: unlike one that is ignored, it ends the programs that steps start."""
 
 
 def dask_teardown(worker: Any) -> None:  # noqa: ARG001 - as Dask calls it

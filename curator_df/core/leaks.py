@@ -99,7 +99,7 @@ class LeakReceipt:
             return f"{held}, so it is no leak"
         unseen = "no step was seen to leave memory behind"
         if not self.step and not self.again:
-            return f"{held}; {unseen}: a cache that fills, or memory of something else; started again only if it goes on growing"
+            return f"{held}; {unseen}: a cache that fills, or memory of something else; looked at again if it grows much more"
         named = f"{self.step} leaves {show_size(self.left_bytes)} behind at each block" if self.step else unseen
         goes_on = ", and it went on growing" if self.again else ""
         then = "started again, no work was lost" if self.recycled else "not started again: no nanny does that"

@@ -126,11 +126,10 @@ def sample_forever(root: int, exact: bool) -> None:
             command = sys.stdin.readline()
             if not command:
                 return
-            if command.startswith("trace"):
-                print(trace.line(), flush=True)
-            else:
-                print(held if command.startswith("now") else peak, flush=True)
-            if command.startswith("reset"):
+            command, *number = command.split()
+            answer = trace.line() if command == "trace" else held if command == "now" else peak
+            print(*number, answer, flush=True)
+            if command == "reset":
                 # What is held now counts for what follows, which may end before the next sample. The last sample may have
                 # a process in it that has ended since.
                 held = tree.held(anew=True)

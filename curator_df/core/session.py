@@ -45,6 +45,7 @@ class PeakSampler:
             *(["--exact"] if exact else []),
         ]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self._asked = 0
         self._asking = threading.Lock()  # the runner asks, and whoever serves or shows figures
 
     @property
@@ -84,9 +85,15 @@ class PeakSampler:
         with self._asking:
             if self._process.poll() is not None or self._process.stdin is None or self._process.stdout is None:
                 return ""
-            self._process.stdin.write(command + "\n")
+            # Numbered: where Ctrl-C came between a question and its answer, that answer is still to be read.
+            self._asked += 1
+            self._process.stdin.write(f"{command} {self._asked}\n")
             self._process.stdin.flush()
-            return self._process.stdout.readline()
+            while line := self._process.stdout.readline():
+                number, _, answer = line.partition(" ")
+                if number == str(self._asked):
+                    return answer
+            return ""
 
 
 @dataclass

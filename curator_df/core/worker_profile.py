@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 from typing import Any
 
 from distributed import get_worker
 
+_one_at_a_time = threading.Lock()
 COLLECTS_AT_ALLOCATIONS = sys.version_info < (3, 12)
 
 
@@ -27,13 +29,14 @@ class _Profile:
         self._worker = worker
 
     def __call__(self) -> None:
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            self._worker.trigger_profile()
-        finally:
-            if collects:
-                gc.enable()
+        with _one_at_a_time:  # workers of one process
+            collects = gc.isenabled()
+            gc.disable()
+            try:
+                self._worker.trigger_profile()
+            finally:
+                if collects:
+                    gc.enable()
 
 
 def profile_without_collections() -> None:

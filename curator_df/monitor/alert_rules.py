@@ -155,7 +155,7 @@ RULES = (
         "0m",
         "warning",
         "a worker held more after each task",
-        "It was started again if the receipt names a step that leaves memory behind; if it names none, it may be a cache.",
+        "The receipt says which step leaves memory behind, if any was seen to, and whether the worker was started again.",
     ),
     PrometheusRule(
         "CuratorSpilling",

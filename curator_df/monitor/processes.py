@@ -58,7 +58,7 @@ def start_ticks(pid: int) -> int | None:
     """
     try:
         # The name before the last bracket may hold brackets and spaces.
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     return None if state in "ZX" else int(fields[18])

@@ -181,8 +181,8 @@ def test_where_no_step_is_seen_to_leave_memory_behind_a_worker_is_started_again_
     told, client = treated(gave=0, **how)
     assert (told.step, told.recycled, client.restart_workers.called) == ("", False, False)
     assert str(told).endswith(
-        "; no step was seen to leave memory behind: a cache that fills, or memory of something else; started again only if it "
-        "goes on growing"
+        "; no step was seen to leave memory behind: a cache that fills, or memory of something else; looked at again if it "
+        "grows much more"
     )
     told, client = treated(gave=0, again=True, **how)
     assert (told.step, told.recycled) == ("", True)

@@ -172,6 +172,18 @@ def trace_when(sampler, is_so):
     return trace
 
 
+def test_an_answer_that_nobody_read_is_not_taken_for_the_next_one():
+    sampler = PeakSampler()
+    try:
+        sampler._process.stdin.write("trace 0\n")  # as Ctrl-C leaves it between a question and its answer
+        sampler._process.stdin.flush()
+        assert sampler.now() > 1_000_000
+        assert sampler.take() > 1_000_000
+        assert sampler.trace()
+    finally:
+        sampler.close()
+
+
 def test_the_sampler_keeps_what_was_held_over_time(take_pages):
     sampler = PeakSampler()
     try:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real run serves its figures: those of the receipt, and what workers say of themselves."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -251,7 +252,8 @@ def test_targets_of_a_killed_process_go_when_the_next_one_serves_or_watches(clus
 
     (tmp_path / "serving.py").write_text(SERVING)
     serving = [sys.executable, str(tmp_path / "serving.py"), str(tmp_path)]
-    with subprocess.Popen(serving, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(serving, stdout=subprocess.PIPE, text=True) as process, contextlib.ExitStack() as in_the_end:
+        in_the_end.callback(process.kill)
         left = Path(process.stdout.readline().strip())
         started = start_ticks(process.pid)
         assert left.name == f"{socket.gethostname()}-{process.pid}-{started}.json"
