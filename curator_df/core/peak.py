@@ -112,29 +112,45 @@ class Tree:
         return private + self._shared
 
 
+class Questions:
+    """The lines of standard input, as they come. Not a buffered file: `select` does not see what waits in its buffer."""
+
+    def __init__(self) -> None:
+        self._part = b""
+
+    def within(self, seconds: float) -> list[str] | None:
+        """Return the lines that came in this time, of which there may be none; None where the input has ended."""
+        if not select.select([0], [], [], seconds)[0]:
+            return []
+        received = os.read(0, 65536)
+        if not received:
+            return None
+        *lines, self._part = (self._part + received).split(b"\n")
+        return [line.decode() for line in lines]
+
+
 def sample_forever(root: int, exact: bool) -> None:
     """Sample until standard input ends."""
-    tree, trace, peak = Tree(root, exact), Trace(), 0
+    tree, trace, peak, questions = Tree(root, exact), Trace(), 0, Questions()
     while os.path.exists(f"/proc/{root}"):
         held = tree.held()
         peak = max(peak, held)
         trace.add(held)
         deadline = time.monotonic() + INTERVAL_SECONDS
         while (left := deadline - time.monotonic()) > 0:
-            if not select.select([sys.stdin], [], [], left)[0]:
-                break
-            command = sys.stdin.readline()
-            if not command:
+            lines = questions.within(left)
+            if lines is None:
                 return
-            command, *number = command.split()
-            answer = trace.line() if command == "trace" else held if command == "now" else peak
-            print(*number, answer, flush=True)
-            if command == "reset":
-                # What is held now counts for what follows, which may end before the next sample. The last sample may have
-                # a process in it that has ended since.
-                held = tree.held(anew=True)
-                peak, trace = held, Trace()
-                trace.add(held)
+            for line in lines:
+                command, *number = line.split()
+                answer = trace.line() if command == "trace" else held if command == "now" else peak
+                print(*number, answer, flush=True)
+                if command == "reset":
+                    # What is held now counts for what follows, which may end before the next sample. The last sample may
+                    # have a process in it that has ended since.
+                    held = tree.held(anew=True)
+                    peak, trace = held, Trace()
+                    trace.add(held)
 
 
 if __name__ == "__main__":
