@@ -58,6 +58,8 @@ class BlockKernel:
     """Bytes that a worker holds once, for all its calls, such as a table that is looked up."""
     libraries: Mapping[str, int] = field(default_factory=dict)
     """Of these what stays in the process when the run is over: packages that were imported, and their bytes."""
+    shared: Mapping[str, int] = field(default_factory=dict)
+    """Of ``held_bytes`` what goes with the run, such as weights. What steps name alike, here or there, they hold together."""
     resources: Resources = NO_LIMITS
     """What a call takes of its worker (`core.resources.admitted`, which ``func`` calls), and with it how many there are."""
     resource_bytes: int = 0

@@ -76,6 +76,8 @@ class Layout:
     """Whether a task that runs alone may hold what all tasks of its node may hold together, or only what one worker may."""
     device_bytes: int = 0
     """What may be used of the memory of each worker's GPU; 0 where workers have none."""
+    device_held_bytes: int = 0
+    """Of that what the models of a planned run hold."""
     kept: tuple[tuple[str, int], ...] = ()
     """Packages that earlier runs have left in workers, and their bytes in each."""
     client_bytes: int = 0
@@ -103,7 +105,7 @@ class Layout:
     @property
     def capacity(self) -> Capacity:
         """What the tasks of one worker share."""
-        return Capacity(self.threads, self.device_bytes)
+        return Capacity(self.threads, self.device_bytes, self.device_held_bytes)
 
     @property
     def exclusive_bytes(self) -> int:

@@ -124,10 +124,11 @@ def _dearest(steps: Sequence[Step], *, keeps_rejects: bool) -> float:
 
 
 def _model_bytes(steps: Sequence[Step], capacity: Capacity) -> int:
-    """Return what models hold on a GPU in all calls that there may be at a time."""
-    total = 0
+    """Return what models hold on a GPU, with all calls that there may be at a time."""
+    parts = 0
     for step in steps:
         if step.resources.of_gpu:
-            _, parts = capacity.taken(step.resources)
-            total += capacity.at_once(step.resources) * parts * capacity.device_bytes // DEVICE_PARTS
-    return total
+            parts += capacity.at_once(step.resources) * capacity.taken(step.resources)[1]
+    # Calls of different steps wait for each other: together they never have more than there is.
+    calls = capacity.free_of_models() * min(parts, DEVICE_PARTS) // DEVICE_PARTS
+    return capacity.device_held_bytes + calls

@@ -48,6 +48,7 @@ class RunView:
         self._peak_bytes = 0
         self._rows: dict[tuple[int, str], int] = {}
         self._read = {"documents": 0, "tokens": 0}
+        self._padding_tokens = self._device_bytes = 0
         self._models_seconds = 0.0
         self.title = ""
         self.stage, self.tasks, self.done = "", 0, 0
@@ -62,6 +63,7 @@ class RunView:
                 self.stage, self.tasks, self.done = event.stage, event.tasks, event.done
                 self._resumed, self._stage_began = event.done, time.monotonic()
                 self._read = dict.fromkeys(self._read, 0)
+                self._padding_tokens = self._device_bytes = 0
             case TaskEnded() if event.manifest is not None and event.manifest.outcome == "done":
                 self.done += 1
                 if isinstance(event.job, Job):
@@ -77,6 +79,8 @@ class RunView:
             if "batches" in tally.counters:
                 for name in self._read:
                     self._read[name] += tally.counters.get(name, 0)
+                self._padding_tokens += tally.counters.get("padding_tokens", 0)
+                self._device_bytes = max(self._device_bytes, tally.peaks.get("device_reserved_bytes", 0))
                 self._models_seconds = time.monotonic() - self._stage_began
 
     @property
@@ -120,7 +124,10 @@ class RunView:
         """Return what models were given in a second of this stage, in words; empty without models."""
         rates = [(number / max(self._models_seconds, 1e-9), name) for name, number in self._read.items() if number]
         said = " and ".join(f"{rate:,.0f} {name}" for rate, name in rates)
-        return f"; models: {said} a second" if said else ""
+        given = self._read["tokens"] + self._padding_tokens
+        more = f", {self._padding_tokens / given:.0%} padding" if given else ""
+        more += f", {show_size(self._device_bytes)} of a GPU at most" if self._device_bytes else ""
+        return f"; models: {said} a second{more}" if said else ""
 
     def __str__(self) -> str:
         memory = self.memory()

@@ -62,6 +62,8 @@ class StagePlan:
     """Longest row that passes beside other tasks."""
     exclusive_row_bytes: int
     """Longest row that passes alone on the node."""
+    capacity: Capacity
+    """What the tasks of a worker share."""
     of_input: bool = True
     """False for a pass over another table, with which the input is compared."""
     beside: int = 0
@@ -209,14 +211,17 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
         With the block size or the memory that would fit. Nothing has been started.
     """
     factor = max(task_factor(joined), against_factor(joined))
-    for step in (steps := _steps(joined)):
-        layout.capacity.require(step.name, step.resources)
+    steps = _steps(joined)
+    capacity = layout.capacity.holding(step.resources for step in steps)
+    layout = dataclasses.replace(layout, device_held_bytes=capacity.device_held_bytes)
+    for step in steps:
+        capacity.require(step.name, step.resources)
     kept = _kept(steps, layout)
     beside = _tasks_beside(joined, factor, layout, sum(kept.values()))
     held_bytes, free = _free(joined, layout, sum(kept.values()), beside)
     block_bytes, alone = _block_bytes(joined, factor, free), fitting_block(free.exclusive_bytes, factor)
     beside_others = fitting_block(free.thread_bytes, factor)
-    device = device_need(joined, layout.capacity, free.threads)
+    device = device_need(joined, capacity, free.threads)
     if device is not None:
         block_bytes = device.fitting(block_bytes, joined.explicit_block_bytes, MIN_BLOCK_BYTES)
         beside_others, alone = min(beside_others, device.largest_block), min(alone, device.largest_alone)
@@ -229,12 +234,13 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
         task_bytes=task_bytes,
         largest_row_bytes=max(beside_others, block_bytes),
         exclusive_row_bytes=alone,
+        capacity=capacity,
         beside=beside,
     )
     _require_vector_room(joined, _free(joined, layout, sum(kept.values()), 0)[1])
     projected = layout.reserved_bytes + layout.node_workers * (free.threads * task_bytes + held_bytes)
     stages = (*_key_stages(joined, whole), whole)
-    limits = tuple((s.name, layout.capacity.at_once(s.resources)) for s in steps if s.resources != NO_LIMITS)
+    limits = tuple((s.name, capacity.at_once(s.resources)) for s in steps if s.resources != NO_LIMITS)
     said = tuple(dict.fromkeys((word, f"{step.name}: {what}") for step in steps for word, what in step.remarks))
     files, size = len(joined.source.files), joined.source.input_bytes
     elsewhere = tuple(step.name for step in steps if works_elsewhere(step))
@@ -317,7 +323,17 @@ def _held_bytes(joined: Fork, capacity: Capacity, tasks: int) -> int:
     beyond = max((step.fixed_bytes for step in steps), default=0) - KERNEL_FIXED_BYTES
     longest = int(max((step.row_bytes for step in steps), default=0) * task_factor(joined))
     calls = sum(capacity.at_once(step.resources) * step.resource_bytes for step in steps)
-    return sum(step.held_bytes for step in steps) + tasks * (max(beyond, 0) + longest) + calls
+    return _held_once(steps) + tasks * (max(beyond, 0) + longest) + calls
+
+
+def _held_once(steps: Sequence[Step]) -> int:
+    """Return what a worker holds for all calls: packages and weights once, however many steps use them."""
+    together: dict[str, int] = {}
+    for step in steps:
+        for name, size in step.held_together.items():
+            together[name] = max(together.get(name, 0), size)
+    own = (max(step.held_bytes - sum(step.held_together.values()), 0) for step in steps)
+    return sum(own) + sum(together.values())
 
 
 def _kept(steps: Sequence[Step], layout: Layout) -> dict[str, int]:
@@ -333,7 +349,7 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
     if asked > fitting:
         needed = task_needs(asked, factor) + 1
         # Of one thread, and of workers that have done nothing yet: enough, whatever the layout.
-        held_bytes = _held_bytes(joined, Capacity(1, layout.device_bytes), 1)
+        held_bytes = _held_bytes(joined, dataclasses.replace(layout.capacity, threads=1), 1)
         cpus, enough = most_cpus(needed + held_bytes, layout), larger_memory(needed + held_bytes, layout)
         held = f", beside {show_size(held_bytes)} that steps hold" if held_bytes else ""
         if layout.client_bytes:

@@ -118,6 +118,11 @@ class Step:
         return self.action.libraries if isinstance(self.action, BlockKernel) else {}
 
     @property
+    def held_together(self) -> Mapping[str, int]:
+        """What of them a worker holds once for all steps that name it."""
+        return {**self.libraries, **self.action.shared} if isinstance(self.action, BlockKernel) else {}
+
+    @property
     def resources(self) -> Resources:
         """What one call takes of its worker."""
         return self.action.resources if isinstance(self.action, BlockKernel) else NO_LIMITS

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -35,6 +36,10 @@ class Resources:
     """Of the GPU's memory."""
     least_device_bytes: int = field(default=0, metadata={"identity": False})
     """Without so much of the GPU's memory a call is of no use: a model's weights, and one long text."""
+    weights: str = field(default="", metadata={"identity": False})
+    """Name of what a model holds of the GPU whether it runs or not, which steps with the same name hold together."""
+    weight_bytes: int = field(default=0, metadata={"identity": False})
+    """And how much that is."""
 
     @property
     def of_gpu(self) -> bool:
@@ -53,12 +58,31 @@ class Capacity:
     """Tasks at a time."""
     device_bytes: int = 0
     """Memory of its GPU that may be used; 0 without one."""
+    device_held_bytes: int = 0
+    """Of it what the models of all steps hold, whether they run or not; calls share the rest."""
+
+    def holding(self, asked: Iterable[Resources]) -> Capacity:
+        """Return what is left for calls beside the models of these steps.
+
+        Examples
+        --------
+        >>> two = (Resources(gpus=1, weights=name, weight_bytes=6_000) for name in ("small", "other"))
+        >>> Capacity(1, device_bytes=16_000).holding(two).device_share(Resources(gpus=1, weight_bytes=6_000))
+        10000
+        """
+        held = {each.weights: each.weight_bytes for each in asked if each.of_gpu}
+        return dataclasses.replace(self, device_held_bytes=sum(held.values()))
+
+    def free_of_models(self, resources: Resources = NO_LIMITS) -> int:
+        """Return the bytes of the GPU that calls share; outside of a plan the model of a step is the only one."""
+        return max(self.device_bytes - max(self.device_held_bytes, resources.weight_bytes), 0)
 
     def taken(self, resources: Resources) -> tuple[int, int]:
         """Return the threads and the parts of the GPU that a call takes, no more than there are."""
         parts = int((resources.gpus or 0) * DEVICE_PARTS)
         if resources.gpu_memory_bytes is not None:
-            parts = -(-resources.gpu_memory_bytes * DEVICE_PARTS // max(self.device_bytes, 1))
+            beside_weights = max(resources.gpu_memory_bytes - resources.weight_bytes, 0)
+            parts = -(-beside_weights * DEVICE_PARTS // max(self.free_of_models(resources), 1))
         return min(resources.cpus or 0, self.threads), min(parts, DEVICE_PARTS)
 
     def at_once(self, resources: Resources) -> int:
@@ -91,23 +115,30 @@ class Capacity:
                 f"{show_size(self.device_bytes)} may be used; allow more with start_cluster(device_memory=)"
             )
         if resources.of_gpu and self.device_share(resources) < resources.least_device_bytes:
+            others = max(self.device_held_bytes - resources.weight_bytes, 0)
+            if others:
+                beside = f", of which the models of other steps hold {show_size(others)}"
+                more = "; or run one after the other, with checkpoint between them"
+            else:
+                beside = more = ""
             raise BudgetError(
                 f"{operator}: the model and one long text take {show_size(resources.least_device_bytes)} of a GPU, but "
-                f"its resources are {show_size(self.device_share(resources))} of {show_size(self.device_bytes)}; give it more "
-                "with resources(gpus=) or (gpu_memory=)"
+                f"its resources are {show_size(self.device_share(resources))} of {show_size(self.device_bytes)}{beside}; give "
+                f"it more with resources(gpus=) or (gpu_memory=){more}"
             )
 
     def device_share(self, resources: Resources) -> int:
-        """Return the bytes of the GPU that a call may use.
+        """Return the bytes of the GPU that a call may use, its model's weights among them.
 
         Examples
         --------
         >>> Capacity(1, device_bytes=16_000).device_share(Resources(gpus=0.5))
         8000
         """
+        free = self.free_of_models(resources)
         if resources.gpu_memory_bytes is not None:
-            return min(resources.gpu_memory_bytes, self.device_bytes)
-        return int((resources.gpus or 0) * self.device_bytes)
+            return min(resources.gpu_memory_bytes, free + resources.weight_bytes)
+        return int((resources.gpus or 0) * free) + resources.weight_bytes
 
 
 def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory: str | int | None = None) -> Resources:
@@ -118,10 +149,11 @@ def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory:
     cpus : int, optional
         Threads in which the model computes. Of a worker's threads, ``threads // cpus`` are in such a step at a time.
     gpus : float, optional
-        Share of the worker's GPU, above 0 and up to 1: with 1 one call at a time has it, with 0.5 two.
+        Share of the worker's GPU, above 0 and up to 1: with 1 one call at a time has it, with 0.5 two. It is a share of what
+        the models of all steps leave, which hold their weights there meanwhile.
     gpu_memory : str or int, optional
-        Memory on the GPU, such as ``"8GB"``: as many calls at a time as fit into what the cluster may use of it, those of
-        other steps counted too.
+        Memory on the GPU, the model's weights with it, such as ``"8GB"``: as many calls at a time as fit into what the cluster
+        may use of it, those of other steps counted too.
 
     Returns
     -------

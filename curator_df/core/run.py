@@ -280,9 +280,9 @@ class _Run:
             with progress_bar("comparing", 1) as show:
                 branches = self._resolve(stages, lambda title, done, total: show(done, f"{title} {done}/{total}"))
             joined = dataclasses.replace(self.fork, branches=branches)
-            capacity = self.session.layout.capacity
-            job = Job(joined, stages.on_error, stages.on_oom, capacity=capacity, run_id=stages.run_id)
-            dispatcher = Dispatcher(self.session, job, self.plan.stages[-1], self._on_done)
+            stage = self.plan.stages[-1]
+            job = Job(joined, stages.on_error, stages.on_oom, capacity=stage.capacity, run_id=stages.run_id)
+            dispatcher = Dispatcher(self.session, job, stage, self._on_done)
             self.session.tell(StageStarted(dispatcher.title, job, len(self.ranges), int(self.finished.sum())))
             with progress_bar("curating", len(self.ranges)) as self.show:
                 self._on_progress()

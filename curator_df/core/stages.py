@@ -198,7 +198,7 @@ class StageRunner:
         # Kernels work on each row by itself; whether a step of the user's does is not known.
         by_row = all(isinstance(step.action, BlockKernel) for step in program.steps)
         wanted = sink.wanted if by_row else None
-        how: dict[str, Any] = {"wanted": wanted, "capacity": self.session.layout.capacity, "run_id": self.run_id}
+        how: dict[str, Any] = {"wanted": wanted, "capacity": self.stage.capacity, "run_id": self.run_id}
         job = Job(fork([Branch(program, sink)]), self.on_error, self.on_oom, **how)
         return self.run_tasks(journal, title, job, ranges, stage=self.stage, folder=home or journal.folder, **which)
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published classifiers as data: where a model is, how much of a text it reads, and what its numbers mean."""
+"""Published classifiers as data: where a model is, how much of a text it reads, and what its numbers mean.
+
+A commit is pinned where one was published, so that a model that changes changes nothing here; where it was seen stands in
+docs/models.md.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from curator_df.models.answers import Answers, aegis
+
+NVIDIA_OPEN = "NVIDIA Open Model License Agreement"
+LLAMA_2 = "Llama 2 Community License Agreement"
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,8 @@ class Classifier:
     """Of a model that is layers on the last token of a language model: the adapter of that one, which names it."""
     revision: str | None = None
     """Commit, tag or branch; None for the latest, whose commit is then part of what a run compares."""
+    licence: str | None = None
+    """Of the weights: an SPDX identifier, or the name of the agreement, as their publisher says it; None where nobody said."""
 
 
 QUALITY = Classifier(
@@ -43,6 +52,8 @@ QUALITY = Classifier(
     "nemo_curator 0.9.0, classifiers/quality.py",
     max_length=1024,
     max_chars=6000,
+    revision="c07a8e4e56b6194561b20d00df910e62c8bc1d18",
+    licence="Apache-2.0",
 )
 """High, Medium or Low."""
 DOMAIN = Classifier(
@@ -51,6 +62,8 @@ DOMAIN = Classifier(
     "nemo_curator 0.9.0, classifiers/domain.py",
     max_length=512,
     max_chars=2000,
+    revision="41b2af615a564bec3d155ea695d6ee03aa1919a7",
+    licence="Apache-2.0",
 )
 """One of 26 domains, of English text."""
 MULTILINGUAL_DOMAIN = Classifier(
@@ -59,6 +72,8 @@ MULTILINGUAL_DOMAIN = Classifier(
     "nemo_curator 0.9.0, classifiers/domain.py",
     max_length=512,
     max_chars=2000,
+    revision="2e5a172bc1066a6d75127d29ba59a39013a40133",
+    licence=NVIDIA_OPEN,
 )
 """The same, of other languages too."""
 CONTENT_TYPE = Classifier(
@@ -67,6 +82,8 @@ CONTENT_TYPE = Classifier(
     "nemo_curator 0.9.0, classifiers/content_type.py",
     max_length=1024,
     max_chars=5000,
+    revision="00351af9d8539131e8b65253831aa87ddd544701",
+    licence=NVIDIA_OPEN,
 )
 """One of 11 types of text, such as news or a review."""
 FINEMATH = Classifier(
@@ -77,6 +94,8 @@ FINEMATH = Classifier(
     center_chars=10_000,
     tiers={"4_or_more": 3.5, "3": 2.5, "less": 0.0},
     clip=(0.0, 5.0),
+    revision="bd0b0e330750ccaafb16c47066f875b3fcb707c3",
+    licence="MIT",
 )
 """How much mathematical reasoning there is in a text, from 0 to 5; the classes are the rounded score, as FineMath-4+ and -3+
 are cut."""
@@ -87,6 +106,8 @@ FINEWEB_EDU = Classifier(
     max_length=512,
     tiers={"high_quality": 2.5, "low_quality": 0.0},
     clip=(0.0, 5.0),
+    revision="284663cbb2dabf9bda30d8f8cc49601251ee1631",
+    licence="Apache-2.0",
 )
 """How educational a text is, from 0 to 5."""
 FINEWEB_MIXTRAL_EDU = Classifier(
@@ -96,6 +117,7 @@ FINEWEB_MIXTRAL_EDU = Classifier(
     max_length=512,
     tiers={"high_quality": 2.5, "low_quality": 0.0},
     clip=(0.0, 5.0),
+    licence=NVIDIA_OPEN,
 )
 """The same, learned from another model's judgements."""
 FINEWEB_NEMOTRON_EDU = Classifier(
@@ -105,6 +127,7 @@ FINEWEB_NEMOTRON_EDU = Classifier(
     max_length=512,
     tiers={"high_quality": 2.5, "low_quality": 0.0},
     clip=(0.0, 5.0),
+    licence=NVIDIA_OPEN,
 )
 """The same, learned from a third model's judgements."""
 INSTRUCTION_DATA_GUARD = Classifier(
@@ -115,6 +138,8 @@ INSTRUCTION_DATA_GUARD = Classifier(
     max_chars=6000,
     tiers={"poisoned": 0.5, "clean": 0.0},
     adapter="nvidia/Aegis-AI-Content-Safety-LlamaGuard-Defensive-1.0",
+    revision="52b58d8f0dfb6378256783434852131969f5b2ba",
+    licence=NVIDIA_OPEN,
 )
 """Whether instructions with answers look as if they were to poison a model, from 0 to 1. It stands on LlamaGuard-7b, to which
 access must be asked for: 27 GB of weights as float32 in each worker."""
@@ -125,6 +150,8 @@ AEGIS_DEFENSIVE = Classifier(
     max_length=3996,
     max_chars=6000,
     answers=aegis,
+    revision="f54cb2302ee876705dc0f7df2288f442c034b2f3",
+    licence=LLAMA_2,
 )
 """Whether a text is safe, or which of 13 kinds of unsafe it is, O1 (violence) to O13 (needs caution): the wary of the two.
 It stands on LlamaGuard-7b, as INSTRUCTION_DATA_GUARD does. Of its 4,096 tokens 100 are for the answer."""
@@ -135,5 +162,7 @@ AEGIS_PERMISSIVE = Classifier(
     max_length=3996,
     max_chars=6000,
     answers=aegis,
+    revision="b30b989901b4d129c231b0c55fd8c7cc936c38b6",
+    licence=LLAMA_2,
 )
 """The same, learned so that texts in doubt are safe."""

@@ -24,7 +24,7 @@ from curator_df.models.batches import BatchCounts
 from curator_df.models.callables import UserModel
 from curator_df.models.catalogue import Classifier
 from curator_df.models.class_scores import ClassScores, Meaning
-from curator_df.models.devices import Dtype, refuse_dtype
+from curator_df.models.devices import Dtype
 from curator_df.models.inference import run_model
 from curator_df.models.local_models import (
     FastTextClassifier,
@@ -34,7 +34,7 @@ from curator_df.models.local_models import (
     is_pipeline,
     pipeline,
 )
-from curator_df.models.text_model import BatchRows, TextModel, price_of, text_model, user_model
+from curator_df.models.text_model import BatchRows, TextModel, price_of, refuse_settings, text_model, user_model
 
 Model = Classifier | str | os.PathLike[str] | Callable[[Sequence[str]], Any]
 Found = TextModel | UserModel | FastTextClassifier | Pipeline
@@ -66,6 +66,7 @@ def add_class(
     dtype: Dtype = "auto",
     resources: Resources | None = None,
     revision: str | None = None,
+    trust_remote_code: bool = False,
     text: str = "text",
 ) -> Any:
     """Add the class that a model gives to each text, and its score.
@@ -91,10 +92,10 @@ def add_class(
         and bad sees it. By default the score is that of the text's class.
     answer_into : str, optional
         Of a classifier that answers in words, Aegis: column for its answers as they are, which tells why a class is unknown.
-    max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources
+    max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, trust_remote_code
         As in `add_embedding`.
     revision : str, optional
-        Commit, tag or branch of a model of the hub.
+        Commit, tag or branch of a model of the hub; by default the one that the catalogue names, or the latest.
     text : str, default "text"
         Column of the text.
 
@@ -136,9 +137,8 @@ def add_class(
     refuse_columns(df, "add_class", into, f"{into}_score", *([] if answer_into is None else [answer_into]))
     given = {"labels": labels, "tiers": tiers, "max_length": max_length, "max_chars": max_chars}
     batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
-    model, scores = _chosen(
-        df, "add_class", classifier, text, revision, given, {**batches, "dtype": dtype, "resources": resources}
-    )
+    how = {**batches, "dtype": dtype, "resources": resources, "trust_remote_code": trust_remote_code}
+    model, scores = _chosen(df, "add_class", classifier, text, revision, given, how)
     if score_of is not None:
         scores = scores.of_class("add_class", score_of)
     longest = max(len(name.encode()) for name in scores.labels)
@@ -166,6 +166,7 @@ def keep_class(
     dtype: Dtype = "auto",
     resources: Resources | None = None,
     revision: str | None = None,
+    trust_remote_code: bool = False,
     text: str = "text",
 ) -> Any:
     """Keep the rows whose text a model gives one of some classes.
@@ -178,7 +179,8 @@ def keep_class(
         As in `add_class`.
     keep : str or sequence of str
         Classes of the rows that stay.
-    labels, tiers, max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, revision
+    labels, tiers, max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, revision, \
+trust_remote_code
         As in `add_class`.
     text : str, default "text"
         Column of the text.
@@ -220,9 +222,8 @@ def keep_class(
     """
     given = {"labels": labels, "tiers": tiers, "max_length": max_length, "max_chars": max_chars}
     batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
-    model, scores = _chosen(
-        df, "keep_class", classifier, text, revision, given, {**batches, "dtype": dtype, "resources": resources}
-    )
+    how = {**batches, "dtype": dtype, "resources": resources, "trust_remote_code": trust_remote_code}
+    model, scores = _chosen(df, "keep_class", classifier, text, revision, given, how)
     wanted = (keep,) if isinstance(keep, str) else tuple(keep)
     if unknown := [name for name in wanted if name not in scores.labels]:
         known = ", ".join(map(repr, scores.labels))
@@ -252,17 +253,19 @@ def _chosen(
             "max_chars": classifier.max_chars,
         }
         chosen |= {name: value for name, value in of_catalogue.items() if chosen[name] is None}
-        name, revision = classifier.model, revision or classifier.revision
+        name = classifier.model
+        if not os.path.isdir(name):
+            revision = revision or classifier.revision
         clip, center, adapter = classifier.clip, classifier.center_chars, classifier.adapter
         answers = None if classifier.answers is None else classifier.answers()
     elif is_pipeline(classifier):
-        refuse_dtype(operator, batches["dtype"])
+        refuse_settings(operator, batches["dtype"], batches["trust_remote_code"])
         made = pipeline(operator, classifier, chosen["max_chars"])
         kind: Meaning = "largest" if made.labels else "probabilities"
         names = tuple(chosen["labels"] or made.labels)
         return made, ClassScores.of(operator, names, max(len(made.labels), 1), chosen["tiers"], None, kind)
     elif is_fasttext(classifier):
-        refuse_dtype(operator, batches["dtype"])
+        refuse_settings(operator, batches["dtype"], batches["trust_remote_code"])
         file = fasttext_classifier(operator, os.fspath(classifier), chosen["max_chars"])  # type: ignore[arg-type]
         names = tuple(chosen["labels"] or file.labels)
         return file, ClassScores.of(operator, names, len(file.labels), chosen["tiers"], None, "largest")
@@ -271,8 +274,8 @@ def _chosen(
             raise ParameterError(f"{operator}: a function needs labels=, the names of its classes in order")
         scores = ClassScores.of(operator, tuple(chosen["labels"]), len(chosen["labels"]), None, None, "largest")
         width = len(scores.labels)
-        rows, numbers = batches["batch_rows"], batches["dtype"]
-        return user_model(operator, classifier, width, chosen["max_chars"], rows, numbers), scores
+        refuse_settings(operator, batches["dtype"], batches["trust_remote_code"])
+        return user_model(operator, classifier, width, chosen["max_chars"], batches["batch_rows"]), scores
     else:
         name = os.fspath(classifier)
     lengths = {key: chosen[key] for key in ("max_length", "max_chars")}

@@ -37,15 +37,6 @@ def chosen_numbers(operator: str, dtype: Dtype, device: Device) -> Numbers:
     return "bfloat16" if device == "cuda" else "float32"
 
 
-def refuse_dtype(operator: str, dtype: Dtype) -> None:
-    """Raise `ParameterError` where a model computes as it does, whatever is asked for."""
-    choose(operator, "dtype", dtype, Dtype)
-    if dtype != "auto":
-        raise ParameterError(
-            f"{operator}: dtype={dtype!r} is for models as files of transformers; this one computes as it does"
-        )
-
-
 def open_device(torch: Any, name: str, device: Device, numbers: Numbers) -> None:
     """Make a device ready for a model: bound what torch takes of it, and measure from here on.
 

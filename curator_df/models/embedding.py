@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -21,16 +22,18 @@ from curator_df.kernels.buffers import text_chunks
 from curator_df.models.callables import UserModel
 from curator_df.models.devices import Dtype
 from curator_df.models.inference import run_model
+from curator_df.models.pooling import pooling_of
 from curator_df.models.text_model import (
     BatchRows,
     TextModel,
     price_of,
+    refuse_settings,
     require_count,
     text_model,
     user_model,
 )
 
-Pooling = Literal["mean", "cls"]
+Pooling = Literal["auto", "mean", "cls"]
 Precision = Literal["float32", "float16"]
 ROW_BYTES = 100
 """Of the rows for which the peak factor holds; a block of shorter ones is halved when it does not fit."""
@@ -41,7 +44,7 @@ def add_embedding(
     *,
     model: str | os.PathLike[str] | Callable[[Sequence[str]], Any],
     into: str = "embedding",
-    pooling: Pooling = "mean",
+    pooling: Pooling = "auto",
     normalize: bool = True,
     precision: Precision = "float32",
     dimensions: int | None = None,
@@ -52,6 +55,7 @@ def add_embedding(
     dtype: Dtype = "auto",
     resources: Resources | None = None,
     revision: str | None = None,
+    trust_remote_code: bool = False,
     text: str = "text",
 ) -> Any:
     """Add a vector to each text, such that texts of like meaning have vectors of like direction.
@@ -65,9 +69,9 @@ def add_embedding(
         strings that returns an array of shape (texts, ``dimensions``).
     into : str, default "embedding"
         Name of the column.
-    pooling : {"mean", "cls"}
-        What is made of the last layer: the mean over the tokens, or the vector of the first token. It says nothing of a
-        function.
+    pooling : {"auto", "mean", "cls"}
+        What is made of the last layer: the mean over the tokens, or the vector of the first token; by default what is written
+        down beside the model (``1_Pooling/config.json``), and the mean where nothing is. It says nothing of a function.
     normalize : bool, default True
         Whether vectors get length 1.
     precision : {"float32", "float16"}
@@ -92,6 +96,8 @@ def add_embedding(
         time as there are threads. With ``gpus=`` or ``gpu_memory=`` it runs on the worker's GPU, which has not been tried on one.
     revision : str, optional
         Commit, tag or branch of a model of the hub.
+    trust_remote_code : bool, default False
+        Whether Python code that comes with a model may run, in every worker, of a model that transformers does not know.
     text : str, default "text"
         Column of the text.
 
@@ -107,7 +113,7 @@ def add_embedding(
     InputError
         If there is no such model, or files of it are missing.
     ParameterError
-        If the model has no safetensors, or a parameter is out of range.
+        If the model has no safetensors, its pooling is another one, or a parameter is out of range.
     OperatorError
         On computing, if a function returns anything but such an array.
     UnsupportedBackendError
@@ -121,8 +127,9 @@ def add_embedding(
     The plan has room for the model: once in each worker for the libraries and the weights, once in each task for a batch.
     Batches hold documents of like length, as many as ``max_batch_tokens`` allow. When memory runs out the batch is halved, and
     later ones are as large as went well. What comes out depends on none of that but for rounding (below 0.00001 in float32).
+    Steps that use the same model hold its weights once.
     The receipt counts ``documents``, ``tokens``, ``padding_tokens``, ``batches`` and ``batches_halved``. Only safetensors are
-    loaded, and no code that comes with a model.
+    loaded.
 
     References
     ----------
@@ -147,13 +154,14 @@ def add_embedding(
     parameters |= {"resources": resources or NO_LIMITS}
     if callable(model):
         width = require_count(operator, "dimensions", dimensions)
-        function = user_model(operator, model, width, max_chars, model_inference_batch_size, dtype)
+        refuse_settings(operator, dtype, trust_remote_code)
+        function = user_model(operator, model, width, max_chars, model_inference_batch_size)
         parameters |= {"model": function}
     else:
         found = text_model(
             operator,
             model,
-            head=pooling,
+            head="mean" if pooling == "auto" else pooling,
             revision=revision,
             max_length=max_length,
             max_chars=max_chars,
@@ -161,7 +169,10 @@ def add_embedding(
             batch_tokens=max_batch_tokens,
             dtype=dtype,
             resources=resources,
+            trust_remote_code=trust_remote_code,
         )
+        if pooling == "auto":
+            found = dataclasses.replace(found, head=pooling_of(operator, found.files))
         if dimensions not in (None, found.files.hidden):
             raise ParameterError(f"{operator}: dimensions={dimensions}, but {model!r} makes {found.files.hidden}")
         width = found.files.hidden

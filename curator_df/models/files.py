@@ -34,6 +34,8 @@ from curator_df.models.own_layers import OwnLayers, own_layers
 WEIGHTS = "*.safetensors"
 READ_FILES = ("*.json", "*.txt", "*.model", WEIGHTS)
 """What a model needs: its configuration, its tokenizer, its weights."""
+CODE = "*.py"
+"""And code of its own, where the user trusts it."""
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 INSTALL = "install what models need: pip install 'curator-df[models]'"
 OFFSET_POSITIONS = frozenset({"camembert", "roberta", "xlm-roberta", "xlm-roberta-xl"})
@@ -85,19 +87,25 @@ class ModelFiles:
     """Of a language model that answers: the numbers that it keeps of each token for the next ones."""
     vocabulary: int = field(default=0, metadata={"identity": False})
     """And the tokens among which it chooses."""
+    runs_code: bool = False
+    """Whether code that comes with it runs, which the user trusts."""
 
     def local_folder(self) -> str:
         """Return the folder on this machine; a model of the hub is downloaded where it is missing, once for a machine."""
-        return local_folder(Place(self.name, self.folder, self.revision))
+        return local_folder(Place(self.name, self.folder, self.revision), with_code=self.runs_code)
 
 
-def local_folder(place: Place) -> str:
+def local_folder(place: Place, *, with_code: bool = False) -> str:
     """Return where files are on this machine; those of the hub are downloaded where they are missing, once for a machine."""
     if os.path.isdir(place.folder):
         return place.folder
     if place.revision is None:
         raise InputError(f"the model folder {place.folder!r} is not on this machine; put it where all workers see it")
-    return _download(place.name, place.revision)
+    return _download(place.name, place.revision, _read_files(with_code))
+
+
+def _read_files(with_code: bool) -> tuple[str, ...]:
+    return (*READ_FILES, CODE) if with_code else READ_FILES
 
 
 def find_adapted(
@@ -126,7 +134,7 @@ def find_answering(operator: str, adapter: str | os.PathLike[str], revision: str
     place = _place(operator, adapter, revision)
     base_name, scale = base_and_scale(operator, place.name, read_config(operator, place))
     base = find_model(operator, base_name)
-    config = _json(Path(base.folder, "config.json"))
+    config = read_json(Path(base.folder, "config.json"))
     lacking = [key for key in ("num_hidden_layers", "vocab_size") if not isinstance(config.get(key), int)]
     if lacking:
         raise ParameterError(f"{operator}: the configuration of {base.name!r} does not say its {' and '.join(lacking)}")
@@ -157,7 +165,9 @@ def _place(operator: str, name: str | os.PathLike[str], revision: str | None) ->
     return Place(text, folder, os.path.basename(folder))
 
 
-def find_model(operator: str, name: str | os.PathLike[str], revision: str | None = None) -> ModelFiles:
+def find_model(
+    operator: str, name: str | os.PathLike[str], revision: str | None = None, *, trust_remote_code: bool = False
+) -> ModelFiles:
     """Find a model and read what it is.
 
     Parameters
@@ -168,6 +178,8 @@ def find_model(operator: str, name: str | os.PathLike[str], revision: str | None
         A folder, or the id of a model of the Hugging Face hub, which is then downloaded into its cache.
     revision : str, optional
         Commit, tag or branch, of a model of the hub.
+    trust_remote_code : bool, default False
+        Whether Python code that comes with the model may run; it is then part of what the model is.
 
     Raises
     ------
@@ -180,16 +192,16 @@ def find_model(operator: str, name: str | os.PathLike[str], revision: str | None
     if os.path.isdir(text):
         if revision is not None:
             raise ParameterError(f"{operator}: revision={revision!r} has no meaning for the folder {text!r}")
-        return _described(operator, text, os.path.abspath(text), None)
+        return _described(operator, text, os.path.abspath(text), None, trust_remote_code)
     if not HUB_NAME.fullmatch(text):
         raise InputError(f"{operator}: there is no folder {text!r}, and it is no id of a model either")
-    folder = _download(text, revision)
-    return _described(operator, text, folder, os.path.basename(folder))
+    folder = _download(text, revision, _read_files(trust_remote_code))
+    return _described(operator, text, folder, os.path.basename(folder), trust_remote_code)
 
 
-def _download(name: str, revision: str | None) -> str:
+def _download(name: str, revision: str | None, files: Sequence[str] = READ_FILES) -> str:
     # Sub-folders hold the same model in other formats.
-    return download(name, revision, READ_FILES, ignore_patterns=["*/*"])
+    return download(name, revision, files, ignore_patterns=["*/*"])
 
 
 def download(name: str, revision: str | None, patterns: Sequence[str], **options: Any) -> str:
@@ -208,8 +220,8 @@ def download(name: str, revision: str | None, patterns: Sequence[str], **options
         ) from exc
 
 
-def _described(operator: str, name: str, folder: str, revision: str | None) -> ModelFiles:
-    files = sorted({path for pattern in READ_FILES for path in Path(folder).glob(pattern)})
+def _described(operator: str, name: str, folder: str, revision: str | None, runs_code: bool) -> ModelFiles:
+    files = sorted({path for pattern in _read_files(runs_code) for path in Path(folder).glob(pattern)})
     names = {path.name for path in files}
     if "config.json" not in names:
         raise InputError(f"{operator}: {folder!r} has no config.json, so it holds no model")
@@ -221,7 +233,7 @@ def _described(operator: str, name: str, folder: str, revision: str | None) -> M
         )
     if not names & {"tokenizer.json", "tokenizer_config.json"}:
         raise InputError(f"{operator}: {folder!r} has no tokenizer (tokenizer.json or tokenizer_config.json)")
-    config = _json(Path(folder, "config.json"))
+    config = read_json(Path(folder, "config.json"))
     encoder = _encoder(config)
     sizes: dict[str, Any] = _sizes(operator, name, encoder)
     shapes = {key: shape for path in weights for key, shape in _shapes(path).items()}
@@ -240,6 +252,7 @@ def _described(operator: str, name: str, folder: str, revision: str | None) -> M
         several_classes=config.get("problem_type") == "multi_label_classification",
         layers=layers,
         distances=_distances(encoder),
+        runs_code=runs_code,
     )
 
 
@@ -249,7 +262,7 @@ def _encoder(config: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(base, str) or "model_type" in config:
         return config
     folder = base if os.path.isdir(base) else download(base, None, ["config.json"])
-    return _json(Path(folder, "config.json"))
+    return read_json(Path(folder, "config.json"))
 
 
 def _sizes(operator: str, name: str, config: dict[str, Any]) -> dict[str, int]:
@@ -274,7 +287,7 @@ def _longest(folder: str, config: dict[str, Any]) -> int:
         limits[0] -= int(config.get("pad_token_id", 1)) + 1
     for file, key in (("tokenizer_config.json", "model_max_length"), ("sentence_bert_config.json", "max_seq_length")):
         path = Path(folder, file)
-        if path.is_file() and isinstance(found := _json(path).get(key), int | float):
+        if path.is_file() and isinstance(found := read_json(path).get(key), int | float):
             limits.append(int(found))
     return min(limits, default=MOST_TOKENS)
 
@@ -292,7 +305,8 @@ def _classes(config: dict[str, Any]) -> tuple[str, ...]:
     return tuple(str(names[key]) for key in sorted(names, key=int))
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Return what a file of JSON holds; raise `CorruptFileError` if it is none."""
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
     except ValueError as exc:

@@ -12,7 +12,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,14 +22,13 @@ import pyarrow.compute as pc
 from curator_df.core.held import held
 from curator_df.core.resources import NO_LIMITS, Resources, admitted, capacity_here
 from curator_df.errors import ParameterError
-from curator_df.models.adapted import ADAPTER_WEIGHTS, Adapted, add_adapter, load_layers
 from curator_df.models.answering import answered, prompt_tokens
 from curator_df.models.batches import BatchCounts, BatchSize, run_batches, windows
-from curator_df.models.devices import computing_in, open_device, peaks
-from curator_df.models.files import INSTALL, WEIGHTS, local_folder
-from curator_df.models.own_layers import OwnLayers, load_own_layers
+from curator_df.models.devices import computing_in, peaks
+from curator_df.models.files import INSTALL
 from curator_df.models.size_trial import SizeTrial
 from curator_df.models.text_model import TextModel
+from curator_df.models.weights import Weights, quiet
 
 WINDOW_CHARACTERS = 2_000_000
 """Texts whose tokens are held at a time (as 4 bytes each), and among which documents of like length are looked for."""
@@ -50,7 +48,7 @@ class Runs(Protocol):
 
 
 class LoadedModel:
-    """A model in this process."""
+    """A model in this process, as one step uses it: with a tokenizer, and sizes of batches, of its own."""
 
     def __init__(self, model: TextModel, resources: Resources = NO_LIMITS) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -59,69 +57,18 @@ class LoadedModel:
             import transformers
         except ImportError as exc:
             raise ParameterError(f"the model {model.files.name!r} needs torch and transformers; {INSTALL}") from exc
-        self.model, folder = model, model.files.local_folder()
-        self._matrix: Any = None
-        self._bias: Any = None
-        self._judge: Any = None
-        given = {"local_files_only": True, "trust_remote_code": False}
-        open_device(torch, model.files.name, model.device, model.numbers)
-        with _without_progress(transformers), _threads(torch, 1):
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, use_fast=True, **given)
-            if model.files.adapted is not None:
-                made = self._with_adapter(model.files.adapted, transformers, torch, folder, given)
-            elif model.files.layers is None:
-                made = self._whole(transformers, torch, folder, given)
-            else:
-                made = self._with_own_layers(model.files.layers, folder)
-        self._module = made.eval().to(model.device)
+        self.model = model
+        with quiet(transformers), _threads(torch, 1):
+            self._weights = held(model.weights, lambda: Weights(model))
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+                model.files.local_folder(),
+                use_fast=True,
+                local_files_only=True,
+                trust_remote_code=model.files.runs_code,
+            )
         padding = self._tokenizer.pad_token_id
         self._padding = 0 if padding is None else int(padding)
         self.size = batch_size(model, resources)
-
-    def close(self) -> None:
-        """Let go of the model; what torch keeps of a GPU for later goes back too."""
-        self._module = self._matrix = self._bias = self._judge = None
-        if self.model.device == "cuda":
-            import torch
-
-            torch.cuda.empty_cache()
-
-    def _whole(self, transformers: Any, torch: Any, folder: str, given: dict[str, Any]) -> Any:
-        classifies = self.model.head == "classes"
-        kind = transformers.AutoModelForSequenceClassification if classifies else transformers.AutoModel
-        made, loading = kind.from_pretrained(
-            folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **given
-        )
-        self._require_all(sorted(name for name in loading["missing_keys"] if "pooler" not in name or classifies))
-        return made
-
-    def _with_adapter(self, adapted: Adapted, transformers: Any, torch: Any, folder: str, given: dict[str, Any]) -> Any:
-        kind = transformers.AutoModel if adapted.layers is not None else transformers.AutoModelForCausalLM
-        made, loading = kind.from_pretrained(
-            folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **given
-        )
-        self._require_all(sorted(loading["missing_keys"]))
-        add_adapter(made.base_model, Path(local_folder(adapted.adapter), ADAPTER_WEIGHTS), adapted.scale)
-        if adapted.layers is not None:
-            made.config.use_cache = False
-            self._judge = load_layers(sorted(Path(local_folder(adapted.layers)).glob(WEIGHTS)), self.model.device)
-        # A language model is asked for token after token: its weights are not made bfloat16 each time, but once.
-        return made.to(torch.bfloat16) if self.model.numbers == "bfloat16" else made
-
-    def _with_own_layers(self, layers: OwnLayers, folder: str) -> Any:
-        files = sorted(Path(folder).glob(WEIGHTS))
-        made, *beside = load_own_layers(layers, files, self._require_all)
-        self._matrix, self._bias = (part.to(self.model.device) for part in beside)
-        return made
-
-    def _require_all(self, missing: list[str]) -> None:
-        """Refuse a model some of whose weights are not there: they would be random numbers."""
-        if missing:
-            listed = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
-            purpose = "classes" if self.model.head == "classes" else "embeddings"
-            raise ParameterError(
-                f"the model {self.model.files.name!r} has no weights for {listed}, so it cannot make {purpose}"
-            )
 
     def run(self, texts: pa.ChunkedArray, keep: Keep, resources: Resources = NO_LIMITS) -> BatchCounts:
         """Give all texts but null to the model, and what it makes of them to ``keep`` with their places."""
@@ -185,9 +132,9 @@ class LoadedModel:
         with torch.inference_mode():
             with computing_in(torch, device, numbers):
                 if self.model.answers is not None:
-                    return answered(self._module, self._tokenizer, padded, is_token, self.model.answers)
+                    return answered(self._weights.module, self._tokenizer, padded, is_token, self.model.answers)
                 mask = torch.from_numpy(is_token.astype(np.int64)).to(device)
-                made = self._module(input_ids=torch.from_numpy(padded).to(device), attention_mask=mask)
+                made = self._weights.module(input_ids=torch.from_numpy(padded).to(device), attention_mask=mask)
             result: npt.NDArray[Any] = self._pooled(made, mask).float().cpu().numpy()
         return result
 
@@ -195,7 +142,7 @@ class LoadedModel:
         layers = self.model.files.layers
         if self.model.files.adapted is not None:
             last = made.last_hidden_state[range(len(mask)), mask.sum(1) - 1]
-            return self._judge(last)
+            return self._weights.judge(last)
         if self.model.head == "classes" and layers is None:
             return made.logits
         layer, pooling = made.last_hidden_state.float(), self.model.head if layers is None else layers.pooling
@@ -204,7 +151,8 @@ class LoadedModel:
         else:
             weights = mask.unsqueeze(-1).to(layer.dtype)
             pooled = (layer * weights).sum(1) / weights.sum(1)
-        return pooled if self._matrix is None else pooled @ self._matrix.T + self._bias
+        matrix, bias = self._weights.matrix, self._weights.bias
+        return pooled if matrix is None else pooled @ matrix.T + bias
 
 
 def middles(texts: pa.ChunkedArray, reach: int) -> pa.ChunkedArray:
@@ -256,18 +204,3 @@ def _threads(torch: Any, count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextlib.contextmanager
-def _without_progress(transformers: Any) -> Iterator[None]:
-    """Keep bars and advice about loading out of a worker's output."""
-    said = transformers.utils.logging
-    before, had_bar = said.get_verbosity(), said.is_progress_bar_enabled()
-    said.set_verbosity_error()
-    said.disable_progress_bar()
-    try:
-        yield
-    finally:
-        said.set_verbosity(before)
-        if had_bar:
-            said.enable_progress_bar()

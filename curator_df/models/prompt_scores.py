@@ -23,6 +23,8 @@ from curator_df.models.text_model import BatchRows, TextModel, price_of, text_mo
 OPERATOR = "add_prompt_scores"
 TASKS = ("task_type_1", "task_type_2")
 MODEL = "nvidia/prompt-task-and-complexity-classifier"
+REVISION = "fea1121511eafabaf7dd6fc66863dcb04f74defb"
+"""Of that model; see docs/models.md."""
 PEAK_FACTOR = 1.5
 """For rows of 100 bytes (benchmarks/kernel_memory.py): nine columns of numbers of 9 bytes and two of names. 1.43 was measured
 with names of 15 letters, and below 0.1 for longer rows."""
@@ -55,7 +57,7 @@ def add_prompt_scores(
     max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources
         As in `add_embedding`; by default 512 tokens of 2,000 characters.
     revision : str, optional
-        Commit, tag or branch of a model of the hub.
+        Commit, tag or branch of a model of the hub; of NVIDIA's one commit is pinned.
     text : str, default "text"
         Column of the prompt.
 
@@ -104,7 +106,7 @@ def add_prompt_scores(
         OPERATOR,
         model,
         head="classes",
-        revision=revision,
+        revision=REVISION if revision is None and model == MODEL else revision,
         max_length=max_length,
         max_chars=max_chars,
         batch_rows=model_inference_batch_size,

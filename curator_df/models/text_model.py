@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from curator_df.core.columns import choose
 from curator_df.core.resources import Resources
 from curator_df.core.set_up import SetUp, set_up
 from curator_df.errors import ParameterError
 from curator_df.models.answers import Answers
 from curator_df.models.callables import DEFAULT_ROWS, UserModel
-from curator_df.models.devices import Device, Dtype, Numbers, chosen_numbers, refuse_dtype
+from curator_df.models.devices import Device, Dtype, Numbers, chosen_numbers
 from curator_df.models.files import ModelFiles, find_adapted, find_answering, find_model
 
 Head = Literal["mean", "cls", "classes"]
@@ -83,6 +84,18 @@ class TextModel:
     def libraries(self) -> dict[str, int]:
         """What of that stays when the run is over."""
         return {"torch": RUNTIME_BYTES}
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """What tells its weights in a worker from others: steps for which it is the same hold them together."""
+        numbers = "" if self.files.adapted is None else self.numbers
+        kind = "classes" if self.head == "classes" and self.answers is None else "answers" if self.answers else "layers"
+        return ("weights", self.files.digest, kind, numbers, self.device)
+
+    @property
+    def shared(self) -> dict[str, int]:
+        """What of the bytes that a worker holds other steps with these weights hold too."""
+        return {" ".join(self.weights): self.held_bytes - RUNTIME_BYTES}
 
     @property
     def call_bytes(self) -> int:
@@ -165,6 +178,7 @@ def text_model(
     center_chars: int | None = None,
     adapter: str | None = None,
     answers: Answers | None = None,
+    trust_remote_code: bool = False,
 ) -> TextModel:
     """Find a model and check how it is to be used; see `find_model` for errors."""
     rows = None if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
@@ -173,12 +187,14 @@ def text_model(
         tokens = require_count(operator, "max_batch_tokens", batch_tokens)
     device: Device = "cuda" if resources is not None and resources.of_gpu else "cpu"
     numbers = chosen_numbers(operator, dtype, device)
+    if trust_remote_code and (answers is not None or adapter is not None):
+        raise ParameterError(f"{operator}: trust_remote_code has no meaning for {name!r}, which comes without code")
     if answers is not None:
         files = find_answering(operator, name, revision)
     elif adapter is not None:
         files = find_adapted(operator, name, adapter, revision)
     else:
-        files = find_model(operator, name, revision)
+        files = find_model(operator, name, revision, trust_remote_code=trust_remote_code)
     if files.layers is not None and head != "classes":
         raise ParameterError(
             f"{operator}: {files.name!r} makes classes; it has layers of its own, and no vectors to give"
@@ -204,13 +220,21 @@ def user_model(
     width: int,
     max_chars: int | None,
     batch_rows: BatchRows,
-    dtype: Dtype,
 ) -> UserModel:
     """Check how a function of the user is to be called."""
-    refuse_dtype(operator, dtype)
     rows = DEFAULT_ROWS if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
     characters = None if max_chars is None else require_count(operator, "max_chars", max_chars)
     return UserModel(operator, set_up(operator, function), width, characters, rows)
+
+
+def refuse_settings(operator: str, dtype: Dtype, trust_remote_code: bool) -> None:
+    """Raise `ParameterError` where something is set that only models as files of transformers have."""
+    choose(operator, "dtype", dtype, Dtype)
+    if dtype != "auto" or trust_remote_code:
+        given = f"dtype={dtype!r}" if dtype != "auto" else "trust_remote_code=True"
+        raise ParameterError(
+            f"{operator}: {given} is for models as files of transformers; this one computes as it does"
+        )
 
 
 def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
@@ -233,9 +257,14 @@ def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
         )
     price |= {"held_bytes": model.held_bytes, "libraries": getattr(model, "libraries", {})}
     if isinstance(model, TextModel):
-        price |= {"computes": model.computes}
+        price |= {"computes": model.computes, "shared": model.shared}
     if on_gpu:
-        needed = dataclasses.replace(resources, least_device_bytes=model.least_device_bytes)
+        needed = dataclasses.replace(
+            resources,
+            least_device_bytes=model.least_device_bytes,
+            weights=" ".join(model.weights),
+            weight_bytes=model.weight_bytes,
+        )
         return price | {"resources": needed, "fixed_bytes": CALL_BYTES}
     if isinstance(model, TextModel) and resources.cpus is not None:
         return price | {"fixed_bytes": CALL_BYTES, "resource_bytes": model.batch_bytes}

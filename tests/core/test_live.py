@@ -90,13 +90,17 @@ def test_what_models_are_given_a_second_is_said(clock):
     view(StageStarted("write", JOB, 10, 0))
     clock.seconds += 4
     event = done(5)
-    event.manifest.steps[1].counters |= {"documents": 10, "tokens": 6_000, "batches": 2}
+    event.manifest.steps[1].counters |= {"documents": 10, "tokens": 6_000, "padding_tokens": 1_500, "batches": 2}
     view(event)
     view(event)
-    assert view.progress() == "write: 2 of 10, 4 s, about 16 s left; models: 5 documents and 3,000 tokens a second"
+    models = "models: 5 documents and 3,000 tokens a second, 20% padding"
+    assert view.progress() == f"write: 2 of 10, 4 s, about 16 s left; {models}"
+    event.manifest.steps[1].peaks["device_reserved_bytes"] = 2_100_000_000
+    view(event)
     clock.seconds += 4
     view(RunEnded("finished"))
-    assert view.progress() == "finished, 8 s; models: 5 documents and 3,000 tokens a second"
+    assert view.progress().endswith(" tokens a second, 20% padding, 2.10 GB of a GPU at most")
+    event.manifest.steps[1].peaks.clear()
     event.manifest.steps[1].counters = {"documents": 10, "batches": 2}  # a function of the user
     view(StageStarted("write", JOB, 10, 0))
     clock.seconds += 5

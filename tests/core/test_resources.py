@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import threading
@@ -21,7 +22,7 @@ from curator_df.core.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose
 from curator_df.core.limits import status_bytes
 from curator_df.core.plan import plan_stream
 from curator_df.core.program import lower
-from curator_df.core.resources import Capacity, Resources, admitted, shared
+from curator_df.core.resources import DEVICE_PARTS, Capacity, Resources, admitted, shared
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, ParquetFormat
 from tests.contracts.operator_cases import fingerprints_of
@@ -75,6 +76,35 @@ def test_what_workers_do_not_have_is_refused_by_the_plan(asked, said):
         Capacity(2).require("embed", cdf.resources(**asked))
     with pytest.raises(errors.BudgetError, match=r"of each GPU 4\.00 GB may be used"):
         Capacity(2, 4_000_000_000).require("embed", cdf.resources(gpu_memory="8GB"))
+
+
+def of_model(name, weight_bytes, least_bytes=0, **asked):
+    found = cdf.resources(**asked)
+    return dataclasses.replace(found, weights=name, weight_bytes=weight_bytes, least_device_bytes=least_bytes)
+
+
+def test_models_hold_their_weights_on_a_gpu_whichever_of_them_runs():
+    whole, other = of_model("one", 3_000, gpus=1), of_model("two", 5_000, gpus=0.5)
+    capacity = Capacity(2, device_bytes=16_000).holding([whole, whole, other, cdf.resources(cpus=1)])
+    assert capacity.device_held_bytes == 8_000
+    assert capacity.device_share(whole) == 3_000 + 8_000  # and what the weights leave
+    assert capacity.device_share(other) == 5_000 + 4_000
+    assert (capacity.at_once(whole), capacity.at_once(other)) == (1, 2)
+    # Of memory that is named the weights are a part.
+    named = of_model("one", 3_000, gpu_memory=7_000)
+    assert capacity.device_share(named) == 7_000
+    assert capacity.taken(named) == (0, DEVICE_PARTS // 2)
+    assert Capacity(1, device_bytes=16_000).device_share(whole) == 16_000  # outside of a plan
+
+
+def test_models_that_do_not_fit_on_a_gpu_together_are_refused():
+    models = [of_model(name, 9_000, 10_000, gpus=1) for name in ("one", "two")]
+    alone = Capacity(1, device_bytes=16_000).holding(models[:1])
+    alone.require("embed", models[0])
+    with pytest.raises(
+        errors.BudgetError, match=r"the models of other steps hold 9 kB; .* with checkpoint between them"
+    ):
+        Capacity(1, device_bytes=16_000).holding(models).require("embed", models[0])
 
 
 def test_no_more_calls_at_a_time_than_fit_and_no_fewer():

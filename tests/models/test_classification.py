@@ -94,9 +94,9 @@ def test_scores_do_not_depend_on_batches_partitions_order_or_memory(three_classe
 
     docs = table(texts).pipe(cdf.add_class, three_classes, **{"max_batch_tokens": 1_000, **how})
     (kernel,) = kernels_of(docs)
-    held(kernel.parameters["model"], lambda: LoadedModel(kernel.parameters["model"]))._module.register_forward_pre_hook(
-        scarce, with_kwargs=True
-    )
+    held(
+        kernel.parameters["model"], lambda: LoadedModel(kernel.parameters["model"])
+    )._weights.module.register_forward_pre_hook(scarce, with_kwargs=True)
     outcome = kernel.run(computed(table(texts)))
     same(outcome.block)
     assert (outcome.counters["batches_halved"] > 0) == ("max_batch_tokens" not in how)

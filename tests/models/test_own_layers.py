@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import json
-
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -16,7 +14,7 @@ from curator_df.core.held import release_held
 from curator_df.models import prompt_tasks
 from curator_df.models.catalogue import Classifier
 from curator_df.models.files import find_model
-from tests.models.tiny_models import write_deberta, write_tokenizer
+from tests.models.tiny_models import write_classifier, write_deberta
 
 TEXTS = ["the river is long", None, "", "short water " * 30, "one of them", "not in a country"]
 LABELS = ("High", "Medium", "Low")
@@ -31,23 +29,6 @@ def _forget():
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
     return write_deberta(tmp_path_factory.mktemp("encoder"))
-
-
-def write_classifier(folder, encoder, prefix, layers, **config):
-    """Write weights as torch's modules save them, beside a configuration that only names the encoder."""
-    torch = pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")
-    from safetensors.torch import load_file, save_file
-
-    torch.manual_seed(3)
-    weights = {f"{prefix}.{key}": value for key, value in load_file(encoder / "model.safetensors").items()}
-    for name, width in layers.items():
-        layer = torch.nn.Linear(32, width)
-        weights |= {f"{name}.weight": 9 * layer.weight.detach(), f"{name}.bias": layer.bias.detach()}
-    folder.mkdir()
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps({"base_model": str(encoder), "fc_dropout": 0.2, **config}))
-    write_tokenizer(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

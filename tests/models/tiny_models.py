@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -104,4 +105,21 @@ def write_deberta(folder: Path, *, seed: int = 0) -> Path:
         initializer_range=0.5,
     )
     DebertaV2Model(config).eval().save_pretrained(folder)
+    return folder
+
+
+def write_classifier(folder: Path, encoder: Path, prefix: str, layers: dict[str, int], **config: object) -> Path:
+    """Write weights as torch's modules save them, beside a configuration that only names the encoder."""
+    torch = pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")
+    from safetensors.torch import load_file, save_file
+
+    torch.manual_seed(3)
+    weights = {f"{prefix}.{key}": value for key, value in load_file(encoder / "model.safetensors").items()}
+    for name, width in layers.items():
+        layer = torch.nn.Linear(32, width)
+        weights |= {f"{name}.weight": 9 * layer.weight.detach(), f"{name}.bias": layer.bias.detach()}
+    folder.mkdir()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps({"base_model": str(encoder), "fc_dropout": 0.2, **config}))
+    write_tokenizer(folder)
     return folder

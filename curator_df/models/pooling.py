@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model's authors make of its last layer, as sentence-transformers writes it beside the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from curator_df.errors import ParameterError
+from curator_df.models.files import ModelFiles, download, read_json
+
+CONFIG = "1_Pooling/config.json"
+MODULES = "modules.json"
+APPLIED = frozenset({"Transformer", "Pooling", "Normalize"})
+"""Modules that `add_embedding` is; whether vectors get length 1 its user says."""
+_MODE = "pooling_mode"
+
+
+def pooling_of(operator: str, files: ModelFiles) -> Literal["mean", "cls"]:
+    """Return the pooling that a model was made with: the mean where nothing is written down.
+
+    Raises
+    ------
+    ParameterError
+        If it is neither the mean nor the first token, or layers come after it.
+    """
+    folder = Path(files.local_folder())
+    if files.revision is not None and not Path(folder, CONFIG).is_file():
+        folder = Path(download(files.name, files.revision, [CONFIG, MODULES]))
+    modules: Any = read_json(folder / MODULES) if (folder / MODULES).is_file() else []
+    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+    if beyond := [kind for kind in kinds if kind not in APPLIED]:
+        raise ParameterError(
+            f"{operator}: {files.name!r} has a layer {beyond[0]} after its pooling, which is not applied here; say "
+            "pooling='mean' or 'cls' for vectors without it, or pass a function"
+        )
+    if not (folder / CONFIG).is_file():
+        return "mean"
+    said = read_json(folder / CONFIG)
+    named = said.get(_MODE)  # newer releases name it; older ones have a flag for each
+    flags = [name.removeprefix(f"{_MODE}_") for name, is_so in said.items() if name.startswith(_MODE) and is_so is True]
+    match (
+        [named] if isinstance(named, str) else [flag.removesuffix("_tokens").removesuffix("_token") for flag in flags]
+    ):
+        case ["mean"]:
+            return "mean"
+        case ["cls"]:
+            return "cls"
+    raise ParameterError(
+        f"{operator}: {folder / CONFIG} names a pooling that is neither the mean of all tokens nor the first one; say "
+        "pooling='mean' or 'cls' for one of these, or pass a function"
+    )

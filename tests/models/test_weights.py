@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights are in a process once, whatever uses them; and code that comes with a model runs only where the user says so."""
+
+from __future__ import annotations
+
+import json
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.core.budget import choose_layout
+from curator_df.core.held import release_held
+from curator_df.core.plan import plan_stream
+from curator_df.core.program import lower
+from curator_df.io.output import FileSink
+from curator_df.io.write import Folder, ParquetFormat
+from curator_df.models import weights
+from curator_df.models.text_model import RUNTIME_BYTES
+from tests.contracts.operator_cases import kernels_of
+from tests.models.tiny_models import write_bert, write_tokenizer
+
+torch = pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")
+TEXTS = ["the river is long", "short water " * 30, "one of them", "not in a country"]
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    yield
+    release_held()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_bert(tmp_path_factory.mktemp("bert"), labels=("a", "b"))
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    made, load = [], weights.Weights.__init__
+    monkeypatch.setattr(weights.Weights, "__init__", lambda self, which: (made.append(which), load(self, which))[1])
+    return made
+
+
+def table():
+    return dd.from_pandas(pd.DataFrame({"text": pd.array(TEXTS, "string[pyarrow]")}), npartitions=1)
+
+
+def test_steps_with_the_same_files_load_them_once(model, loads):
+    docs = table().pipe(cdf.add_embedding, model=model, into="mean", pooling="mean")
+    docs = docs.pipe(cdf.add_embedding, model=model, into="first", pooling="cls", max_length=8, max_batch_tokens=100)
+    docs = docs.pipe(cdf.add_class, model, into="one")  # the same files, with the layer that makes classes
+    docs = docs.pipe(cdf.add_class, model, into="other", max_chars=5)
+    together = docs.compute(scheduler="synchronous")
+    assert [one.head == "classes" for one in loads] == [False, True]
+    for name, how in {"mean": {"pooling": "mean"}, "first": {"pooling": "cls", "max_length": 8}}.items():
+        release_held()
+        alone = table().pipe(cdf.add_embedding, model=model, **how).compute(scheduler="synchronous")
+        np.testing.assert_allclose(
+            np.stack(together[name].to_list()), np.stack(alone["embedding"].to_list()), atol=1e-5
+        )
+
+
+def test_the_plan_counts_weights_and_packages_once(model, tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    docs = cdf.read_jsonl(str(tmp_path / "a.jsonl"))
+
+    def held_bytes(docs):
+        sink = FileSink(Folder("."), ParquetFormat("zstd"), 1)
+        return plan_stream(lower(docs), sink, None, choose_layout(6_000_000_000, cpus=2, held_bytes=0)).held_bytes
+
+    plain = docs.pipe(cdf.add_embedding, model=model, into="a")
+    (kernel,) = kernels_of(plain)
+    assert kernel.held_bytes == RUNTIME_BYTES + sum(kernel.shared.values())
+    again = plain.pipe(cdf.add_embedding, model=model, into="b", pooling="cls")
+    assert held_bytes(again) == held_bytes(plain)
+    other = plain.pipe(cdf.add_class, model)
+    assert held_bytes(other) == held_bytes(plain) + sum(kernel.shared.values())
+
+
+CONFIGURATION = """
+from transformers import PretrainedConfig
+
+
+class OursConfig(PretrainedConfig):
+    model_type = "ours-and-no-one-elses"
+"""
+MODELING = """
+import torch
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
+
+from .configuration_ours import OursConfig
+
+
+class OursModel(PreTrainedModel):
+    config_class = OursConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.table = torch.nn.Embedding(config.vocab_size, config.hidden_size)
+        self.post_init()
+
+    def forward(self, input_ids=None, attention_mask=None, **more):
+        return BaseModelOutput(last_hidden_state=self.table(input_ids))
+"""
+
+
+@pytest.fixture
+def with_code(tmp_path):
+    """Write a model of a kind that transformers does not have, with the code that it needs."""
+    from safetensors.torch import save_file
+
+    folder = tmp_path / "ours"
+    folder.mkdir()
+    write_tokenizer(folder)
+    (folder / "configuration_ours.py").write_text(CONFIGURATION)
+    (folder / "modeling_ours.py").write_text(MODELING)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "vocab_size": 128}
+    code = {"AutoConfig": "configuration_ours.OursConfig", "AutoModel": "modeling_ours.OursModel"}
+    said = {"model_type": "ours-and-no-one-elses", "auto_map": code, "max_position_embeddings": 64, **sizes}
+    (folder / "config.json").write_text(json.dumps(said))
+    torch.manual_seed(0)
+    save_file({"table.weight": torch.randn(128, 16)}, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_code_that_comes_with_a_model_runs_only_where_it_is_trusted(with_code, tmp_path, monkeypatch):
+    import transformers
+
+    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    docs = table().pipe(cdf.add_embedding, model=with_code, normalize=False)
+    with pytest.raises(
+        errors.ParameterError,
+        match=r"'ours-and-no-one-elses', which transformers [\d.]+ does not have; .*trust_remote_code=True",
+    ):
+        docs.compute(scheduler="synchronous")
+    trusted = table().pipe(cdf.add_embedding, model=with_code, normalize=False, trust_remote_code=True)
+    found = np.stack(trusted.compute(scheduler="synchronous")["embedding"].to_list())
+    module = transformers.AutoModel.from_pretrained(with_code, trust_remote_code=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(with_code)
+    with torch.inference_mode():
+        wanted = [
+            module.table(tokenizer(text, truncation=True, return_tensors="pt")["input_ids"])[0].mean(0)
+            for text in TEXTS
+        ]
+    np.testing.assert_allclose(found, np.stack(wanted), atol=1e-5)
+
+
+def test_code_is_part_of_what_the_model_is(with_code):
+    def digest():
+        (kernel,) = kernels_of(table().pipe(cdf.add_embedding, model=with_code, trust_remote_code=True))
+        return kernel.parameters["model"].files.digest
+
+    before = digest()
+    with open(with_code / "modeling_ours.py", "a") as file:
+        file.write("# changed\n")
+    assert digest() != before
+
+
+def test_trust_has_no_meaning_where_nothing_comes_with_code():
+    with pytest.raises(errors.ParameterError, match="trust_remote_code=True is for models as files of transformers"):
+        table().pipe(cdf.add_embedding, model=len, dimensions=1, trust_remote_code=True)
+    with pytest.raises(errors.ParameterError, match="trust_remote_code has no meaning"):
+        table().pipe(cdf.keep_class, cdf.classifiers.AEGIS_DEFENSIVE, keep="safe", trust_remote_code=True)
