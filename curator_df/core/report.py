@@ -144,10 +144,10 @@ def _steps(receipt: Receipt) -> str:
         counted = ", ".join(f"{name} {number:,}" for name, number in plain_counters(step.counters).items())
         name = html.escape(step.name) + (f"<br><small>{html.escape(counted)}</small>" if counted else "")
         dropped = step.rows_dropped
-        cells = [f"{step.rows_in:,}", f"{dropped:,}" if dropped else "", f"{step.rows_out:,}", f"{step.seconds:,.1f}"]
+        cells = [f"{step.rows_in:,}", f"{dropped:,}" if dropped else "", f"{step.rows_out:,}"]
         rate = f"{step.rows_per_second:,.0f}" if step.seconds else ""
-        rows.append([name, *cells, rate, _bar(step.seconds / longest)])
-    heads = ["step", "rows in", "dropped", "rows out", "seconds", "rows a second", ""]
+        rows.append([name, *cells, rate, f"{step.seconds:,.1f}", _bar(step.seconds / longest)])
+    heads = ["step", "rows in", "dropped", "rows out", "rows a second", "seconds", ""]
     note = "Seconds of a step are summed over all tasks, so they may be more than the time on the clock; rows a second are those "
     return _table(heads, rows, numbers=(1, 2, 3, 4, 5), share=6) + _sub(f"{note}that come in, of one thread.")
 

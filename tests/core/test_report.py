@@ -88,8 +88,8 @@ def test_steps_have_rows_a_second_where_time_was_measured():
     assert table.rows_per_second.isna().tolist() == [False, True]
     page = report_page(one)
     assert "<th class=number>rows a second</th>" in page
-    assert "<td class=number>2.0</td><td class=number>500</td>" in page
-    assert "<td class=number>0.0</td><td class=number></td>" in page
+    assert "<td class=number>500</td><td class=number>2.0</td>" in page
+    assert "<td class=number></td><td class=number>0.0</td>" in page
     for shown in (page, str(one), one._repr_html_()):
         assert "nan" not in shown.lower()
 
