@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tell a worker that leaks from one that works: a trend in what it holds after each task, not in its peaks.
 
-A floor is taken after each task, when Arrow's pool and malloc have given back what they only kept. Other threads of the
-process may be at work then, so the least of a few floors counts. A leak goes on; a cache fills up and stays. While it fills
-nothing tells the two apart, so where no step is seen to leave memory behind, a worker may grow by much more first.
+A floor is taken after each task. Other threads of the process may be at work then, so the least of a few floors counts; before
+one of these Arrow's pool and malloc have given back what they only kept (`freed_pages`). A leak goes on; a cache fills up and
+stays. While it fills nothing tells the two apart, so where no step is seen to leave memory behind, a worker may grow by much
+more first.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from curator_df.core.freed_pages import ENDS_EACH
 from curator_df.core.limits import release_free_memory, status_bytes
 from curator_df.core.sizes import show_size
 
@@ -112,7 +114,7 @@ class LeakWatch:
     def __init__(self, work_bytes: int, threads: int) -> None:
         self._least = max(LEAST_GROWTH_BYTES, int(LEAST_GROWTH_SHARE * work_bytes))
         self._much = int(MUCH_GROWTH_SHARE * work_bytes)
-        self._window = 1 if threads == 1 else 2 * threads
+        self._window = 1 if threads == 1 else ENDS_EACH * threads
         self._floors: dict[str, list[int]] = {}
         self._minima: dict[str, list[int]] = {}
         self._waits: dict[str, int] = {}

@@ -20,6 +20,7 @@ import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core import freed_pages
 from curator_df.core.activity import enter_step, leave_task
 from curator_df.core.beside import leave_if_room, may_leave
 from curator_df.core.blocks import Outcome, block_bytes
@@ -124,20 +125,21 @@ def run_range(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
-    """Do the work of a task; an error becomes part of its manifest, and freed pages go back to the system."""
+    """Do the work of a task; an error becomes part of its manifest, and freed pages go back to the system in time."""
     manifest, started = Manifest(attempt.piece.number, block_bytes=attempt.block_bytes), time.perf_counter()
-    enter_step(work.__qualname__.partition(".")[0].removeprefix("run_"))
-    profile_without_collections()
-    try:
-        _end_if_stopped(attempt)
-        with raised_data_limit(attempt.exclusive_bytes), may_leave(attempt.beside):
-            work(manifest)
-        manifest.outcome = "done"
-    except BaseException as exc:  # noqa: BLE001 - it travels in the manifest
-        manifest.outcome = _outcome_of(exc)
-        manifest.error = _portable(exc)
-    manifest.step, manifest.seconds = leave_task(), time.perf_counter() - started
-    release_free_memory()
+    with freed_pages.of_process.task():
+        enter_step(work.__qualname__.partition(".")[0].removeprefix("run_"))
+        profile_without_collections()
+        try:
+            _end_if_stopped(attempt)
+            with raised_data_limit(attempt.exclusive_bytes), may_leave(attempt.beside):
+                work(manifest)
+            manifest.outcome = "done"
+        except BaseException as exc:  # noqa: BLE001 - it travels in the manifest
+            manifest.outcome = _outcome_of(exc)
+            manifest.error = _portable(exc)
+            release_free_memory()
+        manifest.step, manifest.seconds = leave_task(), time.perf_counter() - started
     manifest.worker, manifest.floor_bytes = f"{socket.gethostname()}:{os.getpid()}", status_bytes("RssAnon")
     manifest.peak_bytes, manifest.device_peak_bytes = status_bytes("VmHWM"), device_peak_bytes()
     return manifest

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curator_df.core import near_grouping, star_tasks, task
+from curator_df.core import freed_pages, near_grouping, star_tasks
 from curator_df.core.buckets import both_ways
 from curator_df.core.exchange import ranks
 from curator_df.core.near_barrier import EDGE_WORDS, RANK_WORDS
@@ -33,7 +33,7 @@ def quick():
     """Hundreds of small tasks: none waits for the disk, or gives memory back."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
-        patch.setattr(task, "release_free_memory", lambda: None)
+        patch.setattr(freed_pages, "release_free_memory", lambda: None)
         yield
 
 
