@@ -73,8 +73,9 @@ if __name__ == "__main__":
         ([read(), MinhashDedupFilter(f"{out}/remove"), ParquetWriter(f"{out}/kept")], 1),
     ]
     started = time.perf_counter()
-    for pipeline, tasks in steps:
-        LocalPipelineExecutor(pipeline, tasks=tasks, workers=min(tasks, 2), skip_completed=False).run()
+    for number, (pipeline, tasks) in enumerate(steps):
+        workers, logs = min(tasks, 2), f"{out}/logs/{number}"
+        LocalPipelineExecutor(pipeline, tasks=tasks, workers=workers, logging_dir=logs, skip_completed=False).run()
     print("seconds", time.perf_counter() - started, importlib.metadata.version("datatrove"))
     import pyarrow.dataset
     print("rows", pyarrow.dataset.dataset(f"{out}/kept").count_rows())

@@ -187,6 +187,6 @@ TESTED_ELSEWHERE = {
     *(("join_documents", parameter) for parameter in ("text", "id", "segment_id")),
     ("keep_language", "model"),
     *((name, "tiers") for name in ("add_class", "keep_class")),
-    *((name, parameter) for name in MODELS for parameter in ("dtype", "max_length", "revision")),
+    *((name, parameter) for name in MODELS for parameter in ("dtype", "max_length", "revision", "trust_remote_code")),
 }
 """Parameters whose values need another table than `ROWS`, or a model or tokenizer as files."""
