@@ -16,6 +16,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,10 @@ from curator_df.kernels.measure import measure
 from curator_df.kernels.minhash import minhash_signatures
 from curator_df.kernels.minhash_scheme import Scheme
 from curator_df.profiles import DATATROVE_FINEWEB, DATATROVE_GOPHER_QUALITY, DCLM_QUALITY, NEMO_CODE
+from curator_df.profiles.minhash import FINEWEB, NEMO
 
 PROFILES = (DATATROVE_GOPHER_QUALITY, DATATROVE_FINEWEB, DCLM_QUALITY, NEMO_CODE)
-SCHEMES = {bits: Scheme("characters", 24, 20, 13, use_64_bit_hash=bits == 64) for bits in (32, 64)}
+SCHEMES = (NEMO, replace(NEMO, use_64_bit_hash=True), FINEWEB)
 Contest = tuple[str, dict[str, Callable[[], Any]]]
 
 
@@ -58,18 +60,13 @@ def kernels(texts: pd.Series, moved: Any, given: Any) -> Iterator[Contest]:
             "cuDF xxhash64": lambda: moved.to_frame().hash_values("xxhash64"),
         },
     )
-    for bits, scheme in SCHEMES.items():
-        multipliers, increments = scheme.permutations()
-        cudf_call = moved.str.minhash if bits == 32 else moved.str.minhash64
-        numbers = [type(moved)(values) for values in (multipliers, increments)]
+    for scheme in SCHEMES:
         yield (
-            f"signatures, {scheme.num_hashes} of {bits} bits",
+            f"signatures, {scheme.num_hashes} of {scheme.bits} bits, {scheme.ngram_size} {scheme.ngrams}",
             {
                 "curator_df, CPU": lambda scheme=scheme: minhash_signatures(texts, scheme),
                 "curator_df, GPU": lambda scheme=scheme: text_signatures(given, scheme),
-                "cuDF minhash": lambda call=cudf_call, seed=multipliers[0], numbers=numbers: call(
-                    seed, *numbers, SCHEMES[32].ngram_size
-                ),
+                "cuDF minhash": cudf_signatures(moved, scheme),
             },
         )
     for profile in PROFILES:
@@ -81,6 +78,18 @@ def kernels(texts: pd.Series, moved: Any, given: Any) -> Iterator[Contest]:
                 "curator_df, GPU": lambda names=names: text_metrics(given, names),
             },
         )
+
+
+def cudf_signatures(moved: Any, scheme: Scheme) -> Callable[[], Any]:
+    """Return the call by which a user of cuDF makes about the same signatures: its n-grams have a word more than it is told."""
+    multipliers, increments = scheme.permutations()
+    seed, numbers = multipliers[0], [type(moved)(values) for values in (multipliers, increments)]
+    bits = "64" if scheme.use_64_bit_hash else ""
+    if scheme.ngrams == "characters":
+        return lambda: getattr(moved.str, f"minhash{bits}")(seed, *numbers, scheme.ngram_size)
+    return lambda: getattr(moved.str.lower().str.split().str, f"minhash{bits}_ngrams")(
+        scheme.ngram_size - 1, seed, *numbers
+    )
 
 
 def measured(texts: pd.Series, names: tuple[str, ...]) -> dict[str, Any]:

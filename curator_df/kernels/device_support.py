@@ -45,6 +45,9 @@ LONG_TEXT_FACTOR = 4.0
 """The table of lines of one text, as a multiple of its bytes, where that is more than `TABLE_SLOTS`."""
 SIGNATURE_ROWS = 4_096
 """Rows whose signatures are held at a time, on the device and on the host."""
+SHINGLE_ROW_BYTES = 24
+"""Kept behind each text that is laid out for its shingles: `word_windows.fill_words` and `murmur_hash.fill_normalized` write
+eight bytes at a time, and the first stops 16 before the end."""
 HASH_FACTOR = 0.4
 """Hashes of rows of 40 bytes: 16 bytes each."""
 NORMALIZED_BYTES = 1_032
@@ -134,16 +137,19 @@ def require_device_metrics(
         )
 
 
-def require_device_scheme(operator: str, scheme: Scheme) -> None:
-    """Raise `UnsupportedBackendError` unless there is a kernel for signatures of a scheme.
+def signatures_price(scheme: Scheme) -> tuple[float, int]:
+    """Return the same of the signatures of one column: of texts laid out anew for their shingles, and of the signatures.
 
     Examples
     --------
-    >>> require_device_scheme("add_minhash", Scheme("characters", 24, 20, 13))
+    >>> signatures_price(Scheme("characters", 24, 20, 13))
+    (0.0, 4259840)
+    >>> signatures_price(Scheme("words", 5, 14, 8, use_64_bit_hash=True, normalize="case_and_spaces"))[0]
+    3.0
     """
-    if scheme.ngrams != "characters" or scheme.normalize:
-        asked = f"ngrams={scheme.ngrams!r}" + (f", normalize={scheme.normalize!r}" if scheme.normalize else "")
-        raise UnsupportedBackendError(
-            f"{operator} makes signatures of cuDF blocks of n-grams of characters as they are, and this scheme has {asked}; "
-            f"{_WAY_OUT}"
-        )
+    factor, row_bytes = 0.0, scheme.signature_bytes
+    if scheme.ngrams == "words" or scheme.normalize:
+        copies = 2 if scheme.ngrams == "words" else 1  # where words start is as long as the words
+        factor = 1.5 * copies
+        row_bytes += SHINGLE_ROW_BYTES * copies + 16
+    return factor, SIGNATURE_ROWS * row_bytes

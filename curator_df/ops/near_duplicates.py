@@ -7,7 +7,7 @@ import dataclasses
 import os
 from typing import Any
 
-from curator_df.core.backend import is_on_device, require_backend
+from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import require_columns, require_text
 from curator_df.core.near_barrier import NearBarrier
@@ -17,7 +17,7 @@ from curator_df.core.storage import Folder
 from curator_df.errors import ParameterError
 from curator_df.kernels.candidates import ANCHORS
 from curator_df.kernels.components import component_names
-from curator_df.kernels.device_support import COLUMN_FACTOR, SIGNATURE_ROWS, hashes_price, require_device_scheme
+from curator_df.kernels.device_support import COLUMN_FACTOR, hashes_price, signatures_price
 from curator_df.kernels.minhash_scheme import Ngrams, Scheme
 from curator_df.kernels.stored_signatures import require_stored
 from curator_df.ops.device_blocks import rows_where
@@ -106,8 +106,7 @@ def drop_near_duplicates(
     ParameterError
         If a parameter is out of range, or ``groups`` were found for another table or with other parameters.
     UnsupportedBackendError
-        If the blocks are cuDF blocks, with another scheme than characters as they are, with ``signatures`` or ``against``, or
-        with another ``keep`` than first and last.
+        If the blocks are cuDF blocks, with ``signatures`` or ``against``.
     BarrierError
         From ``.compute()`` or ``.head()`` on the result.
 
@@ -276,13 +275,16 @@ def _pending(
         text_columns=tuple(name for name in (text or signatures,) if name is not None),
         against=question.against,
     )
+    laid_factor, signature_bytes = signatures_price(scheme)
     kernel = BlockKernel(
         DROP,
         refuse_block,
         {},
         peak_factor=DROP_PEAK_FACTOR,
-        device_peak_factor=1.0 + hashes_price(normalized=False)[0] + (COLUMN_FACTOR if ranked is not None else 0.0),
-        device_fixed_bytes=SIGNATURE_ROWS * scheme.signature_bytes,
+        device_peak_factor=sum(
+            (1.0, hashes_price(normalized=False)[0], laid_factor, COLUMN_FACTOR if ranked is not None else 0.0)
+        ),
+        device_fixed_bytes=signature_bytes,
         peak_is_measured=True,
         barrier=barrier,
         compiled=("near_duplicates",),
@@ -291,10 +293,8 @@ def _pending(
 
 
 def _require_backend(df: Any, operator: str, question: NearQuestion) -> None:
-    if is_on_device(df._meta):
-        require_device_scheme(operator, question.scheme)
-        if question.signatures is not None or question.against is not None:
-            require_backend(df._meta, f"{operator} with signatures= or against=", "pandas")
+    if question.signatures is not None or question.against is not None:
+        require_backend(df._meta, f"{operator} with signatures= or against=", "pandas")
 
 
 def _require_columns(df: Any, operator: str, question: NearQuestion) -> None:

@@ -241,7 +241,13 @@ ALL_CASES = (
     Case("drop_exact_duplicates", {"on_text": "lines"}, "lines", rewrites=("text",), waits=True),
     Case("drop_exact_duplicates", {"on_text": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
     Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "verify": None}, backends=("pandas", "cudf")),
-    Case("drop_near_duplicates", {"ngrams": "words", "ngram_size": 5}, "words", waits=True),
+    Case(
+        "drop_near_duplicates",
+        {"ngrams": "words", "ngram_size": 5},
+        "words",
+        waits=True,
+        backends=("pandas", "cudf"),
+    ),
     Case("drop_semantic_duplicates", {"embedding": VECTORS[0]}, adds=VECTORS, before=with_vectors, waits=True),
     Case(
         "add_metrics",

@@ -5,6 +5,7 @@ import json
 
 import curator_df as cdf
 from curator_df.profiles import DATATROVE_FINEWEB
+from curator_df.profiles.minhash import Scheme
 
 PROSE = "One line ends here.\nTwo lines end here, as they do in prose that is long enough.\n"
 TEXTS = (
@@ -69,6 +70,9 @@ CHAINS = {
     "drop_alike": lambda df: df.pipe(cdf.drop_exact_duplicates, normalize="case_and_spaces", keep="last"),
     "drop_near": lambda df: df.pipe(
         cdf.drop_near_duplicates, ngram_size=4, num_bands=6, minhashes_per_band=2, verify=0.7, keep="last"
+    ),
+    "drop_near_words": lambda df: df.pipe(
+        cdf.drop_near_duplicates, scheme=Scheme("words", 2, 6, 2, use_64_bit_hash=True, normalize="case_and_spaces")
     ),
     "drop_longest": lambda df: df.pipe(cdf.drop_exact_duplicates, normalize="case_and_spaces", keep="longest"),
     "drop_best": lambda df: df.pipe(cdf.drop_exact_duplicates, keep=cdf.best("score")),

@@ -11,12 +11,13 @@ from numba import cuda, types
 from numba.core.errors import NumbaError
 from numba.cuda import compiler, dispatcher
 
-from curator_df.kernels.device import counts, hashes, signatures, verdicts
+from curator_df.kernels.device import counts, hashes, shingle_texts, signatures, verdicts
 
 BYTES, TABLE = types.uint8[::1], types.int64[:, ::1]
 CLASSES = (types.uint8[::1], types.uint16[::1], types.uint8[:, ::1])
 STEPS = (types.uint8[::1], types.uint16[::1], types.int32[:, ::1])
 RULE = (types.int64, types.float64, types.int64, types.int64)
+PLACES = types.int64[::1]
 VALID = types.boolean[::1]
 HASHES = types.uint64[:, ::1]
 
@@ -29,8 +30,10 @@ def arguments(offsets):
     return {
         hashes.hash_texts_kernel: (*texts, VALID, HASHES),
         hashes.hash_normalized_kernel: (*texts, VALID, *STEPS, types.uint8[:, ::1], HASHES),
-        signatures.signatures_32_kernel: (*texts, types.int64, *numbers[types.uint32]),
-        signatures.signatures_64_kernel: (*texts, types.int64, *numbers[types.uint64]),
+        shingle_texts.lay_normalized_kernel: (*texts, *STEPS, BYTES, PLACES, PLACES),
+        shingle_texts.lay_words_kernel: (*texts, types.boolean, *STEPS, BYTES, BYTES, PLACES, PLACES),
+        signatures.signatures_32_kernel: (BYTES, offsets, offsets, BYTES, types.int64, *numbers[types.uint32]),
+        signatures.signatures_64_kernel: (BYTES, offsets, offsets, BYTES, types.int64, *numbers[types.uint64]),
         counts.words_kernel: (*counted, types.int64, TABLE),
         counts.line_slots_kernel: (*texts, types.int64, types.int64[::1]),
         counts.lines_kernel: (*counted, types.int64, types.uint32[::1], types.int64[::1], TABLE),

@@ -9,7 +9,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from curator_df.kernels.minhash_scheme import Scheme
+
 CHECKOUT = Path(__file__).resolve().parents[2]
+SCHEMES = {
+    "signatures_32": Scheme("characters", 24, 2, 3),
+    "signatures_64": Scheme("characters", 5, 2, 2, use_64_bit_hash=True),
+    "signatures_of_two": Scheme("characters", 2, 1, 2),
+    "normalized_signatures": Scheme("characters", 9, 1, 2, normalize="case_and_spaces"),
+    "word_signatures": Scheme("words", 2, 2, 2),
+    "normalized_word_signatures": Scheme("words", 5, 2, 2, use_64_bit_hash=True, normalize="case_and_spaces"),
+}
+"""Of which signatures are compared."""
 
 
 def run_script(name, *arguments, simulated):

@@ -18,15 +18,16 @@ from curator_df.kernels.device import measured
 from curator_df.kernels.device.hashes import text_hashes
 from curator_df.kernels.device.signatures import text_signatures
 from curator_df.kernels.device.texts import DeviceTexts, texts_to_device
-from curator_df.kernels.device_support import DEVICE_METRICS, GROUPS, Room, metrics_price
+from curator_df.kernels.device_support import (
+    DEVICE_METRICS,
+    GROUPS,
+    SIGNATURE_ROWS,
+    Room,
+    metrics_price,
+    signatures_price,
+)
 from curator_df.kernels.metrics import features_of
-from curator_df.kernels.minhash_scheme import Scheme
-
-SCHEMES = {
-    "signatures_32": Scheme("characters", 24, 2, 3),
-    "signatures_64": Scheme("characters", 5, 2, 2, use_64_bit_hash=True),
-    "signatures_of_two": Scheme("characters", 2, 1, 2),
-}
+from tests.gpu.scripts import SCHEMES
 
 
 class Allocations:
@@ -75,6 +76,18 @@ def prices(texts):
         yield f"price_{number}", np.array([held, known, block_bytes * factor + fixed_bytes, tables.most])
 
 
+def signature_prices(texts):
+    """Yield, for each scheme, what signatures hold at most beside tables, and the price of so many rows."""
+    for name, scheme in SCHEMES.items():
+        with Allocations() as tables:
+            text_signatures(few_of(texts, 1), scheme, threads=4)
+        with Allocations() as counted:
+            text_signatures(texts, scheme, threads=4)
+        factor, fixed_bytes = signatures_price(scheme)
+        held = counted.most - tables.most
+        yield f"price_of_{name}", np.array([held, len(texts.data) * factor + len(texts) * fixed_bytes / SIGNATURE_ROWS])
+
+
 def results(texts, few):
     """Yield each result by name; ``few``: of so many rows, where a block of threads takes a text."""
     yield "hashes", text_hashes(texts, most_threads=16)
@@ -93,7 +106,7 @@ def main(source, target):
     array = pa.ipc.open_file(source).get_batch(0).column(0)
     texts, few = (texts_to_device(next(array_spans(part, rows=len(array)))) for part in (array, array[:60]))
     found = {name: values.copy_to_host() for name, values in results(texts, few)}
-    np.savez(target, **found, **dict(prices(texts)))
+    np.savez(target, **found, **dict(prices(texts)), **dict(signature_prices(few)))
 
 
 if __name__ == "__main__":

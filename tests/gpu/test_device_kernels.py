@@ -13,26 +13,13 @@ from curator_df import profiles
 from curator_df.core.device_plan import DEVICE_FIXED_BYTES
 from curator_df.errors import UnsupportedBackendError
 from curator_df.kernels.content_hash import column_hashes
-from curator_df.kernels.device_support import (
-    DEVICE_METRICS,
-    GROUPS,
-    NORMALIZED_BYTES,
-    require_device_metrics,
-    require_device_scheme,
-)
+from curator_df.kernels.device_support import DEVICE_METRICS, GROUPS, NORMALIZED_BYTES, require_device_metrics
 from curator_df.kernels.measure import measure
 from curator_df.kernels.metrics import METRICS
 from curator_df.kernels.minhash import minhash_signatures
-from curator_df.kernels.minhash_scheme import Scheme
 from curator_df.ops.rules import Profile
-from tests.gpu.scripts import CHECKOUT, put_texts, run_script
+from tests.gpu.scripts import CHECKOUT, SCHEMES, put_texts, run_script
 
-# As in the script: it imports numba, which must be told of the simulator first.
-SCHEMES = {
-    "signatures_32": Scheme("characters", 24, 2, 3),
-    "signatures_64": Scheme("characters", 5, 2, 2, use_64_bit_hash=True),
-    "signatures_of_two": Scheme("characters", 2, 1, 2),
-}
 ODD = [
     "",
     None,
@@ -132,6 +119,12 @@ def test_metrics_hold_no_more_than_their_price(simulated):
         assert 0 < tables < DEVICE_FIXED_BYTES
 
 
+@pytest.mark.parametrize("name", SCHEMES)
+def test_signatures_hold_no_more_than_their_price(simulated, name):
+    held, price = simulated[f"price_of_{name}"]
+    assert 0.3 * price < held <= price
+
+
 def test_the_price_of_normalised_hashes_is_that_of_their_arrays():
     from curator_df.kernels.murmur_hash import PIECE_ROOM
 
@@ -172,12 +165,10 @@ def test_what_has_no_kernel_is_refused_by_its_name():
     with pytest.raises(UnsupportedBackendError, match=r"counts the stop words the, be, .* and no other list"):
         require_device_metrics("add_metrics", ["stop_word_count"], stop_words=("a",))
     require_device_metrics("add_metrics", ["word_count"], stop_words=("a",))
-    with pytest.raises(UnsupportedBackendError, match="this scheme has ngrams='words', normalize='case_and_spaces'"):
-        require_device_scheme("add_minhash", Scheme("words", 5, 14, 8, normalize="case_and_spaces"))
 
 
 @pytest.mark.slow
 def test_kernels_compile_to_code_of_a_gpu():
     sizes = json.loads(run_script("compiled_kernels", simulated=False))
-    assert len(sizes) == 30  # fifteen kernels, for offsets of 32 and of 64 bits
+    assert len(sizes) == 34  # seventeen kernels, for offsets of 32 and of 64 bits
     assert min(sizes.values()) > 1_000

@@ -2,6 +2,7 @@
 """Every operator refuses blocks that it does not take, by name and with a way out, before anything is copied or computed."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from curator_df.core.device_steps import TO_HOST
 from curator_df.core.foreign_step import FOREIGN_PEAK_FACTOR
 from curator_df.errors import UnsupportedBackendError
 from curator_df.io.moves import TO_DEVICE
-from curator_df.ops import device_blocks, metrics, near_duplicates, profile
+from curator_df.ops import device_blocks, metrics, profile
+from curator_df.profiles.minhash import FINEWEB, NEMO
 from tests.contracts.operator_cases import ALL_OPERATORS, CASES, OPERATORS, OURS, kernels_of, table
 
 WAY_OUT = re.escape("to_backend(df, 'pandas')")
@@ -20,7 +22,6 @@ IN_PART = (
     "has no kernel for cuDF blocks that measures",
     "cuts the texts of cuDF blocks at white space alone",
     "hashes one column of text of cuDF blocks",
-    "makes signatures of cuDF blocks of n-grams of characters as they are",
     "works on pandas blocks, and this table has cudf",
 )
 
@@ -31,8 +32,7 @@ def test_cudf_blocks_are_refused_with_the_way_out(case, monkeypatch, raise_if_da
     # There is no empty cuDF table without a driver, so those who tell the kinds apart are told a lie.
     for module in (backends, metrics, profile):
         monkeypatch.setattr(module, "backend_of", lambda block: "cudf")
-    for module in (device_blocks, near_duplicates):
-        monkeypatch.setattr(module, "is_on_device", lambda block: True)
+    monkeypatch.setattr(device_blocks, "is_on_device", lambda block: True)
     takes_some = any("cudf" in other.backends for other in CASES if other.operator == case.operator)
     why = "|".join(IN_PART) if takes_some else IN_PART[-1]
     expected = rf"{case.operator} ({why}).*{WAY_OUT}"
@@ -44,6 +44,7 @@ def test_the_page_lists_each_operator_with_what_it_does_to_cudf_blocks():
     page = (Path(__file__).resolve().parents[2] / "docs/gpu.md").read_text().partition("\n## cuDF blocks\n")[2]
     listed = dict(re.findall(r"^\| `(\w+)` \| ([\w ]+ \| [\w ]+) \|$", page, flags=re.MULTILINE))
     takes = {name: {"cudf" in case.backends for case in CASES if case.operator == name} for name in OPERATORS}
+    takes["drop_near_duplicates"].add(False)  # with signatures= and against=, of which there is no case
     states = {
         (True,): "taken | simulated",
         (False, True): "taken in part | simulated",
@@ -67,13 +68,16 @@ def test_the_prices_on_the_page_are_those_of_the_kernels():
         "sample_rows": docs.pipe(cdf.sample_rows, fraction=0.5),
         "add_ids": docs.pipe(cdf.add_ids, into="number"),
         "drop_exact_duplicates": docs.pipe(cdf.drop_exact_duplicates),
-        "drop_near_duplicates": docs.pipe(cdf.drop_near_duplicates),
     }
     factors = {f"`{name}`": kernels_of(one)[-1].device_peak_factor for name, one in priced.items()}
     factors |= {'`to_backend(df, "cudf")`': TO_DEVICE.device_peak_factor, "steps of your own": FOREIGN_PEAK_FACTOR}
     factors['`to_backend(df, "pandas")`'] = TO_HOST.device_peak_factor
     for name, factor in factors.items():
         assert float(listed.pop(name)) == pytest.approx(factor), name
+    schemes = (NEMO, replace(NEMO, normalize="case_and_spaces"), FINEWEB)
+    near = [kernels_of(docs.pipe(cdf.drop_near_duplicates, scheme=one))[-1].device_peak_factor for one in schemes]
+    said = re.findall(r"\d\.\d", listed.pop("`drop_near_duplicates`"))
+    assert [float(figure) for figure in said] == pytest.approx([near[0], near[1] - near[0], near[2] - near[0]])
     (said,) = (words for name, words in listed.items() if "`add_metrics`" in name)
     counted, lines = (kernels_of(cdf.add_metrics(docs, [name]))[-1] for name in ("word_count", "duplicate_line_ratio"))
     kept = kernels_of(cdf.keep_profile(docs, OURS))[-1].device_peak_factor

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""MinHash signatures on a device, of n-grams of characters as they are: bit for bit those of `minhash`.
+"""MinHash signatures on a device: bit for bit those of `minhash`.
 
-A block of threads takes one text after the other: its threads hash the windows that begin in a piece of the text, in shared
-memory, and then each lowers permutations of its own to the least of them. No memory but the signatures. Words, and texts
-that are normalised first, would need a copy of the text: there are no kernels for them.
+A block of threads takes one text after the other: its threads hash the shingles that begin in a piece of the text, in shared
+memory, and then each lowers permutations of its own to the least of them. No memory but the signatures, and what
+`shingle_texts` lays out where shingles are words, or texts are normalised.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 from numba import cuda, types
 
 from curator_df.kernels.device.launch import THREADS_PER_BLOCK, allocate, for_device, to_device
+from curator_df.kernels.device.shingle_texts import shingle_texts
 from curator_df.kernels.device.texts import DeviceTexts
-from curator_df.kernels.device_support import require_device_scheme
 from curator_df.kernels.minhash import word_dtype
 from curator_df.kernels.minhash_scheme import Scheme
 from curator_df.kernels.minhash_sketch import least_32, least_64
 from curator_df.kernels.murmur_windows import code_points_on, is_continuation, murmur_32, murmur_64
 
 PIECE_BYTES = 1024
-"""Bytes of a text whose windows are hashed at a time: 4 or 8 KB of shared memory."""
+"""Bytes of a text whose shingles are hashed at a time: 4 or 8 KB of shared memory."""
 MOST_BLOCKS = 65_535
 """Blocks of a launch."""
 
@@ -37,22 +37,22 @@ def text_signatures(texts: DeviceTexts, scheme: Scheme, *, threads: int = THREAD
     texts : DeviceTexts
         The column; null counts as it is stored, which is empty.
     scheme : Scheme
-        Shingles and permutations: of characters, not normalised.
+        Shingles and permutations.
     threads : int
         Of a block.
 
     Returns
     -------
     device array of uint32 or uint64, shape (rows, hashes)
-        Zeros where the text is empty.
+        Zeros where the text has no shingle: where it is empty, and with words where it is white space.
     """
-    require_device_scheme("text_signatures", scheme)
     signatures = allocate((len(texts), scheme.num_hashes), word_dtype(scheme))
     if len(texts):
+        laid = shingle_texts(texts, scheme)
         permutations = [to_device(numbers) for numbers in scheme.permutations()]
         kernel = signatures_64_kernel if scheme.use_64_bit_hash else signatures_32_kernel
         kernel[min(len(texts), MOST_BLOCKS), threads](
-            texts.data, texts.offsets, scheme.ngram_size, *permutations, signatures
+            laid.data, laid.starts, laid.stops, laid.word_starts, scheme.ngram_size, *permutations, signatures
         )
     return signatures
 
@@ -63,39 +63,63 @@ def _fill(signature: Any, value: Any, thread: int, threads: int) -> None:
         signature[number] = value
 
 
+@cuda.jit(device=True)
+def _shingle_end(data: Any, word_starts: Any, at: int, stop: int, size: int) -> int:
+    """Return where the shingle that starts at a byte ends; -1 where none starts, or the text ends before."""
+    if len(word_starts) == 0:
+        return -1 if is_continuation(data[at]) else code_points_on(data, at, stop, size)
+    if not word_starts[at]:
+        return -1
+    for end in range(at + 1, stop):
+        if word_starts[end]:
+            size -= 1
+            if size == 0:
+                return end
+    return stop if size == 1 else -1
+
+
 def _kernel_of(word: Any, murmur: Any, least: Any) -> Any:
     """Return the kernel for hashes of this type."""
     largest = np.iinfo(np.dtype(str(word))).max
 
     @cuda.jit(device=True)
-    def hash_piece(data: Any, first: int, stop: int, width: int, seed: Any, hashes: Any, found: Any) -> None:
-        """Hash the windows that begin in a piece of a text, in any order: the least of them does not depend on it."""
+    def hash_piece(
+        data: Any, word_starts: Any, first: int, stop: int, size: int, seed: Any, hashes: Any, found: Any
+    ) -> None:
+        """Hash the shingles that begin in a piece of a text, in any order: the least of them does not depend on it."""
         last = min(first + PIECE_BYTES, stop)
         for at in range(first + cuda.threadIdx.x, last, cuda.blockDim.x):
-            end = -1 if is_continuation(data[at]) else code_points_on(data, at, stop, width)
+            end = _shingle_end(data, word_starts, at, stop, size)
             if end >= 0:
                 place = cuda.atomic.add(found, 0, 1)
                 hashes[place] = murmur(data, np.uint64(at), np.uint64(end - at), seed)
 
     @cuda.jit
     def signatures_kernel(
-        data: Any, offsets: Any, width: int, multipliers: Any, increments: Any, signatures: Any
+        data: Any,
+        starts: Any,
+        stops: Any,
+        word_starts: Any,
+        size: int,
+        multipliers: Any,
+        increments: Any,
+        signatures: Any,
     ) -> None:
         hashes = cuda.shared.array(PIECE_BYTES, word)
         found = cuda.shared.array(1, types.int32)
         thread, threads, seed = cuda.threadIdx.x, cuda.blockDim.x, multipliers[0]
         for row in range(cuda.blockIdx.x, len(signatures), cuda.gridDim.x):
-            start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+            start, stop = np.int64(starts[row]), np.int64(stops[row])
             signature, total = signatures[row], 0
             _fill(signature, word(largest) if start < stop else word(0), thread, threads)
             for first in range(start, stop, PIECE_BYTES):
                 if thread == 0:
                     found[0] = 0
                 cuda.syncthreads()
-                hash_piece(data, first, stop, width, seed, hashes, found)
+                hash_piece(data, word_starts, first, stop, size, seed, hashes, found)
                 cuda.syncthreads()
                 if thread == 0 and first + PIECE_BYTES >= stop and total + found[0] == 0:
-                    # Shorter than a shingle: it is one.
+                    # Less than a shingle: it is one.
                     hashes[0] = murmur(data, np.uint64(start), np.uint64(stop - start), seed)
                     found[0] = 1
                 cuda.syncthreads()
