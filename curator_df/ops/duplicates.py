@@ -20,6 +20,7 @@ from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.program import require_addresses
 from curator_df.core.stages import DROP_PEAK_FACTOR
 from curator_df.core.storage import Folder
+from curator_df.core.task import OnOom
 from curator_df.errors import BarrierError, ParameterError, SchemaError
 from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.content_hash import Normalize
@@ -168,6 +169,7 @@ def find_exact_duplicates(
     keep: Survivor | Best = "first",
     id: str | None = None,  # noqa: A002 - what users call it
     workdir: str | os.PathLike[str] | None = None,
+    on_oom: OnOom = "halve",
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
     """Find the groups of equal rows of which `drop_exact_duplicates` would keep one.
@@ -184,6 +186,9 @@ def find_exact_duplicates(
         Folder (or URL) that all workers see. The result lies in a folder of its own in it, which the same call finds
         again (also in another process, with another ``memory=``), whole or interrupted. By default the cluster's
         ``workdir``.
+    on_oom : {"halve", "fail"}
+        When memory runs out in a pass over ``df``; see `write_parquet`. Rows set aside lie in
+        ``_curator/drops/_quarantine/`` of that folder.
     storage_options : dict, optional
         For fsspec.
 
@@ -213,7 +218,7 @@ def find_exact_duplicates(
     pending = _pending(df, "find_exact_duplicates", text, normalize, keep)
     parameters = _as_json(text, normalize, keep)
     table = named_by(GroupTable(exact_matches), df, "find_exact_duplicates", id)
-    return find_groups(pending, "find_exact_duplicates", parameters, workdir, storage_options, table)
+    return find_groups(pending, "find_exact_duplicates", parameters, workdir, storage_options, table, on_oom)
 
 
 def _pending(

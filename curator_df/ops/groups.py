@@ -16,7 +16,7 @@ from typing import Any
 from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.barrier import Found
-from curator_df.core.columns import is_text, require_columns
+from curator_df.core.columns import choose, is_text, require_columns
 from curator_df.core.events import RunStarted, told_run
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.held import released_after
@@ -31,6 +31,7 @@ from curator_df.core.run import range_bytes
 from curator_df.core.session import Session, current_session, prepare_kernels
 from curator_df.core.stages import STAGES_FOLDER, StageRunner, stage_identity
 from curator_df.core.storage import JOURNAL_FOLDER, Folder
+from curator_df.core.task import OnOom
 from curator_df.errors import InputError, ParameterError, SchemaError
 from curator_df.io.checkpoint import folder_of
 from curator_df.io.output import FileSink
@@ -49,6 +50,7 @@ def find_groups(
     workdir: Any,
     options: Any,
     table: GroupTable,
+    on_oom: OnOom,
 ) -> Any:
     """Run what a pending drop waits for, keep it, and return the table of groups.
 
@@ -66,7 +68,10 @@ def find_groups(
         Storage options for fsspec.
     table : GroupTable
         How it is made.
+    on_oom : {"halve", "fail"}
+        As writers have it.
     """
+    choose(operator, "on_oom", on_oom, OnOom)
     session = current_session()
     program = lower(pending)
     identity = _identity(program, table)
@@ -82,7 +87,7 @@ def find_groups(
         if journal.receipt is None:
             plan = plan_stream(program, sink, None, session.weigh_client())
             temporary = Folder(f"{home.url}/{STAGES_FOLDER}", home.options)
-            stages = StageRunner(session, plan.stages[0], temporary, ranges, "raise")
+            stages = StageRunner(session, plan.stages[0], temporary, ranges, "raise", on_oom)
             actions = [step.action for step in program.steps]
             prepare_kernels(session, actions)
             if session.sampler is not None:
@@ -99,7 +104,9 @@ def find_groups(
                 written = _write_table(stages, before, found, table, journal, sink)
             if not any(done["files"] for done in written):
                 sink.write_empty(table.meta)
-            _finish(journal, sink, program, stages, plan.with_merges(stages.merge_bytes), session, written)
+            _finish(
+                journal, sink, program, stages, plan.with_merges(stages.merge_bytes), session, written, _set_aside(kept)
+            )
             stages.clear()
             home.delete_tree(STAGES_FOLDER)
     return read_parquet(home.url, storage_options=options)
@@ -180,6 +187,16 @@ def _line(show: Any) -> Any:
     return lambda title, done, total: show(done, f"{title} {done}/{total}")
 
 
+def _set_aside(drops: Folder) -> tuple[int, int]:
+    """Return how many rows the pass that took keys has put into the quarantine, and how many of them for want of memory."""
+    with Journal(drops) as journal:
+        last = {done["number"]: done for done in journal.done()}  # of a range that was done twice the last counts
+    rows, for_memory = (
+        sum(done.get(name, 0) for done in last.values()) for name in ("rows_quarantined", "rows_out_of_memory")
+    )
+    return rows, for_memory
+
+
 def _finish(
     journal: Journal,
     sink: FileSink,
@@ -188,12 +205,15 @@ def _finish(
     projected_bytes: int,
     session: Session,
     written: list[dict[str, Any]],
+    set_aside: tuple[int, int],
 ) -> None:
     files = [record for done in written for record in done["files"]]
     exchange = stages.exchanges[-1]
     receipt = Receipt(
         sink.folder.url,
-        rows_read=exchange.keys,
+        rows_read=exchange.keys + set_aside[0],
+        rows_quarantined=set_aside[0],
+        rows_out_of_memory=set_aside[1],
         rows_written=sum(record.rows for record in files),
         files=len(files),
         input_bytes=program.source.input_bytes,

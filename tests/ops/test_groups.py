@@ -170,3 +170,42 @@ def test_an_id_that_cannot_name_rows_is_refused(docs, tmp_path):
     halves = docs.assign(half=docs.score / 2)
     with pytest.raises(errors.SchemaError, match="id='half' needs text or integers, the column holds"):
         cdf.find_exact_duplicates(halves, id="half", workdir=tmp_path)
+
+
+def test_rows_that_are_set_aside_are_counted_and_kept(folder, tmp_path):
+    bad = "{'id': 60}"
+    with open(f"{folder}/2.jsonl", "a") as file:
+        file.write(f"{bad}\n")
+    docs = cdf.read_jsonl(folder, on_bad_rows="quarantine")
+    groups = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")
+    receipt = cdf.read_receipt(groups)
+    assert (receipt.rows_read, receipt.rows_quarantined, receipt.rows_out_of_memory) == (61, 1, 0)
+    (row,) = quarantined(tmp_path / "work")
+    assert row["file"] == f"{folder}/2.jsonl"
+    assert row["raw"] == bad
+
+
+def without_memory_for_40(block):
+    if (block.id == 40).any():
+        raise MemoryError
+    return block.id >= 0
+
+
+@pytest.mark.parametrize("find", [cdf.find_exact_duplicates, cdf.find_near_duplicates])
+def test_what_happens_when_memory_runs_out_is_chosen(folder, tmp_path, find):
+    docs = cdf.read_jsonl(folder).pipe(cdf.keep_where, without_memory_for_40)
+    with pytest.raises(MemoryError):
+        find(docs, workdir=tmp_path / "work", on_oom="fail")
+    assert not quarantined(tmp_path / "work")
+    receipt = cdf.read_receipt(find(docs, workdir=tmp_path / "work"))
+    assert (receipt.rows_read, receipt.rows_quarantined, receipt.rows_out_of_memory) == (60, 1, 1)
+    (row,) = quarantined(tmp_path / "work")
+    assert json.loads(row["raw"])["id"] == 40
+    with pytest.raises(errors.ParameterError, match=r"on_oom='quarter' is not one of 'halve', 'fail'"):
+        find(docs, workdir=tmp_path / "work", on_oom="quarter")
+
+
+def quarantined(workdir):
+    """Return the rows set aside by the find_ call that worked in a folder."""
+    paths = workdir.glob("find_*/_curator/drops/_quarantine/*.jsonl")
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
