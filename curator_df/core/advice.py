@@ -51,9 +51,15 @@ def rows_out_of_memory(receipt: Receipt) -> str:
         if count > 1
         else ("1 row did not fit into the memory allowed, alone")
     )
+    rows += f" on the node, and went to {receipt.quarantine_folder} "
+    with_what = "with file, offset, size and step"
+    if receipt.quarantine is not None:
+        return (
+            f"{rows}and were not compared, {with_what}. To have them compared, allow more memory, and another workdir="
+        )
     return (
-        f"{rows} on the node, and went to {receipt.output}/{QUARANTINE_FOLDER} instead of the output, with file, offset, size "
-        "and step. To have such rows, allow more memory and run with on_existing='overwrite'"
+        f"{rows}instead of the output, {with_what}. To have such rows, allow more memory and run with "
+        "on_existing='overwrite'"
     )
 
 

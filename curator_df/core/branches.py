@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from curator_df.core.program import Program, Step
 from curator_df.core.sink import Sink
 from curator_df.core.source import Source
+from curator_df.core.storage import Folder
 from curator_df.errors import ExpressionError
 
 
@@ -27,6 +28,8 @@ class Branch:
     """Where removed rows go, if they are kept."""
     finished: frozenset[int] = frozenset()
     """Numbers of ranges that an earlier run finished for this branch, but not for every other one."""
+    set_aside: Folder | None = None
+    """Where rows set aside go; None: to the folder of the sink."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import pandas as pd
 
 from curator_df.core.leaks import LeakReceipt
 from curator_df.core.model_figures import model_figures
+from curator_df.core.quarantine import QUARANTINE_FOLDER
 from curator_df.core.sizes import show_size
 from curator_df.errors import ParameterError
 
@@ -108,7 +109,7 @@ class Receipt:
     rows_written: int = 0
     """Rows in the output."""
     rows_quarantined: int = 0
-    """Rows set aside in ``_quarantine/``."""
+    """Rows set aside in `quarantine_folder`."""
     rows_out_of_memory: int = 0
     """Of these, rows for which memory did not suffice even when each was alone on the node."""
     files: int = 0
@@ -160,6 +161,8 @@ class Receipt:
     """Of each GPU of a cluster on this machine, the mean share of the last pass in which a kernel ran on it (NVML)."""
     rejects: str | None = None
     """Folder of the removed rows, if they were kept."""
+    quarantine: str | None = None
+    """Folder of rows set aside where it is not in the output's own: those of ``find_`` operators."""
     advice: list[str] = field(default_factory=list)
     """What would make the next run better."""
 
@@ -167,6 +170,11 @@ class Receipt:
     def rows_dropped(self) -> int:
         """Rows removed by steps."""
         return sum(step.rows_dropped for step in self.steps)
+
+    @property
+    def quarantine_folder(self) -> str:
+        """Where rows set aside are, if there are any."""
+        return self.quarantine or f"{self.output}/{QUARANTINE_FOLDER}"
 
     @property
     def rows_made(self) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from curator_df.core.model_figures import plain_counters
-from curator_df.core.quarantine import QUARANTINE_FOLDER
 from curator_df.core.receipt import Receipt
 from curator_df.core.sizes import show_duration, show_size
 from curator_df.core.timeline import timeline_picture
@@ -193,7 +192,7 @@ def _aside(receipt: Receipt) -> str:
         ["could not be read, or a function raised on them", f"{others:,}"],
         ["did not fit into the memory allowed even alone", f"{receipt.rows_out_of_memory:,}"],
     ]
-    place = f"{html.escape(receipt.output)}/{QUARANTINE_FOLDER} has file, offset and reason of each."
+    place = f"{html.escape(receipt.quarantine_folder)} has file, offset and reason of each."
     return _table(["rows that", "rows"], rows, numbers=(1,)) + _sub(place)
 
 

@@ -193,13 +193,16 @@ class StageRunner:
         home: Folder | None = None,
         **which: Any,
     ) -> list[dict[str, Any]]:
-        """Stream ranges through a program into a sink that needs these columns; see `run_tasks`."""
+        """Stream ranges through a program into a sink that needs these columns; see `run_tasks`.
+
+        Rows set aside go to the folder of the journal, which is this pass's own; that of the sink may be another's too.
+        """
         program = with_columns(program, columns)
         # Kernels work on each row by itself; whether a step of the user's does is not known.
         by_row = all(isinstance(step.action, BlockKernel) for step in program.steps)
         wanted = sink.wanted if by_row else None
         how: dict[str, Any] = {"wanted": wanted, "capacity": self.stage.capacity, "run_id": self.run_id}
-        job = Job(fork([Branch(program, sink)]), self.on_error, self.on_oom, **how)
+        job = Job(fork([Branch(program, sink, set_aside=journal.folder)]), self.on_error, self.on_oom, **how)
         return self.run_tasks(journal, title, job, ranges, stage=self.stage, folder=home or journal.folder, **which)
 
     @contextlib.contextmanager

@@ -185,7 +185,8 @@ class _Output:
     def __init__(self, branch: Branch, attempt: Attempt, manifest: Manifest) -> None:
         number, program = attempt.piece.number, branch.program
         self.branch, self.manifest = branch, manifest
-        self.quarantine = QuarantineFile(branch.sink.folder, number)
+        self._set_aside = branch.sink.folder if branch.set_aside is None else branch.set_aside
+        self.quarantine = QuarantineFile(self._set_aside, number)
         self.writer = branch.sink.open(number, program.meta, attempt.block_bytes)
         self.rejects: RangeWriter | None = None
         if branch.rejects is not None:
@@ -217,7 +218,7 @@ class _Output:
         started = time.perf_counter()
         manifest, folder = self.manifest, self.branch.sink.folder
         with disk_errors(folder):
-            manifest.other_files = self._now_visible(folder, self.quarantine.commit())
+            manifest.other_files = self._now_visible(self._set_aside, self.quarantine.commit())
             if self.branch.rejects is not None and self.rejects is not None:
                 manifest.other_files += self._now_visible(self.branch.rejects.folder, self.rejects.commit())
             manifest.files = self._now_visible(folder, self.writer.commit())

@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from dask.dataframe.dask_expr import FrameBase
 
+from curator_df.core.advice import rows_out_of_memory
 from curator_df.core.barrier import Found
 from curator_df.core.columns import choose, is_text, require_columns
 from curator_df.core.events import RunStarted, told_run
@@ -26,6 +28,7 @@ from curator_df.core.live_panel import live_panel
 from curator_df.core.plan import plan_stream
 from curator_df.core.program import Program, lower
 from curator_df.core.progress import progress_bar
+from curator_df.core.quarantine import QUARANTINE_FOLDER
 from curator_df.core.receipt import Receipt, StepReceipt
 from curator_df.core.run import range_bytes
 from curator_df.core.session import Session, current_session, prepare_kernels
@@ -214,6 +217,7 @@ def _finish(
         rows_read=exchange.keys + set_aside[0],
         rows_quarantined=set_aside[0],
         rows_out_of_memory=set_aside[1],
+        quarantine=f"{sink.folder.url}/{DROPS_FOLDER}/{QUARANTINE_FOLDER}" if set_aside[0] else None,
         rows_written=sum(record.rows for record in files),
         files=len(files),
         input_bytes=program.source.input_bytes,
@@ -229,4 +233,7 @@ def _finish(
         retries=dict(stages.retries),
         leaks=stages.leaks,
     )
+    if receipt.rows_out_of_memory:
+        receipt.advice = [rows_out_of_memory(receipt)]
+        warnings.warn(receipt.advice[0], UserWarning, stacklevel=4)
     journal.finish(receipt.to_json())

@@ -217,6 +217,8 @@ def find_near_duplicates(
         If no cluster is running.
     ParameterError
         If a parameter is out of range.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks, with ``signatures`` or ``against``.
 
     Notes
     -----
@@ -281,15 +283,14 @@ def _pending(
         against=question.against,
     )
     laid_factor, signature_bytes = signatures_price(scheme)
+    hash_factor, hash_bytes = hashes_price(normalized=scheme.normalize is not None)
     kernel = BlockKernel(
         DROP,
         refuse_block,
         {},
         peak_factor=DROP_PEAK_FACTOR,
-        device_peak_factor=sum(
-            (1.0, hashes_price(normalized=False)[0], laid_factor, COLUMN_FACTOR if ranked is not None else 0.0)
-        ),
-        device_fixed_bytes=signature_bytes,
+        device_peak_factor=sum((1.0, hash_factor, laid_factor, COLUMN_FACTOR if ranked is not None else 0.0)),
+        device_fixed_bytes=max(signature_bytes, hash_bytes),
         peak_is_measured=True,
         barrier=barrier,
         compiled=("near_duplicates",),

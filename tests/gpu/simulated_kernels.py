@@ -104,7 +104,7 @@ def main(source, target):
     # NumPy warns where a number wraps, as every hash here does.
     warnings.simplefilter("ignore")
     array = pa.ipc.open_file(source).get_batch(0).column(0)
-    texts, few = (texts_to_device(next(array_spans(part, rows=len(array)))) for part in (array, array[:60]))
+    texts, few = (texts_to_device(next(array_spans(part, rows=len(array)))) for part in (array, array[:64]))
     found = {name: values.copy_to_host() for name, values in results(texts, few)}
     np.savez(target, **found, **dict(prices(texts)), **dict(signature_prices(few)))
 

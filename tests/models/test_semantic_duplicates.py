@@ -346,3 +346,22 @@ def test_the_documents_of_nemo_curators_tests(tmp_path):
     docs = cdf.read_parquet(str(tmp_path / "vectors.parquet"))
     cdf.write_parquet(cdf.drop_semantic_duplicates(docs, eps=0.1, num_clusters=3), tmp_path / "out")
     assert ids_in(tmp_path / "out") == [2, 3, 4, 200, 300]
+
+
+def without_memory_for_40(block):
+    if (block.id == 40).any():
+        raise MemoryError
+    return block.id >= 0
+
+
+def test_a_row_without_memory_is_set_aside_and_counted_or_is_the_error(tmp_path):
+    docs = cdf.read_parquet(write_rows(tmp_path / "in", vectors(90), (30, 60)))
+    docs = docs.pipe(cdf.keep_where, without_memory_for_40)
+    with pytest.raises(MemoryError):
+        cdf.find_semantic_duplicates(docs, eps=0.05, num_clusters=3, workdir=tmp_path / "work", on_oom="fail")
+    with pytest.warns(UserWarning, match=r"1 row did not fit .* and were not compared"):
+        groups = cdf.find_semantic_duplicates(docs, eps=0.05, num_clusters=3, workdir=tmp_path / "work")
+    receipt = cdf.read_receipt(groups)
+    assert (receipt.rows_read, receipt.rows_quarantined, receipt.rows_out_of_memory) == (90, 1, 1)
+    (path,) = Path(receipt.quarantine_folder).iterdir()
+    assert '"bytes"' in path.read_text()

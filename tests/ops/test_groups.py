@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -172,19 +173,6 @@ def test_an_id_that_cannot_name_rows_is_refused(docs, tmp_path):
         cdf.find_exact_duplicates(halves, id="half", workdir=tmp_path)
 
 
-def test_rows_that_are_set_aside_are_counted_and_kept(folder, tmp_path):
-    bad = "{'id': 60}"
-    with open(f"{folder}/2.jsonl", "a") as file:
-        file.write(f"{bad}\n")
-    docs = cdf.read_jsonl(folder, on_bad_rows="quarantine")
-    groups = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")
-    receipt = cdf.read_receipt(groups)
-    assert (receipt.rows_read, receipt.rows_quarantined, receipt.rows_out_of_memory) == (61, 1, 0)
-    (row,) = quarantined(tmp_path / "work")
-    assert row["file"] == f"{folder}/2.jsonl"
-    assert row["raw"] == bad
-
-
 def without_memory_for_40(block):
     if (block.id == 40).any():
         raise MemoryError
@@ -192,20 +180,30 @@ def without_memory_for_40(block):
 
 
 @pytest.mark.parametrize("find", [cdf.find_exact_duplicates, cdf.find_near_duplicates])
-def test_what_happens_when_memory_runs_out_is_chosen(folder, tmp_path, find):
-    docs = cdf.read_jsonl(folder).pipe(cdf.keep_where, without_memory_for_40)
+def test_rows_that_are_set_aside_are_counted_and_kept_through_all_passes(folder, tmp_path, find):
+    bad, numbers = "no JSON", " ".join(map(str, range(99)))
+    pair = [{"id": 61, "text": f"{numbers} a"}, {"id": 62, "text": f"{numbers} b"}]  # fetched in a pass of its own
+    with open(f"{folder}/2.jsonl", "a") as file:
+        file.writelines(f"{line}\n" for line in (bad, *map(json.dumps, pair)))
+    docs = cdf.read_jsonl(folder, on_bad_rows="quarantine").pipe(cdf.keep_where, without_memory_for_40)
+    with pytest.warns(UserWarning, match=r"1 row did not fit .* and were not compared, with file"):
+        receipt = cdf.read_receipt(find(docs, workdir=tmp_path / "work"))
+    assert (receipt.rows_read, receipt.rows_quarantined, receipt.rows_out_of_memory) == (63, 2, 1)
+    (path,) = Path(receipt.quarantine_folder).iterdir()
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [json.loads(row["raw"]) for row in rows if "bytes" in row] == [ROWS[40]]
+    assert [row["raw"] for row in rows if "bytes" not in row] == [bad]
+    assert {row["file"] for row in rows} == {f"{folder}/2.jsonl"}
+    assert receipt.quarantine_folder in receipt.advice[0]
+    receipt.save(tmp_path / "report.html")
+    assert f"{receipt.quarantine_folder} has file, offset" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("find", [cdf.find_exact_duplicates, cdf.find_near_duplicates])
+def test_without_halving_the_first_row_without_memory_is_the_error(docs, tmp_path, find):
+    docs = docs.pipe(cdf.keep_where, without_memory_for_40)
     with pytest.raises(MemoryError):
         find(docs, workdir=tmp_path / "work", on_oom="fail")
-    assert not quarantined(tmp_path / "work")
-    receipt = cdf.read_receipt(find(docs, workdir=tmp_path / "work"))
-    assert (receipt.rows_read, receipt.rows_quarantined, receipt.rows_out_of_memory) == (60, 1, 1)
-    (row,) = quarantined(tmp_path / "work")
-    assert json.loads(row["raw"])["id"] == 40
+    assert not list(tmp_path.glob("work/**/_quarantine"))
     with pytest.raises(errors.ParameterError, match=r"on_oom='quarter' is not one of 'halve', 'fail'"):
         find(docs, workdir=tmp_path / "work", on_oom="quarter")
-
-
-def quarantined(workdir):
-    """Return the rows set aside by the find_ call that worked in a folder."""
-    paths = workdir.glob("find_*/_curator/drops/_quarantine/*.jsonl")
-    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]

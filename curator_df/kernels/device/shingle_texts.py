@@ -39,9 +39,6 @@ class ShingleTexts:
     word_starts: Any
     """uint8, as long as ``data``: not 0 where a word starts. Of length 0 where shingles are of characters."""
 
-    def __len__(self) -> int:
-        return len(self.starts)
-
 
 def shingle_texts(texts: DeviceTexts, scheme: Scheme) -> ShingleTexts:
     """Lay out texts for the shingles of a scheme.
