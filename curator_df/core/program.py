@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -370,3 +370,14 @@ def _title(node: Expr) -> str:
         return type(node).__name__.lower()
     name = function.name if isinstance(function, SetUp) else getattr(function, "__name__", type(function).__name__)
     return f"map_partitions({name})"
+
+
+def with_columns(program: Program, columns: tuple[str, ...]) -> Program:
+    """Read no more than the keys need, where nothing stands before them.
+
+    Not where bad rows are set aside: one that is bad in another column must be missing in both passes.
+    """
+    if program.steps or program.source.quarantines or not columns:
+        return program
+    source = program.source.select([name for name in program.source.meta.columns if name in columns])
+    return replace(program, source=source, meta=source.meta)

@@ -351,13 +351,11 @@ class Receipt:
     def __rich__(self) -> Any:
         """Render for a terminal with rich."""
         from rich.console import Group
-        from rich.table import Table
 
-        return Group(
-            _grid(self.summary()),
-            _rich_table(Table, self.to_frame()),
-            *([_rich_table(Table, self.reasons())] if any(step.dropped for step in self.steps) else []),
-        )
+        from curator_df.core.rich_tables import grid_of, table_of
+
+        tables = [self.to_frame(), *([self.reasons()] if any(step.dropped for step in self.steps) else [])]
+        return Group(grid_of(self.summary()), *map(table_of, tables))
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -378,27 +376,3 @@ class Receipt:
         if any(step.dropped for step in self.steps):
             parts.append(self.reasons().to_html(index=False, formatters={"share": "{:.2%}".format}))
         return "".join(parts)
-
-
-def _grid(lines: list[tuple[str, str]]) -> Any:
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 2))
-    for name, value in lines:
-        grid.add_row(f"[bold]{name}[/bold]", value)
-    return grid
-
-
-def _rich_table(table_type: Any, frame: pd.DataFrame) -> Any:
-    table = table_type()
-    for name in frame.columns:
-        table.add_column(name, justify="left" if frame[name].dtype == "str" else "right")
-    for row in frame.itertuples(index=False):
-        table.add_row(*(_cell(name, value) for name, value in zip(frame.columns, row, strict=True)))
-    return table
-
-
-def _cell(name: str, value: Any) -> str:
-    if name == "share" or pd.isna(value):
-        return "" if pd.isna(value) else f"{value:.2%}"
-    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -36,7 +36,7 @@ from curator_df.core.leaks import LeakReceipt
 from curator_df.core.manifest import Manifest
 from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.plan import StagePlan
-from curator_df.core.program import Program, Step
+from curator_df.core.program import Program, Step, with_columns
 from curator_df.core.range_action import RangeAction
 from curator_df.core.range_groups import RangeGroups, ranges_per_group
 from curator_df.core.receipt import ExchangeReceipt
@@ -380,17 +380,6 @@ def first_pass(keys: Iterable[Mapping[str, Any]], ranges: int) -> tuple[npt.NDAr
         rows[manifest["number"]] = manifest["rows_written"]
         checksums[manifest["number"]] = manifest["summary"]["key_checksum"]
     return rows, checksums
-
-
-def with_columns(program: Program, columns: tuple[str, ...]) -> Program:
-    """Read no more than the keys need, where nothing stands before them.
-
-    Not where bad rows are set aside: one that is bad in another column must be missing in both passes.
-    """
-    if program.steps or program.source.quarantines or not columns:
-        return program
-    source = program.source.select([name for name in program.source.meta.columns if name in columns])
-    return dataclasses.replace(program, source=source, meta=source.meta)
 
 
 def _with_records(done: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures as tables of a terminal, by rich."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from rich.table import Table
+
+
+def grid_of(lines: list[tuple[str, str]]) -> Table:
+    """Return names and values, a line each, without a frame."""
+    grid = Table.grid(padding=(0, 2))
+    for name, value in lines:
+        grid.add_row(f"[bold]{name}[/bold]", value)
+    return grid
+
+
+def table_of(frame: pd.DataFrame) -> Table:
+    """Return a small table with its columns' names; numbers stand at the right, and what is missing is empty."""
+    table = Table()
+    for name in frame.columns:
+        table.add_column(name, justify="left" if frame[name].dtype == "str" else "right")
+    for row in frame.itertuples(index=False):
+        table.add_row(*(_cell(name, value) for name, value in zip(frame.columns, row, strict=True)))
+    return table
+
+
+def _cell(name: str, value: Any) -> str:
+    if name == "share" or pd.isna(value):
+        return "" if pd.isna(value) else f"{value:.2%}"
+    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
