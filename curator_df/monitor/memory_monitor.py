@@ -172,10 +172,10 @@ class MemoryMonitor:
     def _sample(self) -> Iterator[dict[str, Any]]:
         own = {"pid": os.getpid(), "arrow_bytes": pa.total_allocated_bytes(), **self._held(os.getpid())}
         yield {"kind": "client", "name": "client", "host": self._host, **own}
-        if self._poll.scheduler is not None and self._poll.scheduler != (self._host, os.getpid()):
-            host, pid = self._poll.scheduler
-            held = self._held(pid) if host == self._host else {}
-            yield {"kind": "scheduler", "name": "scheduler", "host": host, "pid": pid, **held}
+        said = self._poll.scheduler
+        if said is not None and (said.host, said.pid) != (self._host, os.getpid()):
+            held = self._held(said.pid) if said.host == self._host else {}
+            yield {"kind": "scheduler", "name": "scheduler", **asdict(said), **held}
         gpus: dict[str, tuple[GpuReading, ...]] = {self._host: read_gpus()}
         for heard in sorted(self._poll.heard().values(), key=lambda heard: heard.reading.name):
             row = self._worker_row(heard.reading, time.monotonic() - heard.seconds)

@@ -6,13 +6,12 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
-import os
 import socket
 import time
 from dataclasses import dataclass
 from typing import Any
 
-from curator_df.monitor.workers import WorkerReading, read_worker
+from curator_df.monitor.workers import ProcessReading, WorkerReading, read_process, read_worker
 
 ANSWER_SECONDS = 5.0
 """How long the first answers are waited for; later ones are taken when they come."""
@@ -34,9 +33,9 @@ class WorkerPoll:
     """Asks in the event loop of a client. A worker is not asked again while it has not answered."""
 
     def __init__(self, client: Any) -> None:
-        self.scheduler: tuple[str, int] | None = None
-        """Host and process number of the scheduler, once it is known."""
-        self._client = client
+        self.scheduler: ProcessReading | None = None
+        """What the scheduler said last: once where it is on this machine, and else in every round."""
+        self._client, self._host = client, socket.gethostname()
         self._heard: dict[str, Heard] = {}
         self._asked: dict[str, asyncio.Task[None]] = {}
         self._round: concurrent.futures.Future[None] | None = None
@@ -87,8 +86,8 @@ class WorkerPoll:
             told.set_result(None)
 
     async def _ask_each(self, *, wait: bool) -> None:
-        if self.scheduler is None:
-            self.scheduler = await self._client._run_on_scheduler(_host_and_pid)
+        if self.scheduler is None or self.scheduler.host != self._host:
+            self.scheduler = await self._client._run_on_scheduler(read_process)
         known = await self._client.scheduler.ncores(workers=None)
         for address in set(known) - set(self._asked):
             self._asked[address] = asyncio.create_task(self._ask(address))
@@ -116,7 +115,3 @@ def _heard(reading: WorkerReading, before: Heard | None) -> Heard:
         return Heard(reading, now)
     spilled = max(0, reading.spilled_bytes - before.reading.spilled_bytes)
     return Heard(reading, now, spilled / max(now - before.seconds, 1e-9))
-
-
-def _host_and_pid() -> tuple[str, int]:
-    return socket.gethostname(), os.getpid()

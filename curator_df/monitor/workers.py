@@ -6,31 +6,31 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from curator_df.core.gpus import GpuReading, read_gpus
-from curator_df.monitor.processes import ProcessReader
+from curator_df.monitor.processes import ProcessMemory, ProcessReader
 
 _readers: dict[int, ProcessReader] = {}
 
 
 @dataclass(frozen=True)
-class WorkerReading:
-    """One worker at one time. Bytes that nobody can tell are None."""
+class ProcessReading(ProcessMemory):
+    """One process at one time, as it says itself."""
 
-    name: str
-    """Name of the worker, the same after its nanny started it again."""
     host: str
     """Name of its machine."""
     pid: int
     """Process number there."""
-    rss_bytes: int
-    """As `ProcessMemory`."""
-    pss_bytes: int
-    """As `ProcessMemory`."""
-    uss_bytes: int
-    """As `ProcessMemory`."""
+
+
+@dataclass(frozen=True)
+class WorkerReading(ProcessReading):
+    """One worker at one time. Bytes that nobody can tell are None."""
+
+    name: str
+    """Name of the worker, the same after its nanny started it again."""
     arrow_bytes: int
     """Allocated from Arrow's memory pool."""
     managed_bytes: int
@@ -49,22 +49,23 @@ class WorkerReading:
     """GPUs of its machine; empty unless asked for."""
 
 
-def read_worker(dask_worker: Any, *, with_gpus: bool = False) -> WorkerReading:
-    """Return what a worker holds now (runs on the worker)."""
-    import pyarrow as pa
-
+def read_process() -> ProcessReading:
+    """Return what this process holds now (runs on the scheduler)."""
     pid = os.getpid()
     held = _readers.setdefault(pid, ProcessReader(pid)).read()
     if held is None:
         raise OSError(f"/proc/{pid} cannot be read; the monitor needs Linux")
+    return ProcessReading(**asdict(held), host=socket.gethostname(), pid=pid)
+
+
+def read_worker(dask_worker: Any, *, with_gpus: bool = False) -> WorkerReading:
+    """Return what a worker holds now (runs on the worker)."""
+    import pyarrow as pa
+
     spilled = getattr(dask_worker.data, "spilled_total", None)
     return WorkerReading(
+        **asdict(read_process()),
         name=str(dask_worker.name),
-        host=socket.gethostname(),
-        pid=pid,
-        rss_bytes=held.rss_bytes,
-        pss_bytes=held.pss_bytes,
-        uss_bytes=held.uss_bytes,
         arrow_bytes=pa.total_allocated_bytes(),
         managed_bytes=int(dask_worker.state.nbytes) - (0 if spilled is None else int(spilled.memory)),
         spilled_bytes=0 if spilled is None else int(spilled.disk),

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The monitor on a real cluster of worker processes: its figures are those of the operating system and of Dask."""
 
+import contextlib
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -10,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import psutil
 import pytest
+from distributed import Client
 
 import curator_df as cdf
 from curator_df.core import gpus
@@ -108,6 +112,38 @@ def test_a_worker_that_is_killed_ends_nothing_and_its_successor_is_sampled(clust
         frame = sampled_until(monitor, lambda frame: frame[frame.kind == "worker"].pid.nunique() > 1, seconds=60)
     assert set(frame[frame.kind == "worker"].pid) >= {pid}
     assert frame[frame.kind == "worker"].pid.nunique() == 2
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_a_scheduler_of_its_own_is_sampled_wherever_it_is(tmp_path, monkeypatch, is_here):
+    if not is_here:  # for the monitor and what asks for it; the scheduler is a process that knows nothing of that
+        monkeypatch.setattr(socket, "gethostname", lambda: "another")
+    file = tmp_path / "scheduler.json"
+    command = [
+        sys.executable,
+        "-m",
+        "distributed.cli.dask_scheduler",
+        "--no-dashboard",
+        "--port",
+        "0",
+        "--host",
+        "127.0.0.1",
+    ]
+    with (
+        subprocess.Popen(
+            [*command, "--scheduler-file", str(file)], stderr=subprocess.DEVNULL, cwd=tmp_path
+        ) as scheduler,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(scheduler.terminate)
+        client = stack.enter_context(Client(scheduler_file=str(file), timeout=60, set_as_default=False))
+        with cdf.monitor_memory(client, interval_seconds=0.1) as monitor:
+            frame = sampled_until(monitor, lambda frame: (frame.kind == "scheduler").sum() > 20)
+        row = frame[frame.kind == "scheduler"].iloc[-1]
+        assert (row.pid, row.host == socket.gethostname()) == (scheduler.pid, is_here)
+        held = ProcessReader(scheduler.pid).read()
+        said = (row.rss_bytes, row.pss_bytes, row.uss_bytes)
+        assert said == pytest.approx((held.rss_bytes, held.pss_bytes, held.uss_bytes), rel=0.1)
 
 
 def test_what_is_no_cluster_and_no_interval_is_refused():

@@ -202,5 +202,6 @@ def test_iterations_of_a_stage_have_one_name():
 
 def test_what_a_worker_cannot_tell_is_not_served():
     figures = dict.fromkeys(OWN_BYTES.values(), None) | {"pss_bytes": 7}
-    reading = WorkerReading("0", "here", 1, 2, **figures, managed_bytes=0, spilled_bytes=0, is_paused=False, gpus=())
+    known = {"name": "0", "host": "here", "pid": 1, "rss_bytes": 2, "managed_bytes": 0, "spilled_bytes": 0}
+    reading = WorkerReading(**known, **figures, is_paused=False, gpus=())
     assert [family.name for family in worker_book(reading).families()] == ["curator_df_worker_pss_bytes"]

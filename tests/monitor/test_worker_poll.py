@@ -3,6 +3,7 @@
 
 import asyncio
 import gc
+import socket
 import threading
 import time
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 
 from curator_df.monitor import worker_poll
 from curator_df.monitor.worker_poll import WorkerPoll
+from curator_df.monitor.workers import ProcessReading, read_process
 
 
 class Client:
@@ -20,6 +22,7 @@ class Client:
 
     def __init__(self, *workers):
         self.workers, self.asked, self.spilled, self.fails = list(workers), [], 0, False
+        self.scheduler_host, self.scheduler_asked = "node", 0
         self.answers = asyncio.Event()
         self.loop = SimpleNamespace(asyncio_loop=asyncio.new_event_loop())
         self.scheduler = SimpleNamespace(ncores=self.ncores)
@@ -41,7 +44,9 @@ class Client:
         return dict.fromkeys(self.workers, 1)
 
     async def _run_on_scheduler(self, function):
-        return "node", 7
+        assert function is read_process
+        self.scheduler_asked += 1
+        return ProcessReading(self.scheduler_asked, 2, 1, self.scheduler_host, 7)
 
     async def _run(self, function, *, with_gpus, workers, on_error):
         (address,) = workers
@@ -86,12 +91,22 @@ def test_others_are_heard_while_one_is_stopped_and_it_is_heard_again(make):
     client, poll = make("one", "stopped", "gone")
     poll.ask()  # waits for answers, and no longer than it is told to
     assert set(poll.heard()) == {"one"}
-    assert poll.scheduler == ("node", 7)
     settled(poll, lambda: client.asked.count("one") > 3)
     assert client.asked.count("stopped") == 1
     client.call(client.answers.set)
     settled(poll, lambda: set(poll.heard()) == {"one", "stopped"})
     settled(poll, lambda: client.asked.count("stopped") > 1)
+
+
+def test_a_scheduler_is_asked_again_where_it_is_on_another_machine(make):
+    client, poll = make("one")
+    settled(poll, lambda: client.asked.count("one") > 3)
+    assert poll.scheduler == ProcessReading(client.scheduler_asked, 2, 1, "node", 7)
+    assert client.scheduler_asked > 3
+    client, poll = make("one")
+    client.scheduler_host = socket.gethostname()
+    settled(poll, lambda: client.asked.count("one") > 3)
+    assert client.scheduler_asked == 1  # the monitor reads its memory by the number of its process
 
 
 def test_bytes_spilled_between_two_answers_are_a_rate(make):
