@@ -85,10 +85,11 @@ class Dispatcher:
     balance: Balance | None = None
     """Chooses how many tasks a worker has at a time, where a step's work is done elsewhere and there is room for more."""
     start_bytes: int = 0
-    """Block size with which ranges begin now: that of the stage, or less since ranges ran out of memory with it."""
+    """Block size with which ranges begin now: that of the stage, or less since ranges ran out of memory with it. 0, or what an
+    earlier pass over the same rows came to."""
 
     def __post_init__(self) -> None:
-        self.start_bytes = self.stage.block_bytes
+        self.start_bytes = min(self.start_bytes or self.stage.block_bytes, self.stage.block_bytes)
         self._on_oom: OnOom = self.job.on_oom if isinstance(self.job, Job) else "halve"
         self.balance = self._new_balance()
         self._failed_at: collections.Counter[int] = collections.Counter()

@@ -282,7 +282,7 @@ class _Run:
             joined = dataclasses.replace(self.fork, branches=branches)
             stage = self.plan.stages[-1]
             job = Job(joined, stages.on_error, stages.on_oom, capacity=stage.capacity, run_id=stages.run_id)
-            dispatcher = Dispatcher(self.session, job, stage, self._on_done)
+            dispatcher = Dispatcher(self.session, job, stage, self._on_done, start_bytes=stages.start_bytes)
             self.session.tell(StageStarted(dispatcher.title, job, len(self.ranges), int(self.finished.sum())))
             with progress_bar("curating", len(self.ranges)) as self.show:
                 self._on_progress()

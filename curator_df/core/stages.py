@@ -103,6 +103,8 @@ class StageRunner:
         self.exchanges: list[ExchangeReceipt] = []
         self.retries: collections.Counter[str] = collections.Counter()
         self.leaks: list[LeakReceipt] = []
+        self.start_bytes = 0
+        """Block size with which the passes over rows so far have ended; 0 before the first."""
         self.merge_bytes = 0
         """Most that a merge (or comparison) could need; it had ``work_bytes``, or all of the node where it ran alone."""
         self.work_bytes = session.layout.thread_bytes - TASK_SLACK_BYTES
@@ -170,14 +172,16 @@ class StageRunner:
         self._show(title, len(done), len(wanted))
         self.session.tell(StageStarted(stage_name(title), job, len(wanted), len(done)))
         waiting: Iterator[Range] = (pieces[number] for number in wanted if number not in done)
-        extra = {} if task is None else {"task": task}
+        extra = {"start_bytes": self.start_bytes} if task is None else {"task": task}
         dispatcher = Dispatcher(self.session, job, stage, note, title=title, **extra)
         try:
             dispatcher.run(waiting)
         finally:
             self.retries += dispatcher.retries
             self.leaks += dispatcher.leaks
-        if task is not None:
+        if task is None:
+            self.start_bytes = dispatcher.start_bytes
+        else:
             self.merge_bytes = max(self.merge_bytes, merge_bytes(job, list(done.values())))
         return [done[number] for number in wanted]
 

@@ -13,9 +13,11 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core import run
+from curator_df.core import run, stages
 from curator_df.core import session as sessions
 from curator_df.core.budget import MARGIN_FRACTION, choose_layout
+from curator_df.core.dispatch import Dispatcher
+from curator_df.core.task import Job
 
 
 def write_rows(path, count, start=0, words=30):
@@ -327,3 +329,31 @@ def test_files_that_no_finished_range_wrote_are_gone_at_the_end(tmp_path):
     cdf.write_parquet(chain, out, rejects=rejects)
     assert [path.name for path in out.glob("*.parquet")] == ["part-000000-000.parquet"]
     assert [path.name for path in rejects.glob("*.parquet")] == ["part-000000-000.parquet"]
+
+
+def without_memory_for_many(block):
+    if len(block) > 600:
+        raise MemoryError
+    return block.id >= 0
+
+
+def test_a_pass_begins_with_the_blocks_that_the_one_before_came_to(tmp_path, monkeypatch):
+    class Watched(Dispatcher):
+        def __post_init__(self):
+            super().__post_init__()
+            if isinstance(self.job, Job):
+                began.append((self.start_bytes, self.stage.block_bytes))
+
+    began = []
+    for module in (run, stages):
+        monkeypatch.setattr(module, "Dispatcher", Watched)
+    for part in range(8):
+        write_rows(tmp_path / f"in/part-{part}.jsonl", 2_000, start=2_000 * part)
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 300_000)
+    docs = cdf.read_jsonl(str(tmp_path / "in"), blocksize="400kB").pipe(cdf.keep_where, without_memory_for_many)
+    receipt = cdf.write_parquet(docs.pipe(cdf.drop_exact_duplicates), tmp_path / "out")
+    (first, whole), (second, same) = began
+    assert first == whole == same
+    assert second <= whole // 2
+    assert "after ranges ran out of memory" in receipt.settings["blocks"]
+    assert rows_of(tmp_path / "out").id.tolist() == list(range(16_000))
