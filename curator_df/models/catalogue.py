@@ -2,7 +2,7 @@
 """Published classifiers as data: where a model is, how much of a text it reads, and what its numbers mean.
 
 A commit is pinned where one was published, so that a model that changes changes nothing here; where it was seen stands in
-docs/models.md.
+docs/models.md. An entry without one is refused until its user names one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Classifier:
     adapter: str | None = None
     """Of a model that is layers on the last token of a language model: the adapter of that one, which names it."""
     revision: str | None = None
-    """Commit, tag or branch; None for the latest, whose commit is then part of what a run compares."""
+    """Commit, tag or branch; without one, who uses the model from the hub names it."""
     licence: str | None = None
     """Of the weights: an SPDX identifier, or the name of the agreement, as their publisher says it; None where nobody said."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -95,7 +95,8 @@ def add_class(
     max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, trust_remote_code
         As in `add_embedding`.
     revision : str, optional
-        Commit, tag or branch of a model of the hub; by default the one that the catalogue names, or the latest.
+        Commit, tag or branch of a model of the hub; by default the one that the catalogue names, and of a model by its id the
+        latest. An entry of the catalogue that names none needs one here.
     text : str, default "text"
         Column of the text.
 
@@ -113,7 +114,8 @@ def add_class(
     InputError
         If there is no such model, or files of it are missing.
     ParameterError
-        If the model has no safetensors or makes no classes, or a parameter is out of range.
+        If the model has no safetensors or makes no classes, an entry of the catalogue names no commit, or a parameter is out of
+        range.
     OperatorError
         On computing, if a function returns anything but such an array.
     UnsupportedBackendError
@@ -255,7 +257,7 @@ def _chosen(
         chosen |= {name: value for name, value in of_catalogue.items() if chosen[name] is None}
         name = classifier.model
         if not os.path.isdir(name):
-            revision = revision or classifier.revision
+            revision = revision or classifier.revision or _no_revision(operator, classifier)
         clip, center, adapter = classifier.clip, classifier.center_chars, classifier.adapter
         answers = None if classifier.answers is None else classifier.answers()
     elif is_pipeline(classifier):
@@ -295,6 +297,13 @@ def _chosen(
         )
     names = tuple(chosen["labels"] or model.files.classes)
     return model, ClassScores.of(operator, names, widths[0], chosen["tiers"], clip, "probabilities")
+
+
+def _no_revision(operator: str, classifier: Classifier) -> NoReturn:
+    raise ParameterError(
+        f"{operator}: no commit is known of {classifier.name}, {classifier.model!r} on the hub; pass revision=, the commit that "
+        "you have looked at, or revision='main' for whatever is the latest there"
+    )
 
 
 def _answer_tokens(operator: str, model: Found) -> int:

@@ -13,7 +13,6 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.held import release_held
 from curator_df.models.adapted import LAYERS
 from curator_df.models.catalogue import INSTRUCTION_DATA_GUARD, Classifier
 from curator_df.models.files import find_adapted, find_model
@@ -24,12 +23,6 @@ TEXTS = ["the river is long", None, "", "short water " * 30, "one of them", "not
 WIDTHS = (32, 32, 20, 12, 1)
 PLAIN = {"peft_type": "LORA", "r": 4, "lora_alpha": 10, "bias": "none", "modules_to_save": None}
 TARGETS = ("q_proj", "v_proj")
-
-
-@pytest.fixture(autouse=True)
-def _forget():
-    yield
-    release_held()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.held import held, release_held
+from curator_df.core.held import held
 from curator_df.core.limits import peak_of_call
 from curator_df.models.answers import Answers, aegis
 from curator_df.models.catalogue import AEGIS_DEFENSIVE, AEGIS_PERMISSIVE, Classifier
@@ -35,12 +35,6 @@ TEXTS = [
 ]
 CLASSES = ["safe", None, "O1", "O2", "unknown"]
 """Of those that it learned."""
-
-
-@pytest.fixture(autouse=True)
-def _forget():
-    yield
-    release_held()
 
 
 @pytest.fixture(scope="module")

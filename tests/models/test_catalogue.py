@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.held import release_held
 from curator_df.models import prompt_scores
 from tests.models.tiny_models import write_bert, write_classifier, write_deberta
 
@@ -26,12 +25,6 @@ OF_ONE_NUMBER = ("FINEMATH", "FINEWEB_EDU", "FINEWEB_MIXTRAL_EDU", "FINEWEB_NEMO
 ADAPTERS = ("INSTRUCTION_DATA_GUARD", "AEGIS_DEFENSIVE", "AEGIS_PERMISSIVE")
 """Their forms are tested in test_adapted.py and test_answers.py."""
 TEXTS = ["the river is long", None, "", "short water " * 30, "one of them", "not in a country"]
-
-
-@pytest.fixture(autouse=True)
-def _forget():
-    yield
-    release_held()
 
 
 def computed(entry, **how):
@@ -51,6 +44,23 @@ def test_an_entry_says_who_permits_what_and_names_a_commit(name):
     assert (entry.revision is None) == (name in NO_COMMIT)
     assert entry.revision is None or re.fullmatch("[0-9a-f]{40}", entry.revision)
     assert re.fullmatch("[0-9a-f]{40}", prompt_scores.REVISION)
+
+
+@pytest.mark.parametrize("name", NO_COMMIT)
+def test_without_a_known_commit_the_user_names_one(name, monkeypatch):
+    asked = []
+
+    def downloaded(model, **how):
+        asked.append((model, how["revision"]))
+        raise OSError("no network here")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", downloaded)
+    with pytest.raises(cdf.errors.ParameterError, match=rf"no commit is known of {name}.*pass revision="):
+        computed(ENTRIES[name])
+    assert not asked
+    with pytest.raises(cdf.errors.InputError, match=r"at 'main'.*no network here"):
+        computed(ENTRIES[name], revision="main")
+    assert asked == [(ENTRIES[name].model, "main")]
 
 
 @pytest.mark.parametrize(("name", "width"), OF_OWN_LAYERS.items())

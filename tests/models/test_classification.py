@@ -10,7 +10,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.held import held, release_held
+from curator_df.core.held import held
 from curator_df.core.rejects import reject_rows
 from curator_df.models.catalogue import Classifier
 from curator_df.models.class_scores import ClassScores
@@ -33,12 +33,6 @@ def letters(texts):
 
 def computed(docs):
     return docs.compute(scheduler="synchronous")
-
-
-@pytest.fixture(autouse=True)
-def _forget():
-    yield
-    release_held()
 
 
 @pytest.fixture(scope="module")

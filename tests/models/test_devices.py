@@ -35,12 +35,6 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVID
 GPU = cdf.resources(gpus=1)
 
 
-@pytest.fixture(autouse=True)
-def _forget():
-    yield
-    release_held()
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return write_bert(tmp_path_factory.mktemp("bert"))

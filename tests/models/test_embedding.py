@@ -53,12 +53,6 @@ def model(tmp_path_factory):
     return write_bert(tmp_path_factory.mktemp("bert"))
 
 
-@pytest.fixture(autouse=True)
-def _forget():
-    yield
-    release_held()
-
-
 def one_at_a_time(folder, texts, pooling="mean"):
     """Return what transformers makes of each text alone, without padding."""
     from transformers import AutoModel, AutoTokenizer

@@ -14,7 +14,6 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.held import release_held
 from curator_df.models.local_models import fasttext_labels
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
 
@@ -27,12 +26,6 @@ TEXTS = [
     "cheap cheap offers",
     "漢字 🙂",
 ] * 30
-
-
-@pytest.fixture(autouse=True)
-def _forget():
-    yield
-    release_held()
 
 
 def table(npartitions=1):

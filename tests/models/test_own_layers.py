@@ -10,7 +10,6 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.held import release_held
 from curator_df.models import prompt_tasks
 from curator_df.models.catalogue import Classifier
 from curator_df.models.files import find_model
@@ -18,12 +17,6 @@ from tests.models.tiny_models import write_classifier, write_deberta
 
 TEXTS = ["the river is long", None, "", "short water " * 30, "one of them", "not in a country"]
 LABELS = ("High", "Medium", "Low")
-
-
-@pytest.fixture(autouse=True)
-def _forget():
-    yield
-    release_held()
 
 
 @pytest.fixture(scope="module")

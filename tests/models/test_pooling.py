@@ -11,15 +11,8 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.held import release_held
 from tests.contracts.operator_cases import kernels_of
 from tests.models.tiny_models import write_bert
-
-
-@pytest.fixture(autouse=True)
-def _forget():
-    yield
-    release_held()
 
 
 @pytest.fixture

@@ -27,12 +27,6 @@ torch = pytest.importorskip("torch", reason="needs the models extra (torch is no
 TEXTS = ["the river is long", "short water " * 30, "one of them", "not in a country"]
 
 
-@pytest.fixture(autouse=True)
-def _forget():
-    yield
-    release_held()
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return write_bert(tmp_path_factory.mktemp("bert"), labels=("a", "b"))

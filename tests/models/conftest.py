@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No test finds models that another one loaded."""
+
+from __future__ import annotations
+
+import pytest
+
+from curator_df.core.held import release_held
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    yield
+    release_held()
