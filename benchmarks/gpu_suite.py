@@ -5,9 +5,10 @@
 
 CORPUS is JSON Lines with a column ``text``, a file or a folder; 10 GB or more say most. One after the other:
 
-1. ``pytest tests/gpu tests/contracts``, slow ones too;
+1. ``pytest tests/gpu tests/contracts tests/models/test_devices.py``, slow ones too;
 2. ``gpu.py`` on the first ``--kernel-bytes`` of the corpus, which are to fit on the device three times;
-3. ``gpu_end_to_end.py`` on all of it.
+3. ``gpu_end_to_end.py`` on all of it;
+4. ``gpu_models.py`` on the first ``--model-bytes``, which needs the models extra.
 
 A part that fails does not keep the others from running; its last words are on the page. The exit code is 0 where all went
 well, 1 where something failed, and 2 where there is no GPU: then the page says what was skipped.
@@ -35,7 +36,7 @@ import pyarrow.parquet as pq
 from curator_df.core.gpus import read_gpus
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = ("tests/gpu", "tests/contracts")
+TESTS = ("tests/gpu", "tests/contracts", "tests/models/test_devices.py")
 PACKAGES = (
     "curator-df",
     "cudf-cu12",
@@ -44,6 +45,7 @@ PACKAGES = (
     "rmm-cu12",
     "cuml-cu12",
     "numba-cuda",
+    "torch",
     "dask",
     "pandas",
 )
@@ -59,6 +61,7 @@ def main() -> int:
     parser.add_argument("--memory", help="of the host, for each part of the whole runs")
     parser.add_argument("--device-memory", help="of each GPU")
     parser.add_argument("--kernel-bytes", type=int, default=2_000_000_000, help="of text, for the kernels alone")
+    parser.add_argument("--model-bytes", type=int, default=50_000_000, help="of text, for a model")
     given = parser.parse_args()
     gpus = read_gpus()
     page = ["# Results on a GPU", "", *machine(len(gpus)), ""]
@@ -72,11 +75,15 @@ def main() -> int:
             write_texts(given.corpus, texts, given.kernel_bytes)
             command = [sys.executable, "benchmarks/gpu.py", str(texts), "--page", str(part)]
             codes.append(run("Kernels", command, page, part))
-        command = [sys.executable, "benchmarks/gpu_end_to_end.py", str(given.corpus.resolve()), "--page", str(part)]
+        limits = []
         for name in ("memory", "device_memory"):
             if (value := getattr(given, name)) is not None:
-                command += [f"--{name.replace('_', '-')}", value]
-        codes.append(run("Whole runs", command, page, part))
+                limits += [f"--{name.replace('_', '-')}", value]
+        command = [sys.executable, "benchmarks/gpu_end_to_end.py", str(given.corpus.resolve()), "--page", str(part)]
+        codes.append(run("Whole runs", [*command, *limits], page, part))
+        write_texts(given.corpus, texts, given.model_bytes)
+        command = [sys.executable, "benchmarks/gpu_models.py", str(texts), "--page", str(part)]
+        codes.append(run("Models", [*command, *limits], page, part))
     given.page.write_text("\n".join(page) + "\n", encoding="utf-8")
     print(f"written: {given.page}")
     return 2 if not gpus else int(any(codes))

