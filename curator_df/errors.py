@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every error that curator_df raises on purpose.
+"""Every error that curator_df raises on purpose; one root, `CuratorError`.
 
 ::
 

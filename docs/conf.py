@@ -20,6 +20,7 @@ templates_path = ["_templates"]
 html_theme = "pydata_sphinx_theme"
 html_title = "curator_df"
 html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2, "secondary_sidebar_items": ["page-toc"]}
+html_sidebars = {"operators": []}  # it has no pages below it, and its tables are wide
 html_copy_source = False
 myst_heading_anchors = 3
 autosummary_generate = True

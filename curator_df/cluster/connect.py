@@ -96,7 +96,7 @@ def connect(
     Returns
     -------
     Connection
-        Use it in a ``with`` statement.
+        A running cluster, after its workers' limits were checked. Use it in a ``with`` statement.
 
     Raises
     ------

@@ -250,7 +250,8 @@ def job_cluster(
     Returns
     -------
     JobCluster
-        Nothing is sent yet: it shows itself with the script of its jobs. ``with`` or ``start()`` sends them.
+        A cluster whose workers are jobs of Slurm, PBS, LSF or SGE, each of which keeps the budget. Nothing is sent yet:
+        it shows itself with the script of its jobs. ``with`` or ``start()`` sends them.
 
     Raises
     ------
@@ -263,7 +264,9 @@ def job_cluster(
 
     Notes
     -----
-    Computes: no. Input, output and ``workdir`` must be where all nodes see them. See ``docs/clusters.md``.
+    Computes: no. See ``docs/clusters.md``.
+
+    Input, output and ``workdir`` must be where all nodes see them.
     """
     if importlib.util.find_spec("dask_jobqueue") is None:
         raise ParameterError(
@@ -328,11 +331,12 @@ def slurm_cluster(
     Returns
     -------
     JobCluster
-        Nothing is sent yet: it shows itself with the script of its jobs. ``with`` or ``start()`` sends them.
+        A cluster whose workers are Slurm jobs, each of which keeps the budget. Nothing is sent yet: it shows itself with
+        the script of its jobs. ``with`` or ``start()`` sends them.
 
     Notes
     -----
-    Computes: no.
+    Computes: no. See ``docs/clusters.md``.
 
     Examples
     --------

@@ -273,7 +273,8 @@ def start_cluster(
     Returns
     -------
     Cluster
-        Use it in a ``with`` statement. It shows itself in a notebook, with the dashboard's link.
+        A cluster on this machine that keeps the budget. Use it in a ``with`` statement. It shows itself in a notebook,
+        with the dashboard's link.
 
     Raises
     ------
@@ -287,8 +288,10 @@ def start_cluster(
 
     Notes
     -----
-    Computes: no. The layout is chosen by the number: worker processes when each thread gets 320 MB, one process with
-    several threads below that, threads of this process below that; see ``docs/memory.md``.
+    Computes: no. See ``docs/memory.md#layouts``.
+
+    The layout is chosen by the number: worker processes when each thread gets 320 MB, one process with several threads
+    below that, threads of this process below that.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise NoClusterError(MAIN_GUARD)

@@ -39,9 +39,10 @@ def compare_receipts(first: Receipt, second: Receipt) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row for each figure, retry, step, drop reason and setting: ``kind``, ``name``, ``first``, ``second`` and
-        ``ratio``, which is second / first (missing where one of them is 0 or text). Figures come with both values also when
-        they are the same; reasons, retries and settings only when they differ.
+        A table of what is different between the two. One row for each figure, retry, step, drop reason and setting:
+        ``kind``, ``name``, ``first``, ``second`` and ``ratio``, which is second / first (missing where one of them is 0
+        or text). Figures come with both values also when they are the same; reasons, retries and settings only when they
+        differ.
 
     Raises
     ------
@@ -50,8 +51,9 @@ def compare_receipts(first: Receipt, second: Receipt) -> pd.DataFrame:
 
     Notes
     -----
-    Rows: none. Peak extra memory: none. Computes: no. Wall times are comparable only of runs on the same machine, with
-    nothing else running.
+    Rows: none. Peak extra memory: none. Computes: no.
+
+    Wall times are comparable only of runs on the same machine, with nothing else running.
 
     Examples
     --------

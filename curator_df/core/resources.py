@@ -158,7 +158,7 @@ def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory:
     Returns
     -------
     Resources
-        For ``resources=`` of `add_embedding`, `add_class` and `keep_class`.
+        For the ``resources=`` of `add_embedding`, `add_class` and `keep_class`: ``resources=cdf.resources(cpus=4)``.
 
     Raises
     ------
@@ -167,8 +167,10 @@ def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory:
 
     Notes
     -----
-    What a worker does not have is refused when the plan is made. The tasks that wait hold a block each, which is in the plan;
-    meanwhile others of the worker read, clean and tokenize. The rows do not depend on it.
+    Computes: no. See ``docs/models.md#in-turns``.
+
+    What a worker does not have is refused when the plan is made. The tasks that wait hold a block each, which is in the
+    plan; meanwhile others of the worker read, clean and tokenize. The rows do not depend on it.
 
     Examples
     --------

@@ -59,7 +59,8 @@ def checkpoint(
     Returns
     -------
     dask.dataframe.DataFrame
-        The rows, in order, with the columns and types of ``df``; lazy. `read_receipt` of it tells how they came to be.
+        The table, read back from Parquet; a second call finds it. Lazy, the rows in order, with the columns and types of
+        ``df``. `read_receipt` of it tells how they came to be.
 
     Raises
     ------
@@ -72,7 +73,7 @@ def checkpoint(
 
     Notes
     -----
-    Rows: all, in input order. Peak extra memory: 1.5 x block. Computes: yes.
+    Rows: all, in input order. Columns: all. Peak extra memory: 1.5 x block. Computes: yes.
     """
     write_parquet(
         df,
@@ -100,7 +101,7 @@ def read_receipt(source: Any, *, storage_options: dict[str, Any] | None = None) 
     Returns
     -------
     Receipt
-        As the run returned it.
+        The receipt of the run that wrote the folder, as the run returned it.
 
     Raises
     ------

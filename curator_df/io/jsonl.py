@@ -262,7 +262,9 @@ def read_jsonl(
 
     Notes
     -----
-    Rows: all. Peak extra memory: 3.1 x block. Computes: no; it reads the first 1 MB of up to 16 files.
+    Rows: all. Columns: as found in the heads of the files, or as named; with ``add_source``, ``source_file`` and
+    ``source_line``. Backends: pandas; cudf with ``backend="cudf"``. Peak extra memory: 3.1 x block. Computes: no; it
+    reads the first 1 MB of up to 16 files.
 
     Fields inside objects are checked like columns, but passed over when ``columns`` is given and they are new.
 

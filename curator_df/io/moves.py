@@ -53,7 +53,8 @@ def to_backend(df: Any, backend: Backend) -> Any:
 
     Notes
     -----
-    Rows: same. Peak extra memory: 1.0 x block to a GPU, 2.0 x block back (assumed, not measured). Computes: no.
+    Rows: same. Columns: same, of text, numbers, truth values and times. Backends: pandas, cudf. Peak extra memory: 1.0 x
+    block to a GPU, 2.0 x block back (assumed, not measured). Computes: no. See ``docs/gpu.md#runs``.
 
     It is a copy of each block, which no operator makes by itself. The writers add it to a chain that ends in cuDF blocks.
     The process that calls it needs a GPU too, to know the columns of the table.

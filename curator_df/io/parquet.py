@@ -316,8 +316,9 @@ def read_parquet(
 
     Notes
     -----
-    Rows: all. Peak extra memory: 2.5 x block. Computes: no; it reads the footers of up to 64 files, or of 16 spread
-    over more, and those of files larger than a partition.
+    Rows: all. Columns: as in the footers, or as named; with ``add_source``, ``source_file`` and ``source_line``.
+    Backends: pandas; cudf with ``backend="cudf"``. Peak extra memory: 2.5 x block. Computes: no; it reads the footers of
+    up to 64 files, or of 16 spread over more, and those of files larger than a partition.
 
     Examples
     --------

@@ -76,7 +76,7 @@ def shuffle_rows(
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows in the new order, over the files' names; lazy.
+        The table in the new order, read back from Parquet. Lazy, over the files' names.
 
     Raises
     ------
@@ -93,9 +93,11 @@ def shuffle_rows(
 
     Notes
     -----
-    Rows: all, in another order. Peak extra memory: 3.2 x block. Computes: yes, in two passes: one writes each row into a part
-    of the new order, one sorts each part. A part of any size is sorted a block at a time, through the local disk where
-    it is larger. Between the passes the rows lie below the output, and take about as much disk as they do decompressed.
+    Rows: all, in random order. Columns: all. Peak extra memory: 3.2 x block. Computes: yes, in two passes.
+
+    One pass writes each row into a part of the new order, one sorts each part. A part of any size is sorted a block at a
+    time, through the local disk where it is larger. Between the passes the rows lie below the output, and take about as
+    much disk as they do decompressed.
 
     The order is that of a hash of each row's address and the seed, so neither blocks, memory, workers nor a resume change it. It
     is another one when the input's list of files changes. What the chain before did to
@@ -150,7 +152,8 @@ def blend(
     Returns
     -------
     dask.dataframe.DataFrame
-        The mixed rows, over the files' names; lazy. Rows that are taken several times lie apart like any others.
+        The mixed rows in random order, read back from Parquet. Lazy, over the files' names. Rows that are taken several
+        times lie apart like any others.
 
     Raises
     ------
@@ -168,9 +171,12 @@ def blend(
 
     Notes
     -----
-    Rows: each as often as ``epochs`` says. Peak extra memory: 3.2 x block. Computes: yes, a pass over each table (with
-    ``weights`` one more, which counts and of tables as they lie in Parquet reads one column), and one that sorts. Up-sampled
-    rows take disk for each time between the passes.
+    Rows: those of several tables (or kinds of rows of one), each as often as ``epochs`` says, or to the shares of
+    ``weights``. Columns: all; of several tables plus ``source``. Peak extra memory: 3.2 x block. Computes: yes, a pass
+    over each table (with ``weights`` one before that counts), and one that sorts.
+
+    The pass that counts reads one column of tables as they lie in Parquet. Up-sampled rows take disk for each time
+    between the passes.
 
     Every share of the output has the same mixture, give or take chance. Which rows are taken, and where they come, follows from a
     hash of name, address and seed, so neither blocks, memory, workers nor a resume change it; a larger number takes all

@@ -105,8 +105,9 @@ def split_by(
     Returns
     -------
     Split
-        A mapping from value to table: lazy, the rows in input order, with the columns of ``df``. Rows without a value are
-        under None. ``split.rows`` has the number of rows of each value, ``split.receipt`` the receipt.
+        A mapping from each value of ``column`` (None: rows without one) to its table, read back from Parquet; ``.rows``
+        counts, ``.receipt``. Tables are lazy, the rows in input order, with the columns of ``df``. ``split.rows`` has the
+        number of rows of each value, ``split.receipt`` the receipt.
 
     Raises
     ------
@@ -123,7 +124,9 @@ def split_by(
 
     Notes
     -----
-    Rows: all. Peak extra memory: 2.5 x block. Computes: yes. Values that cannot be folder names are percent-encoded.
+    Rows: all. Columns: all. Peak extra memory: 2.5 x block. Computes: yes.
+
+    Values that cannot be folder names are percent-encoded.
 
     Examples
     --------

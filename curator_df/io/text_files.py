@@ -271,8 +271,10 @@ def read_text_files(
 
     Notes
     -----
-    Rows: one for each file. Peak extra memory: 3.5 x block. Computes: no; it lists the files. A file larger than a block is a
-    block of its own; in a run, one that does not fit beside other work runs alone.
+    Rows: one for each file. Columns: ``path`` and ``text``. Backends: pandas; cudf with ``backend="cudf"``. Peak extra
+    memory: 3.5 x block. Computes: no; it lists the files.
+
+    A file larger than a block is a block of its own; in a run, one that does not fit beside other work runs alone.
 
     Examples
     --------

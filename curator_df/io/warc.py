@@ -350,9 +350,12 @@ def read_warc(
 
     Notes
     -----
-    Rows: one for each page. Peak extra memory: 3.5 x block. Computes: no; it lists the files. The receipt of a run counts all
-    records, and those that are no pages as dropped by the step ``read_warc``, by type (``request``, ``metadata``,
-    ``warcinfo``, ``revisit``...) or for their ``content_type``.
+    Rows: one for each page; other records are counted as dropped. Columns: ``url``, ``date``, ``status``,
+    ``content_type``, ``language`` and ``text`` (HTML, or the text of WET files). Backends: pandas; cudf with
+    ``backend="cudf"``. Peak extra memory: 3.5 x block. Computes: no; it lists the files.
+
+    The receipt of a run counts all records, and those that are no pages as dropped by the step ``read_warc``, by type
+    (``request``, ``metadata``, ``warcinfo``, ``revisit``...) or for their ``content_type``.
 
     Responses are decoded by the rules of HTML: the encoding is that of a byte order mark, else the charset of the HTTP header,
     else the one that the page names in its first 1,024 bytes, else UTF-8 if the page is UTF-8, else windows-1252. What an

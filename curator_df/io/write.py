@@ -159,7 +159,7 @@ def write_parquet(
     Returns
     -------
     Receipt
-        Rows, bytes, seconds and memory of each step, and why rows were dropped.
+        A receipt: rows, bytes, seconds and memory of each step, and why rows were dropped.
 
     Raises
     ------
@@ -172,7 +172,8 @@ def write_parquet(
 
     Notes
     -----
-    Rows: all, in input order over the files' names. Peak extra memory: 1.5 x block. Computes: yes.
+    Rows: all, in input order over the files' names. Columns: all. Peak extra memory: 1.5 x block; with ``partition_on``
+    2.5 x block. Computes: yes.
     """
     choose("write_parquet", "compression", compression, ParquetCompression)
     sink = file_sink(
@@ -233,7 +234,7 @@ def write_jsonl(
     Returns
     -------
     Receipt
-        Rows, bytes, seconds and memory of each step, and why rows were dropped.
+        A receipt: rows, bytes, seconds and memory of each step, and why rows were dropped.
 
     Raises
     ------
@@ -246,8 +247,10 @@ def write_jsonl(
 
     Notes
     -----
-    Rows: all, in input order over the files' names. Peak extra memory: 1.0 x block. Computes: yes. Null is written as
-    ``null``; NaN as well, which JSON does not have; dates and decimals as strings.
+    Rows: all, in input order over the files' names. Columns: all. Peak extra memory: 1.0 x block; with ``partition_on``
+    2.0 x block. Computes: yes.
+
+    Null is written as ``null``; NaN as well, which JSON does not have; dates and decimals as strings.
     """
     choose("write_jsonl", "compression", compression, JsonlCompression)
     sink = file_sink(df, "write_jsonl", path, JsonlFormat(compression), target_file_size, partition_on, storage_options)

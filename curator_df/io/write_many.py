@@ -81,7 +81,7 @@ def write_many(
     Returns
     -------
     dict of str or path to Receipt
-        The receipt of each output, under its folder as in ``tables``. Memory and wall time are those of the whole run;
+        A receipt for each folder, under its name as in ``tables``. Memory and wall time are those of the whole run;
         seconds of shared steps stand in every receipt.
 
     Raises
@@ -99,9 +99,9 @@ def write_many(
 
     Notes
     -----
-    Rows: all of each table, in input order over the files' names. Peak extra memory: 1.5 x block (1.0 for JSON Lines),
-    one more block for each further output and for each of the ``rejects``, and one for what the chains share. Computes:
-    yes.
+    Rows: all of each table, in input order over the files' names. Columns: all. Peak extra memory: as of the writers, 1.5
+    x block (1.0 x for JSON Lines), and one more block for each further output, for each of the ``rejects``, and for what
+    the chains share. Computes: yes, one pass over the input that the tables share.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published classifiers as data: where a model is, how much of a text it reads, and what its numbers mean.
 
-A commit is pinned where one was published, so that a model that changes changes nothing here; where it was seen stands in
-docs/models.md. An entry without one is refused until its user names one.
+A commit is pinned where one was published, so that a model that changes changes nothing here; an entry without one is refused
+until its user names one. Where each was seen stands in the documentation. See ``docs/models.md#classes``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from curator_df.models.answers import Answers, aegis
+
+__all__ = [
+    "AEGIS_DEFENSIVE",
+    "AEGIS_PERMISSIVE",
+    "CONTENT_TYPE",
+    "DOMAIN",
+    "FINEMATH",
+    "FINEWEB_EDU",
+    "FINEWEB_MIXTRAL_EDU",
+    "FINEWEB_NEMOTRON_EDU",
+    "INSTRUCTION_DATA_GUARD",
+    "MULTILINGUAL_DOMAIN",
+    "QUALITY",
+    "Classifier",
+]
 
 NVIDIA_OPEN = "NVIDIA Open Model License Agreement"
 LLAMA_2 = "Llama 2 Community License Agreement"

@@ -123,7 +123,9 @@ def add_class(
 
     Notes
     -----
-    Rows: same. Peak extra memory: 0.9 x block for rows of 100 bytes and names of few letters, and the model. Computes: no.
+    Rows: same. Columns: plus ``class`` and ``class_score``, and with ``answer_into=`` what Aegis answers. Backends:
+    pandas. Peak extra memory: 0.9 x block for rows of 100 bytes and names of few letters, and the model
+    (``docs/models.md#memory``). Computes: no; it reads the model's files.
 
     What is said of memory and batches in `add_embedding` holds here.
 
@@ -208,7 +210,8 @@ trust_remote_code
 
     Notes
     -----
-    Rows: subset. Peak extra memory: 1.5 x block, and the model. Computes: no.
+    Rows: subset. Columns: same. Backends: pandas. Peak extra memory: 1.5 x block, and the model
+    (``docs/models.md#memory``). Computes: no; it reads the model's files.
 
     Rejects have the class as ``reject_rule`` and its score as ``reject_value``. To see the classes before rows go, use
     `add_class`, `checkpoint` and then `keep_where`; several classifiers stand one after the other.

@@ -103,8 +103,8 @@ def add_completion(
 
     Notes
     -----
-    Rows: same. Peak extra memory: 5.1 x block with 256 tokens for rows of 1,000 bytes, and 4 MB for each request in flight.
-    Computes: no.
+    Rows: same. Columns: plus ``completion``. Backends: pandas. Peak extra memory: 5.1 x block with 256 tokens for rows of
+    1,000 bytes, and 4 MB for each request in flight. Computes: no.
 
     A request that is refused, or not answered after all tries, is an error of the row: ``on_error="quarantine"`` of a run sets
     the row aside. The receipt counts ``requests``, ``retries``, ``cached``, ``cut_answers`` (at ``max_tokens``),

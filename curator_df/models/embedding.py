@@ -121,8 +121,9 @@ def add_embedding(
 
     Notes
     -----
-    Rows: same. Peak extra memory: 16.4 x block with 384 numbers for rows of 100 bytes (the vectors, and 1 x block), and the
-    model. Computes: no.
+    Rows: same. Columns: plus ``embedding``, a list of fixed size. Backends: pandas. Peak extra memory: 16.4 x block with
+    384 numbers for rows of 100 bytes (the vectors, and 1 x block), and the model (``docs/models.md#memory``). Computes:
+    no; it reads the model's files.
 
     The plan has room for the model: once in each worker for the libraries and the weights, once in each task for a batch.
     Batches hold documents of like length, as many as ``max_batch_tokens`` allow. When memory runs out the batch is halved, and

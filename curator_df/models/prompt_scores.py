@@ -82,7 +82,8 @@ def add_prompt_scores(
 
     Notes
     -----
-    Rows: same. Peak extra memory: 1.5 x block for rows of 100 bytes, and the model. Computes: no.
+    Rows: same. Columns: plus eleven. Backends: pandas. Peak extra memory: 1.5 x block for rows of 100 bytes, and the
+    model (``docs/models.md#memory``). Computes: no; it reads the model's files.
 
     What is said of memory and batches in `add_embedding` holds here.
 

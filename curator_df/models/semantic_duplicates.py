@@ -133,8 +133,11 @@ def drop_semantic_duplicates(
 
     Notes
     -----
-    Rows: subset, order kept. Peak extra memory: 1.4 x block. Computes: no. What comes before it runs twice: for vectors, and to
-    write; after `add_embedding` `checkpoint` is worth its disk. Rows without a vector (null, zeros, NaN) stay.
+    Rows: subset, order kept. Columns: same. Backends: pandas. Peak extra memory: 1.4 x block, and scikit-learn (or cuML)
+    in each worker. Computes: no; writing reads the input once more.
+
+    What comes before it runs twice: for vectors, and to write; after `add_embedding` `checkpoint` is worth its disk. Rows
+    without a vector (null, zeros, NaN) stay.
 
     A row is compared with all rows of its cluster that are looked at before it, those that go among them; so one row of a
     group stays, and rows may go that are similar to it over others only. Clusters are found from a sample of the vectors
@@ -205,10 +208,11 @@ def find_semantic_duplicates(
     Returns
     -------
     dask.dataframe.DataFrame
-        Lazy, on disk, for each ``eps`` a row for each row that is in a group: ``eps``; ``address`` (what identifies a row of
-        the input), ``file`` and ``offset`` (bytes into the decompressed file, or its row number for Parquet); ``group`` (the
-        address of the row that stays), ``group_size`` (rows), ``kept``; and, for a row that goes, ``matched_address``,
-        ``matched_file`` and ``matched_offset`` of the row that it is most similar to of those before it, and ``cosine``.
+        A table on disk, for the ``groups=`` of `drop_semantic_duplicates`. Lazy, for each ``eps`` a row for each row that
+        is in a group: ``eps``; ``address`` (what identifies a row of the input), ``file`` and ``offset`` (bytes into the
+        decompressed file, or its row number for Parquet); ``group`` (the address of the row that stays), ``group_size``
+        (rows), ``kept``; and, for a row that goes, ``matched_address``, ``matched_file`` and ``matched_offset`` of the
+        row that it is most similar to of those before it, and ``cosine``.
 
     Raises
     ------
@@ -227,9 +231,12 @@ def find_semantic_duplicates(
 
     Notes
     -----
-    Rows: for each ``eps`` one for each member of a group of two or more. Peak extra memory: 1.5 x block. Computes: yes. Give
-    the result to ``drop_semantic_duplicates(df, eps=..., groups=...)``, and only the rows are written then. `read_receipt` tells
-    how many rows each ``eps`` takes.
+    Rows: for each ``eps`` one for each member of a group of two or more. Columns: ``eps``; ``address``, ``file`` and
+    ``offset``; ``group``, ``group_size`` and ``kept``; ``matched_address``, ``matched_file`` and ``matched_offset``: the
+    row that it is most similar to, and ``cosine``. Peak extra memory: 1.5 x block. Computes: yes.
+
+    Give the result to ``drop_semantic_duplicates(df, eps=..., groups=...)``, and only the rows are written then.
+    `read_receipt` tells how many rows each ``eps`` takes.
     """
     several = [eps] if isinstance(eps, int | float) else list(eps)
     question = SemanticQuestion(embedding, _ascending(FIND, several), num_clusters, keep, seed, dimensions, k_means)

@@ -230,7 +230,8 @@ def monitor_memory(
     Returns
     -------
     MemoryMonitor
-        Use it in a ``with`` statement; then ``to_frame()``, ``plot()`` and ``alerts``.
+        A monitor: samples of every process and GPU, a picture, alerts. Use it in a ``with`` statement; then
+        ``to_frame()``, ``plot()`` and ``alerts``.
 
     Raises
     ------
@@ -241,7 +242,8 @@ def monitor_memory(
 
     Notes
     -----
-    Rows: none. Peak extra memory: 300 bytes a row of `to_frame`, 60 MB at most, in this process. Computes: no.
+    Rows: none. Peak extra memory: 300 bytes a row of `to_frame`, 60 MB at most, in this process. Computes: no. See
+    ``docs/monitoring.md``.
 
     Examples
     --------

@@ -102,9 +102,9 @@ def profile_memory(operator: Callable[[Any], Any], sample: Any, *, sample_size: 
     Returns
     -------
     MemoryProfile
-        Shows what to write down; ``steps`` and ``to_frame()`` have ``peak_factor`` (a multiple of the block's bytes,
-        rounded up to 0.1), ``fixed_bytes`` and ``held_bytes`` of each step; ``steps`` have the lines of code that hold most,
-        where memray is installed.
+        What each step of an operator needs, and what to write down. ``steps`` and ``to_frame()`` have ``peak_factor`` (a
+        multiple of the block's bytes, rounded up to 0.1), ``fixed_bytes`` and ``held_bytes`` of each step; ``steps`` have
+        the lines of code that hold most, where memray is installed.
 
     Raises
     ------
@@ -116,8 +116,10 @@ def profile_memory(operator: Callable[[Any], Any], sample: Any, *, sample_size: 
     Notes
     -----
     Rows: none. Peak extra memory: in a process of its own, about 200 MB, 4 x ``sample_size`` and what the operator needs.
-    Computes: yes, the sample. It is outside of the budget of a running cluster, and other processes do not disturb it:
-    what is read is the high-water mark of its own resident bytes.
+    Computes: yes, a sample, in a fresh process. See ``docs/monitoring.md#while-you-write-an-operator``.
+
+    It is outside of the budget of a running cluster, and other processes do not disturb it: what is read is the
+    high-water mark of its own resident bytes.
 
     Examples
     --------

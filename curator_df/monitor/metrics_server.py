@@ -169,7 +169,8 @@ def serve_metrics(
     Returns
     -------
     MetricsServer
-        Use it in a ``with`` statement; ``.address`` and ``.targets`` say where.
+        A server of metrics for Prometheus, and the file in which it finds them. Use it in a ``with`` statement;
+        ``.address`` and ``.targets`` say where.
 
     Raises
     ------
@@ -182,7 +183,9 @@ def serve_metrics(
 
     Notes
     -----
-    Computes: no. The metrics are listed in ``docs/monitoring.md``. They are counted in this process as tasks come back. Where
+    Computes: no. See ``docs/monitoring.md#prometheus-and-grafana``.
+
+    The metrics are listed in ``docs/monitoring.md``. They are counted in this process as tasks come back. Where
     Prometheus scrapes, the end of the block waits for one more scrape, 10 s at most, so that it sees how the run ended.
 
     Examples

@@ -138,8 +138,9 @@ def recommend(
     Returns
     -------
     Recommendation
-        Its fields are the arguments to give; ``sample_fraction`` is what of the input the disk has room for. It shows itself
-        with the reasons.
+        What to set for an input, with reasons: memory, workers, block size, bands, hash, disk, time, batches of a model,
+        and the part of it that fits. Its fields are the arguments to give; ``sample_fraction`` is what of the input the
+        disk has room for. It shows itself with the reasons.
 
     Raises
     ------
@@ -153,9 +154,11 @@ def recommend(
     Notes
     -----
     Rows: none. Peak extra memory: 3 x ``sample_size`` here, and in processes of its own ``memory``, but at least 1 GB and
-    at most 1 GB and 500 MB for each thread. Computes: reads the first blocks of up to 8 ranges, and runs the sample in a
-    fresh process. The plan is that of ``normalize_unicode`` and
-    ``drop_near_duplicates`` with its default bands into Parquet; for another chain see `explain`.
+    at most 1 GB and 500 MB for each thread. Computes: yes, the first blocks of up to 8 ranges, and a run of that sample
+    in a fresh process. See ``docs/memory.md#before-a-run``.
+
+    The plan is that of ``normalize_unicode`` and ``drop_near_duplicates`` with its default bands into Parquet; for
+    another chain see `explain`.
 
     The time is an estimate: what the bytes of the sample took a thread, beside as many others as 2 MB of the sample are for
     each, for all bytes, divided by the threads that have a range to work on, and what loading libraries and kernels took. So

@@ -33,7 +33,7 @@ def normalize_newlines(df: Any, *, text: str = "text") -> Any:
 
     Notes
     -----
-    Rows: same. Peak extra memory: 1.2 x block. Computes: no.
+    Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
 
     A line end is ``\n``, and then ``\r\n``. Lines of spaces are lines: they end a run. The receipt counts
     ``rows_changed``.
@@ -76,7 +76,7 @@ def normalize_whitespace(df: Any, *, text: str = "text") -> Any:
 
     Notes
     -----
-    Rows: same. Peak extra memory: 1.2 x block. Computes: no.
+    Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
 
     White space is what ``str.isspace`` says, tabs and no-break spaces among it. Line ends (``str.splitlines``) stay as they
     are; for those see `normalize_newlines`. Indents go, so this is not for code. The receipt counts ``rows_changed``.
@@ -115,7 +115,7 @@ def remove_urls(df: Any, *, text: str = "text") -> Any:
 
     Notes
     -----
-    Rows: same. Peak extra memory: 1.2 x block. Computes: no.
+    Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
 
     A URL is ``http://``, ``https://`` or ``www.``, in any case and also inside a word, and everything after it up to white
     space: a full stop that ends the sentence goes too. The receipt counts ``rows_changed``.

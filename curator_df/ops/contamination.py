@@ -87,7 +87,8 @@ def add_contamination(
 
     Notes
     -----
-    Rows: same. Peak extra memory: 3.3 x block, and the table. Computes: no.
+    Rows: same. Columns: plus ``contamination``. Backends: pandas. Peak extra memory: 3.3 x block where every row has
+    some, and a table in each worker. Computes: no; it reads the benchmarks.
 
     N-grams that overlap are one passage.
     Words are compared in lower case and without punctuation, across line ends; places are those of the text as it is. The
@@ -169,7 +170,8 @@ def drop_contaminated(
 
     Notes
     -----
-    Rows: subset. Peak extra memory: 1.2 x block, and the table. Computes: no.
+    Rows: subset. Columns: same. Backends: pandas. Peak extra memory: 1.2 x block, and a table in each worker. Computes:
+    no; it reads the benchmarks.
 
     It looks at one row at a time, so it is not pending as drops of duplicates are. Rejects have the benchmark and the item of
     the first match as ``reject_rule`` (``name:item``) and its first character as ``reject_value``; the receipt counts rows by
@@ -261,7 +263,8 @@ def remove_contamination(
 
     Notes
     -----
-    Rows: same. Peak extra memory: 1.4 x block, and the table. Computes: no.
+    Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.4 x block, and a table in each
+    worker. Computes: no; it reads the benchmarks.
 
     NeMo Curator makes a document of each piece, drops those with more than 10 pieces, and ignores n-grams that it finds more
     than 10 times in the corpus. Its cuts lie too far to the left by the punctuation before them, and words at a line end are

@@ -44,10 +44,10 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
     Returns
     -------
     pandas.DataFrame
-        A row for each rule in order, after one for missing texts, and one for what is left. ``reason``, ``rule``;
-        ``rows_dropped``: rows that break this rule and none before; ``rows_breaking``: rows that break it; ``rows_left``:
-        rows that break no rule up to this one; the same three of ``characters`` (code points of the text), null if there
-        is no text.
+        A pandas table: the funnel, and what each rule says alone. A row for each rule in order, after one for missing
+        texts, and one for what is left. ``reason``, ``rule``; ``rows_dropped``: rows that break this rule and none before;
+        ``rows_breaking``: rows that break it; ``rows_left``: rows that break no rule up to this one; the same three of
+        ``characters`` (code points of the text), null if there is no text.
 
     Raises
     ------
@@ -60,9 +60,12 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
 
     Notes
     -----
-    Computes: yes, on the cluster or scheduler that is there. Peak extra memory: 0.3 x block, and 4.2 x if a rule is on
-    repeated lines or n-grams (10.2 x on datatrove's or ICU's words, and for C4's sentences by datatrove's); a few numbers for
-    each rule are sent, 16 blocks' at a time.
+    Rows: one for each rule. Columns: ``reason``, ``rule``; rows and characters dropped, breaking, left. Peak extra
+    memory: 0.3 x block (assumed); 4.2 x block with rules on repeated lines or n-grams, 10.2 x block with those of
+    datatrove's or ICU's words (``docs/profiles.md#words``), or C4's sentences by datatrove's. Computes: yes, on the
+    cluster or scheduler that is there.
+
+    A few numbers for each rule are sent, 16 blocks' at a time.
 
     Examples
     --------

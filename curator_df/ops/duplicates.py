@@ -60,7 +60,7 @@ def best(column: str, which: Literal["max", "min"] = "max") -> Best:
     Returns
     -------
     Best
-        For the ``keep=`` of a ``drop_`` operator.
+        For the ``keep=`` of a ``drop_`` operator: ``keep=cdf.best("score")``.
 
     Raises
     ------
@@ -131,10 +131,13 @@ def drop_exact_duplicates(
 
     Notes
     -----
-    Rows: subset, order kept (with ``on_text``, with shorter texts). Peak extra memory: 1.4 x block, with ``on_text`` 2.3 x
-    block. Computes: no. What comes before it runs twice: once to hash
-    the rows (MurmurHash3, 128 bits), once to write them. Only hashes and addresses are exchanged, 24 to 32 bytes a row, in
-    files below the output. Null is a value like any other: of all rows without text one stays.
+    Rows: subset, order kept. Columns: same; with ``on_text`` the text is shorter. Backends: pandas; cudf for whole texts
+    of one column. Peak extra memory: 1.4 x block; with ``on_text`` 2.3 x block. Computes: no; writing reads the input
+    once more for each drop.
+
+    What comes before it runs twice: once to hash the rows (MurmurHash3, 128 bits), once to write them. Only hashes and
+    addresses are exchanged, 24 to 32 bytes a row, in files below the output. Null is a value like any other: of all rows
+    without text one stays.
 
     A line ends at a line feed, a paragraph at a line feed that blank lines follow. Parts of nothing but white space are not
     compared. A part takes the line ends after it along or, at the end of a text, those before it. The receipt counts
@@ -195,11 +198,12 @@ def find_exact_duplicates(
     Returns
     -------
     dask.dataframe.DataFrame
-        Lazy, on disk, a row for each row that is in a group, as of `find_near_duplicates`: with ``id=`` first ``id`` and
-        ``matched_id``; ``address`` (what identifies a row of the input), ``file`` and ``offset`` (bytes into the
-        decompressed file, or its row number for Parquet); ``group`` (the address of the row that stays), ``group_size``
-        (rows), ``kept``; ``matched_address``, ``matched_file`` and ``matched_offset`` of the row that stays, and ``jaccard``,
-        which is 1 (all null for the row that stays: it matched none). `read_receipt` tells how many rows were compared.
+        A table on disk, for the ``groups=`` of `drop_exact_duplicates`. Lazy, a row for each row that is in a group, as of
+        `find_near_duplicates`: with ``id=`` first ``id`` and ``matched_id``; ``address`` (what identifies a row of the
+        input), ``file`` and ``offset`` (bytes into the decompressed file, or its row number for Parquet); ``group`` (the
+        address of the row that stays), ``group_size`` (rows), ``kept``; ``matched_address``, ``matched_file`` and
+        ``matched_offset`` of the row that stays, and ``jaccard``, which is 1 (all null for the row that stays: it matched
+        none). `read_receipt` tells how many rows were compared.
 
     Raises
     ------
@@ -212,8 +216,11 @@ def find_exact_duplicates(
 
     Notes
     -----
-    Rows: one for each member of a group of two or more. Peak extra memory: 1.5 x block. Computes: yes. Give the result to
-    ``drop_exact_duplicates(df, groups=...)``, and only the rows are written then.
+    Rows: one for each member of a group of two or more. Columns: with ``id=`` ``id`` and ``matched_id``; ``address``,
+    ``file`` and ``offset``; ``group``, ``group_size`` and ``kept``; ``matched_address``, ``matched_file`` and
+    ``matched_offset``: the row that it repeats, and ``jaccard``. Peak extra memory: 1.5 x block. Computes: yes.
+
+    Give the result to ``drop_exact_duplicates(df, groups=...)``, and only the rows are written then.
     """
     pending = _pending(df, "find_exact_duplicates", text, normalize, keep)
     parameters = _as_json(text, normalize, keep)

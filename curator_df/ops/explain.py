@@ -42,7 +42,7 @@ def explain(
     Returns
     -------
     Plan
-        Shows itself in a terminal and in a notebook.
+        A plan: stages, projected bytes, layout and why. Shows itself in a terminal and in a notebook.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def explain(
 
     Notes
     -----
-    Computes: no.
+    Rows: none. Peak extra memory: none. Computes: no.
     """
     if memory is None and cpus is None and has_session():
         layout = current_session().weigh_client()

@@ -58,7 +58,8 @@ def add_html_text_ratio(
 
     Notes
     -----
-    Rows: same. Peak extra memory: 0.4 x block, and a parsed page. Computes: no.
+    Rows: same. Columns: plus ``html_text_ratio``. Backends: pandas. Peak extra memory: 0.4 x block, and for a parsed page
+    270 x ``max_page_size`` in each task. Computes: no.
 
     Text is what is between tags, without ``script``, ``style``, ``template``, comments and annotations of ruby; white space alone
     between two tags is one character. The page is read by Python's ``html.parser``, one page at a time with Python's lock held:

@@ -80,7 +80,9 @@ def join_documents(
 
     Notes
     -----
-    Rows: one for each document, in order. Peak extra memory: 2.2 x block, and 4 x ``max_document_size``. Computes: no.
+    Rows: one for consecutive ones with the same id, in order. Columns: same, but for ``segment_id``; ``text`` is joined.
+    Backends: pandas. Peak extra memory: 2.2 x block, and 4 x ``max_document_size`` in each task. Computes: no; writing
+    reads the input once more.
 
     Documents come out whole wherever blocks, files and ranges are cut: a pass over what comes before finds those that lie in
     several ranges, and that no document is in two places. It keeps a hash (MurmurHash3, 128 bits) and an address for each

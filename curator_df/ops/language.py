@@ -86,8 +86,9 @@ def add_language(
 
     Notes
     -----
-    Rows: same. Peak extra memory: 3.0 x block, with ``top`` 4.0 x for each further language. Computes: no; it reads the model's
-    file once for its digest.
+    Rows: same. Columns: plus ``language`` and ``language_score``; with ``top`` also ``language_top``. Backends: pandas.
+    Peak extra memory: 3.0 x block; with ``top=2`` 7.0 x block, and 4 x for each further language; a model in each worker.
+    Computes: no; it reads the model's file once for its digest.
 
     Nothing is downloaded. Each worker loads the model once; the plan makes room for it. The receipt counts
     ``rows_without_language``.
@@ -165,7 +166,8 @@ def keep_language(
 
     Notes
     -----
-    Rows: subset. Peak extra memory: 2.0 x block. Computes: no; it reads the model's file once for its digest.
+    Rows: subset. Columns: same. Backends: pandas. Peak extra memory: 2.0 x block, and a model in each worker. Computes:
+    no; it reads the model's file once for its digest.
 
     For another threshold without reading the texts again, add the language and filter by its columns with `keep_where`.
 

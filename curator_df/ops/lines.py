@@ -46,7 +46,7 @@ def remove_c4_lines(df: Any, *, text: str = "text", require_punctuation: bool = 
 
     Notes
     -----
-    Rows: same. Peak extra memory: 1.2 x block. Computes: no.
+    Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
 
     A line (``str.splitlines``) goes if it has a word of more than 1,000 characters, does not end in punctuation, has fewer
     than 3 words, or names javascript, terms of use, a privacy or cookie policy, or the use of cookies. A text with a line
@@ -112,7 +112,7 @@ def remove_lines(df: Any, *, lines: Collection[str], text: str = "text") -> Any:
 
     Notes
     -----
-    Rows: same. Peak extra memory: 1.2 x block. Computes: no.
+    Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
 
     Lines end at ``\n`` and are compared as they are: with their spaces, and with the ``\r`` of a file from Windows. What a
     line costs does not depend on how many are listed. The receipt counts ``rows_changed``.

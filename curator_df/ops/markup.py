@@ -50,7 +50,7 @@ def remove_markdown(df: Any, *, links: LinkPart = "text", inside_words: bool = F
 
     Notes
     -----
-    Rows: same. Peak extra memory: 1.2 x block. Computes: no.
+    Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
 
     Marks are pairs of ``**``, ``*`` and ``_`` (and of ``__``) in one line. With ``links="url", inside_words=True`` the result
     is NeMo's, whose expressions take time with the square of a line's length and more; this takes time with its length. The
@@ -119,7 +119,8 @@ def remove_html(
 
     Notes
     -----
-    Rows: same. Peak extra memory: 1.4 x block, and a parsed page. Computes: no.
+    Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.4 x block, and for a parsed page
+    110 x ``max_page_size`` in each task. Computes: no.
 
     The text is that of resiliparse's ``extract_plain_text``. Of a page with more than 500 ``div`` in each other all text is
     taken, because its search for the main content would take minutes. The receipt counts ``rows_changed``, ``pages_cut``

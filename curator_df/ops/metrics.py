@@ -68,9 +68,13 @@ def add_metrics(
 
     Notes
     -----
-    Rows: same. Peak extra memory: 0.9 x block for every 10 metrics, or fewer; at least 4.2 x if one is of repeated lines or
-    n-grams, 10.2 x if of n-grams of datatrove's or ICU's words or C4's sentences by datatrove's. For each metric of yours
-    0.2 x more, 5.2 x at least if one is of a document, and what its function holds. Computes: no.
+    Rows: same. Columns: plus a column for each metric. Backends: pandas; cudf where every metric has a kernel for devices
+    (``docs/gpu.md#cudf-blocks``). Peak extra memory: 0.9 x block for up to 10 metrics; at least 4.2 x block with those of
+    repeated lines or n-grams, and more on datatrove's or ICU's words (``docs/profiles.md#words``); with a metric of yours
+    5.2 x block, and what its function holds, or 1.1 x block if that is of a block. Computes: no.
+
+    Every 10 further metrics take 0.9 x more. With n-grams of datatrove's or ICU's words, or C4's sentences by
+    datatrove's, it is 10.2 x at least. Each metric of yours takes 0.2 x more, and 5.2 x at least if one is of a document.
 
     All of the catalogue are counted while a text is read once. Once they are stored, `keep_profile` and `describe_drops` take
     ``from_metrics=True``: another threshold then needs no pass over the text. The columns do not say on which ``words`` they

@@ -113,11 +113,13 @@ def drop_near_duplicates(
 
     Notes
     -----
-    Rows: subset, order kept. Peak extra memory: 1.4 x block. Computes: no. What comes before it runs three times (twice with
-    ``verify=None``): for signatures, to fetch the texts that are compared, and to write. Rows are joined over several steps:
-    a row may go that is not itself similar to the one that stays, but to one that is. Rows with the same text are joined
-    always, also those without text; otherwise rows without a shingle (nothing, or white space where shingles are words)
-    are similar to none.
+    Rows: subset, order kept. Columns: same. Backends: pandas; cudf without ``signatures`` and ``against``. Peak extra
+    memory: 1.4 x block. Computes: no; writing reads the input twice more for each drop, once more with ``verify=None``.
+
+    What comes before it runs three times (twice with ``verify=None``): for signatures, to fetch the texts that are
+    compared, and to write. Rows are joined over several steps: a row may go that is not itself similar to the one that
+    stays, but to one that is. Rows with the same text are joined always, also those without text; otherwise rows without
+    a shingle (nothing, or white space where shingles are words) are similar to none.
 
     In a bucket each text is compared with two others, not with all, so that the work grows with the rows.
 
@@ -201,11 +203,11 @@ def find_near_duplicates(
     Returns
     -------
     dask.dataframe.DataFrame
-        Lazy, on disk, a row for each row that is in a group: with ``id=`` first ``id`` and ``matched_id``; ``address`` (what
-        identifies a row of the input), ``file`` and ``offset`` (bytes into the decompressed file, or its row number for
-        Parquet); ``group`` (the address of the row that stays), ``group_size`` (rows), ``kept``; ``matched_address``,
-        ``matched_file`` and ``matched_offset`` of the row that it is most similar to of those it was compared with, and
-        ``jaccard``, their similarity (null with ``verify=None``).
+        A table on disk, for the ``groups=`` of `drop_near_duplicates`. Lazy, a row for each row that is in a group: with ``id=``
+        first ``id`` and ``matched_id``; ``address`` (what identifies a row of the input), ``file`` and ``offset`` (bytes
+        into the decompressed file, or its row number for Parquet); ``group`` (the address of the row that stays),
+        ``group_size`` (rows), ``kept``; ``matched_address``, ``matched_file`` and ``matched_offset`` of the row that it
+        is most similar to of those it was compared with, and ``jaccard``, their similarity (null with ``verify=None``).
 
     Raises
     ------
@@ -222,8 +224,13 @@ def find_near_duplicates(
 
     Notes
     -----
-    Rows: one for each member of a group of two or more. Peak extra memory: 1.5 x block. Computes: yes. Give the result to
-    ``drop_near_duplicates(df, groups=...)``, and only the rows are written then; or to `describe_near_duplicates`.
+    Rows: one for each member of a group of two or more. Columns: with ``id=`` ``id`` and ``matched_id``; ``address``,
+    ``file`` and ``offset``; ``group``, ``group_size`` and ``kept``; ``matched_address``, ``matched_file`` and
+    ``matched_offset``: the row that it is most similar to, and ``jaccard``. Peak extra memory: 1.5 x block. Computes:
+    yes.
+
+    Give the result to ``drop_near_duplicates(df, groups=...)``, and only the rows are written then; or to
+    `describe_near_duplicates`.
     """
     operator = "find_near_duplicates"
     given = {

@@ -118,7 +118,8 @@ def describe_near_duplicates(
     Returns
     -------
     NearDuplicateReport
-        Shows itself in a terminal and in a notebook.
+        A report: groups by size, pairs by similarity, precision and recall, examples. Shows itself in a terminal and in a
+        notebook.
 
     Raises
     ------
@@ -131,8 +132,9 @@ def describe_near_duplicates(
 
     Notes
     -----
-    Computes: yes, two columns of the table on disk, and with ``docs`` the pieces of the input in which the examples lie,
-    8 MB at a time, in this process (all of a file that was compressed as a whole).
+    Rows: none. Peak extra memory: with ``docs`` 8 MB at a time in this process, or all of a file that was compressed as a
+    whole. Computes: yes, of two columns of the table on disk, and with ``docs`` the pieces of the input in which the
+    examples lie.
     """
     for name, value in (("largest", largest), ("examples", examples), ("characters", characters)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:

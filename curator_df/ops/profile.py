@@ -85,10 +85,15 @@ def keep_profile(
 
     Notes
     -----
-    Rows: subset. Peak extra memory: 1.2 x block, with ``add_metrics`` 0.9 x more for every 10 metrics; at least 4.2 x if a
-    rule is on repeated lines or n-grams, and 10.2 x if n-grams are of datatrove's or ICU's words, or C4's sentences of
-    datatrove's. For each metric of yours (`UserMetric`) 0.2 x more, 5.2 x at least if one is of a document, and what its
-    function holds. Computes: no.
+    Rows: subset. Columns: same; with ``add_metrics=True`` plus a column for each metric. Backends: pandas; cudf where
+    every metric has a kernel for devices (``docs/gpu.md#cudf-blocks``). Peak extra memory: 1.2 x block; with
+    ``add_metrics=True`` 2.1 x block for up to 10 metrics; at least 4.2 x block with rules on repeated lines or n-grams,
+    on n-grams of datatrove's or ICU's words (``docs/profiles.md#words``) 10.2 x block, with those of DCLM
+    (``docs/profiles.md#parity-with-dclm``) 16.2 x block; with two metrics of yours 5.4 x block, and what their functions
+    hold. Computes: no.
+
+    With ``add_metrics`` every 10 further metrics take 0.9 x more. With C4's sentences by datatrove's words it is 10.2 x
+    at least. Each metric of yours (`UserMetric`) takes 0.2 x more, and 5.2 x at least if one is of a document.
 
     A dropped row is counted under the reason of the first rule that it breaks. With ``rejects=`` of a writer the dropped rows are
     kept, with their reason and the value that broke the rule; `add_profile` drops none and adds the reason as a column.
@@ -165,10 +170,14 @@ def add_profile(
 
     Notes
     -----
-    Rows: same. Peak extra memory: 0.2 x block (0.6 x with ``from_metrics``), with metrics 1.0 x for up to 10 and 0.9 x more
-    for every 10 others; at least 4.2 x if a rule is on repeated lines or n-grams, and 10.2 x if those are of datatrove's or
-    ICU's words. For each metric of yours (`UserMetric`) 0.2 x more, 5.2 x at least if one is of a document, and what its
-    function holds. Computes: no.
+    Rows: same. Columns: plus ``reason`` and, unless ``add_metrics=False``, a column for each metric of the profile.
+    Backends: pandas; cudf where every metric has a kernel for devices (``docs/gpu.md#cudf-blocks``). Peak extra memory:
+    1.0 x block for up to 10 metrics, with ``add_metrics=False`` 0.2 x block; at least 4.2 x block with rules on repeated
+    lines or n-grams. Computes: no.
+
+    With ``from_metrics`` the reason takes 0.6 x. Every 10 further metrics take 0.9 x more. With rules on n-grams of
+    datatrove's or ICU's words it is 10.2 x at least. Each metric of yours (`UserMetric`) takes 0.2 x more, 5.2 x at least
+    if one is of a document, and what its function holds.
 
     Examples
     --------

@@ -69,8 +69,11 @@ def add_quality_tier(
 
     Notes
     -----
-    Rows: same. Peak extra memory: 0.9 x block for rows of 100 bytes and names of few letters. Computes: no. Give the table to
-    `split_by` (or ``partition_on=`` of a writer), and each tier has its own folder; `blend` takes the best ones more often.
+    Rows: same. Columns: plus ``quality_tier`` and ``quality_tier_score``. Backends: pandas. Peak extra memory: 0.9 x
+    block for rows of 100 bytes and names of few letters. Computes: no.
+
+    Give the table to `split_by` (or ``partition_on=`` of a writer), and each tier has its own folder; `blend` takes the
+    best ones more often.
 
     References
     ----------

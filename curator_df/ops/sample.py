@@ -61,7 +61,8 @@ def sample_rows(
 
     Notes
     -----
-    Rows: subset. Peak extra memory: 1.2 x block. Computes: no.
+    Rows: subset. Columns: same. Backends: pandas; cudf by address, and by content of one column. Peak extra memory: 1.2 x
+    block. Computes: no.
 
     Neither the blocks, nor the workers, nor what was dropped before decide: a row is kept if a hash of what identifies it
     and of the seed is below ``fraction``. The samples of 1 %, 5 % and 25 % with one seed are therefore nested, and a recipe

@@ -50,7 +50,8 @@ def split_documents(df: Any, *, separator: str = "\n\n", text: str = "text", seg
 
     Notes
     -----
-    Rows: one for each segment, in order. Peak extra memory: 3.2 x block. Computes: no.
+    Rows: one for each segment of a text, in order. Columns: plus ``segment_id``; the others repeat. Backends: pandas.
+    Peak extra memory: 3.2 x block; what follows has the block beside it. Computes: no.
 
     What comes out of a block goes on in parts that are no larger than the block, however often a wide column repeats, so
     that memory does not depend on how many segments a text has; the files that are written do.

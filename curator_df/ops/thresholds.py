@@ -183,8 +183,9 @@ def explore_thresholds(
     Returns
     -------
     ThresholdExplorer
-        ``kept(metric, threshold)``, ``to_frame()`` and ``plot()`` give the numbers and the picture. In a notebook it shows
-        itself, with a threshold to move where ipywidgets is installed (``pip install 'curator-df[notebooks,monitor]'``).
+        Numbers, and a picture with a threshold to move. ``kept(metric, threshold)``, ``to_frame()`` and ``plot()`` give
+        the numbers and the picture. In a notebook it shows itself, with a threshold to move where ipywidgets is installed
+        (``pip install 'curator-df[notebooks,monitor]'``).
 
     Raises
     ------
@@ -199,9 +200,12 @@ def explore_thresholds(
 
     Notes
     -----
-    Computes: yes, on the cluster or scheduler that is there, all rows in one pass. Peak extra memory: 3.0 x block; counts of a
-    few thousand values of each metric are sent, 16 blocks' at a time. Values that differ by less than 0.1 % count as one;
-    `describe_drops` counts a profile exactly.
+    Rows: one for each value of a metric (``to_frame()``). Columns: ``metric``, ``value``, ``rows``, ``share_at_least``,
+    ``share_at_most``. Peak extra memory: 3.0 x block. Computes: yes, on the cluster or scheduler that is there, all rows
+    in one pass.
+
+    Counts of a few thousand values of each metric are sent, 16 blocks' at a time. Values that differ by less than 0.1 %
+    count as one; `describe_drops` counts a profile exactly.
 
     Examples
     --------

@@ -49,7 +49,8 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
 
     Notes
     -----
-    Rows: subset. Peak extra memory: 1.2 x block, and what the predicate needs. Computes: no.
+    Rows: subset. Columns: same. Backends: pandas, cudf. Peak extra memory: 1.2 x block, and what the predicate needs.
+    Computes: no.
 
     Of an object with methods to set it up each worker process makes one, which all its threads call: ``setup_on_node`` is called
     in one process of each machine in a run, ``setup`` in each process, ``teardown`` in each when the run ends. An attribute

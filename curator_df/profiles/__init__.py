@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published sets of filter rules and thresholds, as data, each with its source beside it.
+"""Published rules of datatrove 0.10.0, FineWeb, FineWeb-2 for each language, NeMo Curator 0.9.0, dolma and DCLM, as data.
 
-Two are functions: `fineweb_2` has a profile for each language, and `nemo_per_extension` reads one from a table of the user.
+Each set of filter rules and thresholds has its source beside it. Two are functions: `fineweb_2` has a profile for each
+language, and `nemo_per_extension` reads one from a table of the user. See ``docs/profiles.md``.
 """
 
 from curator_df.profiles.c4 import DATATROVE_C4, FINEWEB_C4

@@ -4,7 +4,7 @@
 A scheme gives the chances that its source states: the same shingles, bands and hashes per band. The bits are those of
 `curator_df.kernels.minhash` throughout, so signatures of another program cannot be compared with these, except that
 `NEMO` follows cuDF's. A scheme of your own is ``Scheme("words", 5, num_bands=20, minhashes_per_band=5)``, and a changed one
-``dataclasses.replace(FINEWEB, use_64_bit_hash=False)``.
+``dataclasses.replace(FINEWEB, use_64_bit_hash=False)``. See ``docs/near_duplicates.md``.
 """
 
 from __future__ import annotations
