@@ -149,8 +149,8 @@ class Receipt:
     """What was set, by the user or by the plan, with reasons."""
     arguments: dict[str, int | str] = field(default_factory=dict)
     """The same as values, to be given again: to `start_cluster` ``memory``, ``cpus`` and, where workers had GPUs, ``gpus`` and
-    ``device_memory`` (to `connect` only the two sizes); to a reader ``blocksize`` and, where bad rows were set aside,
-    ``on_bad_rows``; to a writer ``on_error`` and ``on_oom``."""
+    ``device_memory`` (to `connect` only the two sizes), and where workers were to be started again ``recycle_after``; to a reader
+    ``blocksize`` and, where bad rows were set aside, ``on_bad_rows``; to a writer ``on_error`` and ``on_oom``."""
     tasks_at_a_time: int = 0
     """Threads of all workers."""
     timeline: list[tuple[float, int]] = field(default_factory=list)

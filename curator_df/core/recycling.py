@@ -38,6 +38,19 @@ class RecycleAfter:
             return f"{show_size(int(self.amount))} more than at first"
         return f"{self.amount:,.0f} {self.unit}"
 
+    @property
+    def argument(self) -> str | int:
+        """The same as `read_recycle_after` takes it.
+
+        Examples
+        --------
+        >>> [RecycleAfter(5e8, "bytes").argument, RecycleAfter(90, "seconds").argument, RecycleAfter(40, "tasks").argument]
+        ['500000000B', '90s', 40]
+        """
+        if self.unit == "tasks":
+            return int(self.amount)
+        return f"{self.amount:g}s" if self.unit == "seconds" else f"{self.amount:.0f}B"
+
 
 def read_recycle_after(operator: str, given: str | int | None) -> RecycleAfter | None:
     """Tell tasks (a number), bytes (``"500MB"``) and seconds (``"2h"``) from each other.

@@ -308,6 +308,7 @@ class _Run:
             if recycling is not None:
                 times = recycling.recycled - recycled_before
                 target.receipt.settings["recycled"] = f"{times:,} times a worker, each after {recycling.after}"
+                target.receipt.arguments["recycle_after"] = recycling.after.argument
             target.receipt.measured_bytes = self._measured(dispatcher)
             self._note_device(target.receipt, dispatcher)
             target.receipt.projected_bytes = max(

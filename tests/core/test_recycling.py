@@ -26,6 +26,7 @@ MB = 1_000_000
 def test_a_number_is_tasks_and_a_text_is_bytes_or_time(given, after, said):
     assert read_recycle_after("start_cluster", given) == after
     assert str(after) == said
+    assert after is None or read_recycle_after("start_cluster", after.argument) == after
 
 
 @pytest.mark.parametrize("given", [0, -1, "0s", "often", "5 parsecs"])

@@ -33,7 +33,8 @@ def run(source, output, *, arguments):
 
 
 def test_the_arguments_of_a_receipt_give_the_same_run_again(tmp_path):
-    given = {"memory": "2GB", "cpus": 1, "on_bad_rows": "quarantine", "on_error": "quarantine", "on_oom": "fail"}
+    given = {"memory": "2GB", "cpus": 1, "recycle_after": 1000}
+    given |= {"on_bad_rows": "quarantine", "on_error": "quarantine", "on_oom": "fail"}
     source = rows_in(tmp_path / "in.jsonl")
     first = run(source, tmp_path / "first", arguments=given)
     block_bytes = first.arguments["blocksize"]  # by what this process holds
