@@ -14,7 +14,7 @@ from curator_df.core.columns import choose, require_columns
 from curator_df.core.program import require_addresses
 from curator_df.core.stages import DROP_PEAK_FACTOR
 from curator_df.core.storage import Folder
-from curator_df.core.task import OnOom
+from curator_df.core.task import OnError, OnOom
 from curator_df.core.vector_barrier import MOST_CLUSTERS, VectorBarrier
 from curator_df.errors import ParameterError
 from curator_df.kernels.keep_rows import keep_rows
@@ -182,6 +182,7 @@ def find_semantic_duplicates(
     dimensions: int | None = None,
     k_means: KMeansBy = "scikit-learn",
     workdir: str | os.PathLike[str] | None = None,
+    on_error: OnError = "raise",
     on_oom: OnOom = "halve",
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
@@ -199,9 +200,11 @@ def find_semantic_duplicates(
         Folder (or URL) that all workers see. The result lies in a folder of its own in it, which the same call finds
         again (also in another process, with another ``memory=``), whole or interrupted. By default the cluster's
         ``workdir``.
-    on_oom : {"halve", "fail"}
-        When memory runs out in a pass over ``df``; see `write_parquet`. Rows set aside lie in
+    on_error : {"raise", "quarantine"}
+        When a function of yours raises on a row of ``df``; see `write_parquet`. Rows set aside are not compared; they lie in
         ``_curator/drops/_quarantine/`` of that folder.
+    on_oom : {"halve", "fail"}
+        When memory runs out in a pass over ``df``; see `write_parquet`. Rows set aside lie there too.
     storage_options : dict, optional
         For fsspec.
 
@@ -241,7 +244,7 @@ def find_semantic_duplicates(
     several = [eps] if isinstance(eps, int | float) else list(eps)
     question = SemanticQuestion(embedding, _ascending(FIND, several), num_clusters, keep, seed, dimensions, k_means)
     pending = _pending(df, FIND, question)
-    return find_groups(pending, FIND, question.to_json(), workdir, storage_options, SEMANTIC_TABLE, on_oom)
+    return find_groups(pending, FIND, question.to_json(), workdir, storage_options, SEMANTIC_TABLE, on_error, on_oom)
 
 
 def _ascending(operator: str, eps: Sequence[float]) -> tuple[float, ...]:

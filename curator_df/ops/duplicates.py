@@ -20,7 +20,7 @@ from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.program import require_addresses
 from curator_df.core.stages import DROP_PEAK_FACTOR
 from curator_df.core.storage import Folder
-from curator_df.core.task import OnOom
+from curator_df.core.task import OnError, OnOom
 from curator_df.errors import BarrierError, ParameterError, SchemaError
 from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.content_hash import Normalize
@@ -172,6 +172,7 @@ def find_exact_duplicates(
     keep: Survivor | Best = "first",
     id: str | None = None,  # noqa: A002 - what users call it
     workdir: str | os.PathLike[str] | None = None,
+    on_error: OnError = "raise",
     on_oom: OnOom = "halve",
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
@@ -189,9 +190,11 @@ def find_exact_duplicates(
         Folder (or URL) that all workers see. The result lies in a folder of its own in it, which the same call finds
         again (also in another process, with another ``memory=``), whole or interrupted. By default the cluster's
         ``workdir``.
-    on_oom : {"halve", "fail"}
-        When memory runs out in a pass over ``df``; see `write_parquet`. Rows set aside lie in
+    on_error : {"raise", "quarantine"}
+        When a function of yours raises on a row of ``df``; see `write_parquet`. Rows set aside are not compared; they lie in
         ``_curator/drops/_quarantine/`` of that folder.
+    on_oom : {"halve", "fail"}
+        When memory runs out in a pass over ``df``; see `write_parquet`. Rows set aside lie there too.
     storage_options : dict, optional
         For fsspec.
 
@@ -225,7 +228,7 @@ def find_exact_duplicates(
     pending = _pending(df, "find_exact_duplicates", text, normalize, keep)
     parameters = _as_json(text, normalize, keep)
     table = named_by(GroupTable(exact_matches), df, "find_exact_duplicates", id)
-    return find_groups(pending, "find_exact_duplicates", parameters, workdir, storage_options, table, on_oom)
+    return find_groups(pending, "find_exact_duplicates", parameters, workdir, storage_options, table, on_error, on_oom)
 
 
 def _pending(

@@ -34,7 +34,7 @@ from curator_df.core.run import range_bytes
 from curator_df.core.session import Session, current_session, prepare_kernels
 from curator_df.core.stages import STAGES_FOLDER, StageRunner, stage_identity
 from curator_df.core.storage import JOURNAL_FOLDER, Folder
-from curator_df.core.task import OnOom
+from curator_df.core.task import OnError, OnOom
 from curator_df.errors import InputError, ParameterError, SchemaError
 from curator_df.io.checkpoint import folder_of
 from curator_df.io.output import FileSink
@@ -53,6 +53,7 @@ def find_groups(
     workdir: Any,
     options: Any,
     table: GroupTable,
+    on_error: OnError,
     on_oom: OnOom,
 ) -> Any:
     """Run what a pending drop waits for, keep it, and return the table of groups.
@@ -71,9 +72,11 @@ def find_groups(
         Storage options for fsspec.
     table : GroupTable
         How it is made.
+    on_error : {"raise", "quarantine"}
     on_oom : {"halve", "fail"}
-        As writers have it.
+        As writers have them.
     """
+    choose(operator, "on_error", on_error, OnError)
     choose(operator, "on_oom", on_oom, OnOom)
     session = current_session()
     program = lower(pending)
@@ -90,7 +93,7 @@ def find_groups(
         if journal.receipt is None:
             plan = plan_stream(program, sink, None, session.weigh_client())
             temporary = Folder(f"{home.url}/{STAGES_FOLDER}", home.options)
-            stages = StageRunner(session, plan.stages[0], temporary, ranges, "raise", on_oom)
+            stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             actions = [step.action for step in program.steps]
             prepare_kernels(session, actions)
             if session.sampler is not None:

@@ -14,7 +14,7 @@ from curator_df.core.near_barrier import NearBarrier
 from curator_df.core.program import require_addresses
 from curator_df.core.stages import DROP_PEAK_FACTOR
 from curator_df.core.storage import Folder
-from curator_df.core.task import OnOom
+from curator_df.core.task import OnError, OnOom
 from curator_df.errors import ParameterError
 from curator_df.kernels.candidates import ANCHORS
 from curator_df.kernels.components import component_names
@@ -174,6 +174,7 @@ def find_near_duplicates(
     signatures: str | None = None,
     against: Any = None,
     workdir: str | os.PathLike[str] | None = None,
+    on_error: OnError = "raise",
     on_oom: OnOom = "halve",
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
@@ -194,9 +195,11 @@ def find_near_duplicates(
         Folder (or URL) that all workers see. The result lies in a folder of its own in it, which the same call finds
         again (also in another process, with another ``memory=``), whole or interrupted. By default the cluster's
         ``workdir``.
-    on_oom : {"halve", "fail"}
-        When memory runs out in a pass over ``df``; see `write_parquet`. Rows set aside lie in
+    on_error : {"raise", "quarantine"}
+        When a function of yours raises on a row of ``df``; see `write_parquet`. Rows set aside are not compared; they lie in
         ``_curator/drops/_quarantine/`` of that folder.
+    on_oom : {"halve", "fail"}
+        When memory runs out in a pass over ``df``; see `write_parquet`. Rows set aside lie there too.
     storage_options : dict, optional
         For fsspec.
 
@@ -246,7 +249,7 @@ def find_near_duplicates(
     question = NearQuestion(text, chosen, verify, keep, signatures, kept)
     pending = _pending(df, operator, question, bands_per_iteration)
     table = named_by(GroupTable(near_matches, against=kept), df, operator, id, against)
-    return find_groups(pending, operator, question.to_json(), workdir, storage_options, table, on_oom)
+    return find_groups(pending, operator, question.to_json(), workdir, storage_options, table, on_error, on_oom)
 
 
 def _pending(

@@ -184,9 +184,10 @@ TESTED_ELSEWHERE = {
     ("drop_near_duplicates", "against"),
     ("drop_near_duplicates", "signatures"),
     ("drop_semantic_duplicates", "dimensions"),
+    ("drop_semantic_duplicates", "k_means"),
     *(("join_documents", parameter) for parameter in ("text", "id", "segment_id")),
     ("keep_language", "model"),
     *((name, "tiers") for name in ("add_class", "keep_class")),
     *((name, parameter) for name in MODELS for parameter in ("dtype", "max_length", "revision", "trust_remote_code")),
 }
-"""Parameters whose values need another table than `ROWS`, or a model or tokenizer as files."""
+"""Parameters whose values need another table than `ROWS`, a model or tokenizer as files, or a GPU."""

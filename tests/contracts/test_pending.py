@@ -29,7 +29,8 @@ each_same_rows = pytest.mark.parametrize("case", [c for c in PENDING if c.operat
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    # Where torch is installed, this process holds several hundred megabytes of it.
+    with cdf.start_cluster(memory="4GB", cpus=2) as running:
         yield running
 
 

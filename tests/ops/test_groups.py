@@ -207,3 +207,27 @@ def test_without_halving_the_first_row_without_memory_is_the_error(docs, tmp_pat
     assert not list(tmp_path.glob("work/**/_quarantine"))
     with pytest.raises(errors.ParameterError, match=r"on_oom='quarter' is not one of 'halve', 'fail'"):
         find(docs, workdir=tmp_path / "work", on_oom="quarter")
+
+
+def cannot_read_40(block):
+    if (block.id == 40).any():
+        raise ValueError("forty")
+    return block.id >= 0
+
+
+@pytest.mark.parametrize("find", [cdf.find_exact_duplicates, cdf.find_near_duplicates])
+def test_rows_on_which_a_function_raises_end_the_search_or_are_set_aside(docs, tmp_path, find):
+    docs = docs.pipe(cdf.keep_where, cannot_read_40)
+    with pytest.raises(errors.OperatorError, match="forty"):
+        find(docs, workdir=tmp_path / "work")
+    groups = find(docs, workdir=tmp_path / "other", on_error="quarantine")
+    receipt = cdf.read_receipt(groups)
+    assert (receipt.rows_read, receipt.rows_quarantined, receipt.rows_out_of_memory) == (60, 1, 0)
+    (path,) = Path(receipt.quarantine_folder).iterdir()
+    (row,) = [json.loads(line) for line in path.read_text().splitlines()]
+    assert json.loads(row["raw"]) == ROWS[40]
+    drop = cdf.drop_exact_duplicates if find is cdf.find_exact_duplicates else cdf.drop_near_duplicates
+    written = cdf.write_parquet(drop(docs, groups=groups), tmp_path / "out", on_error="quarantine")
+    assert (written.rows_quarantined, written.rows_written) == (1, 59 - int((~groups.compute().kept).sum()))
+    with pytest.raises(errors.ParameterError, match=r"on_error='skip' is not one of 'raise', 'quarantine'"):
+        find(docs, workdir=tmp_path / "work", on_error="skip")
