@@ -78,6 +78,12 @@ def _memory(receipt: Receipt) -> Iterator[str]:
             f"more cpus= than {receipt.arguments.get('cpus', receipt.tasks_at_a_time)} where the machine has them"
         )
 
+    if moved := receipt.device_spilled_bytes:
+        yield (
+            f"cuDF moved {show_size(moved)} from GPUs to the host and back: a smaller blocksize=, or more device_memory=, spares "
+            "that time"
+        )
+
 
 def _retries(receipt: Receipt) -> Iterator[str]:
     if receipt.retries.get("memory"):

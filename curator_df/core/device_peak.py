@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The most bytes of its GPU that a worker process held in a run, as those say who hand them out; core itself knows no RAPIDS."""
+"""What a worker process held of its GPU in a run at most, and what was moved out of it, as those say who hand that memory out.
+
+Core itself knows no RAPIDS.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,9 @@ class DeviceMeter(Protocol):
 
     def peak_bytes(self) -> int:
         """Return the most bytes at a time since `start`."""
+
+    def spilled_bytes(self) -> int:
+        """Return the bytes that were moved to the host since `start`, to make room."""
 
 
 class _Process:
@@ -48,3 +54,9 @@ def device_peak_bytes() -> int | None:
     """Return the most bytes in the run so far; None where no block was ever on a GPU."""
     with _process.lock:
         return None if _process.meter is None else _process.meter.peak_bytes()
+
+
+def device_spilled_bytes() -> int | None:
+    """Return the bytes that were moved from the GPU to the host in the run so far; None where no block was ever on a GPU."""
+    with _process.lock:
+        return None if _process.meter is None else _process.meter.spilled_bytes()

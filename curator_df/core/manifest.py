@@ -51,6 +51,8 @@ class Manifest:
     """Most resident bytes of the worker process (all its threads) up to the end of the task."""
     device_peak_bytes: int | None = None
     """Most bytes that the worker process held of its GPU in this run; None where no block was there."""
+    device_spilled_bytes: int | None = None
+    """Bytes that it moved from its GPU to the host in this run so far; None likewise."""
     worker: str = ""
     """Host and process number of the worker."""
     floor_bytes: int = 0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The largest of what the tasks of a stage measured."""
+"""The largest of what the tasks of a stage measured, and the sum over workers of what is counted in each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from curator_df.core.manifest import Manifest
 
@@ -18,6 +18,7 @@ class Peaks:
     """Bytes of the largest block that any task met."""
     device_bytes: int | None = None
     """Most bytes that any worker held of its GPU; None where nobody measured it."""
+    _spilled: dict[str, int] = field(default_factory=dict)
 
     def add(self, manifest: Manifest) -> None:
         """Look at what a task measured."""
@@ -25,3 +26,11 @@ class Peaks:
         self.block_bytes = max(self.block_bytes, manifest.largest_block_bytes)
         if manifest.device_peak_bytes is not None:
             self.device_bytes = max(self.device_bytes or 0, manifest.device_peak_bytes)
+        if manifest.device_spilled_bytes is not None:
+            before = self._spilled.get(manifest.worker, 0)
+            self._spilled[manifest.worker] = max(before, manifest.device_spilled_bytes)
+
+    @property
+    def device_spilled_bytes(self) -> int | None:
+        """Bytes that workers moved from their GPUs to the host, all together; None where nobody counted."""
+        return sum(self._spilled.values()) if self._spilled else None

@@ -139,6 +139,9 @@ class Receipt:
     """Bytes that the plan said it would need of the GPU of each worker; 0 without cuDF blocks."""
     measured_device_bytes: int | None = None
     """Most bytes of RMM's memory in use in any worker, as RMM counts them; None where nobody did."""
+    device_spilled_bytes: int | None = None
+    """Bytes that cuDF moved from GPUs to the host to make room, in all passes, by the workers of the last one together; None
+    where nobody counted."""
     retries: dict[str, int] = field(default_factory=dict)
     """Ranges run again, by cause: ``memory``, ``worker lost``, ``exclusive``."""
     leaks: list[LeakReceipt] = field(default_factory=list)
@@ -329,7 +332,8 @@ class Receipt:
                 if self.measured_device_bytes is None
                 else f"{show_size(self.measured_device_bytes)} at most"
             )
-            lines.insert(2, ("gpu", f"{seen}, {show_size(self.projected_device_bytes)} projected, on each"))
+            moved = f"; {show_size(self.device_spilled_bytes)} moved to the host" if self.device_spilled_bytes else ""
+            lines.insert(2, ("gpu", f"{seen}, {show_size(self.projected_device_bytes)} projected, on each{moved}"))
         if self.rows_by_folder:
             lines.append(("folders", self._folders()))
         if self.rejects:

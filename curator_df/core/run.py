@@ -351,6 +351,7 @@ class _Run:
     def _note_device(self, receipt: Receipt, dispatcher: Dispatcher) -> None:
         if self.plan.device is not None:
             receipt.measured_device_bytes = dispatcher.peaks.device_bytes
+            receipt.device_spilled_bytes = dispatcher.peaks.device_spilled_bytes
             longest = self.plan.device.alone(dispatcher.peaks.block_bytes)
             receipt.projected_device_bytes = max(self.plan.device_bytes, longest)
 

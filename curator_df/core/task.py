@@ -25,7 +25,7 @@ from curator_df.core.activity import enter_step, leave_task
 from curator_df.core.beside import leave_if_room, may_leave
 from curator_df.core.blocks import Outcome, block_bytes
 from curator_df.core.branches import Branch, Fork
-from curator_df.core.device_peak import device_peak_bytes, device_run
+from curator_df.core.device_peak import device_peak_bytes, device_run, device_spilled_bytes
 from curator_df.core.limits import raised_data_limit, release_free_memory, status_bytes
 from curator_df.core.manifest import Manifest
 from curator_df.core.out_of_memory import (
@@ -142,6 +142,7 @@ def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
         manifest.step, manifest.seconds = leave_task(), time.perf_counter() - started
     manifest.worker, manifest.floor_bytes = f"{socket.gethostname()}:{os.getpid()}", status_bytes("RssAnon")
     manifest.peak_bytes, manifest.device_peak_bytes = status_bytes("VmHWM"), device_peak_bytes()
+    manifest.device_spilled_bytes = device_spilled_bytes()
     return manifest
 
 

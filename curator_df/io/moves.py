@@ -88,7 +88,7 @@ def device_block(block: Any) -> Any:
     """Return a block of the host as cuDF has it, its index kept."""
     import cudf
 
-    measured_by(RmmMeter)
+    measured_by(DeviceCounts)
     table = pa.Table.from_pandas(block, preserve_index=False, nthreads=1).replace_schema_metadata(None)
     moved = cudf.DataFrame.from_arrow(table)
     moved.index = cudf.Index(block.index.to_numpy(), name=block.index.name)
@@ -101,24 +101,37 @@ TO_DEVICE = BlockKernel(
 """Copies a block to a GPU."""
 
 
-class RmmMeter:
-    """What RMM has handed out at most, by its own statistics; `core.device_peak` reads it."""
+class DeviceCounts:
+    """What RMM has handed out at most, and what cuDF has spilled, by their own statistics; `core.device_peak` reads it."""
 
     def __init__(self) -> None:
         import rmm.statistics
 
-        self._statistics = rmm.statistics
+        self._statistics, self._before = rmm.statistics, 0
         rmm.statistics.enable_statistics()
         self.start()
 
     def start(self) -> None:
         """Count anew."""
         self._statistics.push_statistics()
+        self._before = _spilled_bytes()
 
     def peak_bytes(self) -> int:
         """Return the most bytes since `start`."""
         counted = self._statistics.get_statistics()
         return 0 if counted is None else int(counted.peak_bytes)
+
+    def spilled_bytes(self) -> int:
+        """Return the bytes that went from the GPU to the host since `start`; 0 where cuDF does not spill, or does not count."""
+        return _spilled_bytes() - self._before
+
+
+def _spilled_bytes() -> int:
+    from cudf.core.buffer.spill_manager import get_global_manager
+
+    manager = get_global_manager()
+    totals = {} if manager is None else manager.statistics.spill_totals
+    return int(totals.get(("gpu", "cpu"), (0, 0.0))[0])
 
 
 def _require_movable(meta: Any) -> None:

@@ -102,17 +102,20 @@ class Meter:
     def peak_bytes(self):
         return self.most
 
+    def spilled_bytes(self):
+        return 2 * self.most
+
 
 def test_the_most_bytes_are_those_of_one_run(monkeypatch):
     monkeypatch.setattr(device_peak, "_process", device_peak._Process())
-    assert device_peak.device_peak_bytes() is None
+    assert device_peak.device_peak_bytes() is device_peak.device_spilled_bytes() is None
     device_peak.device_run("one")
     meter = Meter()
     device_peak.measured_by(lambda: meter)
     device_peak.measured_by(Meter)  # there is one already
     meter.most = 5
     device_peak.device_run("one")
-    assert device_peak.device_peak_bytes() == 5
+    assert (device_peak.device_peak_bytes(), device_peak.device_spilled_bytes()) == (5, 10)
     device_peak.device_run("two")
     assert device_peak.device_peak_bytes() == 0
 
@@ -124,3 +127,12 @@ def test_the_largest_of_all_workers_is_kept():
     for most in (2, 9, 4):
         peaks.add(Manifest(1, device_peak_bytes=most))
     assert (peaks.worker_bytes, peaks.block_bytes, peaks.device_bytes) == (7, 3, 9)
+
+
+def test_what_was_moved_out_of_gpus_is_the_sum_of_what_each_worker_counted_last():
+    peaks = Peaks()
+    peaks.add(Manifest(0, worker="a"))
+    assert peaks.device_spilled_bytes is None
+    for worker, moved in (("a", 3), ("b", 10), ("a", 5)):
+        peaks.add(Manifest(1, worker=worker, device_spilled_bytes=moved))
+    assert peaks.device_spilled_bytes == 15

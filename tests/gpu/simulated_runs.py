@@ -24,14 +24,28 @@ from tests.gpu.stand_ins import DataFrame, stand_in_for_cudf
 
 DEVICE_BYTES = 8_000_000_000
 COUNTED_BYTES = 123_456
+SPILLED_BYTES = 7_000
 
 
 def stand_in_for_rmm():
-    """Put a double of RMM's statistics where it is imported from: each run of a process sees the same bytes."""
-    statistics, counters = ModuleType("rmm.statistics"), []
+    """Put doubles of RMM's statistics and of cuDF's where they are imported from: each run of a process sees the same bytes."""
+    statistics, counters, moved = ModuleType("rmm.statistics"), [], {}
+
+    def begin():
+        counters.append(COUNTED_BYTES)
+        moved["gpu", "cpu"] = (5_000, 0.1)  # before the run
+
+    def read():
+        moved["gpu", "cpu"] = (5_000 + SPILLED_BYTES, 0.2)
+        return SimpleNamespace(peak_bytes=counters[-1])
+
     statistics.enable_statistics = lambda: counters.append(0)
-    statistics.push_statistics = lambda: counters.append(COUNTED_BYTES)
-    statistics.get_statistics = lambda: SimpleNamespace(peak_bytes=counters[-1])
+    statistics.push_statistics, statistics.get_statistics = begin, read
+    spilling = ModuleType("cudf.core.buffer.spill_manager")
+    spilling.get_global_manager = lambda: SimpleNamespace(
+        statistics=SimpleNamespace(spill_totals=moved), buffers=lambda: ()
+    )
+    sys.modules[spilling.__name__] = spilling
     rmm = ModuleType("rmm")
     rmm.statistics, rmm.__path__, rmm.__spec__ = statistics, [], ModuleSpec("rmm", None)
     sys.modules |= {"rmm": rmm, "rmm.statistics": statistics}

@@ -128,7 +128,9 @@ def test_the_plan_and_the_receipt_say_what_a_gpu_needs(folder):
     assert "keep_where on the GPU: 1.2 x block (assumed)" in results["plan"]
     receipt = cdf.read_receipt(folder / "keep_where")
     assert receipt.measured_device_bytes == 123_456
-    assert ("gpu", "123 kB at most, 91 MB projected, on each") in receipt.summary()
+    assert receipt.device_spilled_bytes == 7_000
+    assert ("gpu", "123 kB at most, 91 MB projected, on each; 7 kB moved to the host") in receipt.summary()
+    assert any(text.startswith("cuDF moved 7 kB from GPUs to the host and back") for text in receipt.advice)
 
 
 def test_what_does_not_fit_or_has_no_way_is_refused(folder):

@@ -176,6 +176,19 @@ def test_rmm_counts_what_it_hands_out():
 
 @pytest.mark.proof
 @pytest.mark.filterwarnings("default")
+def test_cudf_counts_what_it_moves_to_the_host():
+    spilling = pytest.importorskip("cudf.core.buffer.spill_manager", reason="needs the gpu extra (cudf-cu12)")
+
+    assert parameters_of(spilling.get_global_manager) == set()
+    counted = spilling.SpillStatistics(1)  # as workers are started with
+    counted.log_spill(src="gpu", dst="cpu", nbytes=70, time=0.5)
+    counted.log_spill(src="gpu", dst="cpu", nbytes=30, time=0.5)
+    assert counted.spill_totals["gpu", "cpu"] == (100, 1.0)
+    assert "statistics" in inspect.getsource(spilling.SpillManager.__init__)
+
+
+@pytest.mark.proof
+@pytest.mark.filterwarnings("default")
 def test_memory_that_a_gpu_does_not_have_is_known_by_its_error():
     rmm = pytest.importorskip("rmm", reason="needs the gpu extra (cudf-cu12)")
     driver = pytest.importorskip("numba.cuda.cudadrv.driver", reason="needs numba's CUDA target")
