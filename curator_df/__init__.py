@@ -25,6 +25,7 @@ from curator_df.models import catalogue as classifiers
 from curator_df.models.classification import add_class, keep_class
 from curator_df.models.completion import add_completion
 from curator_df.models.embedding import add_embedding
+from curator_df.models.presidio import presidio
 from curator_df.models.prompt_scores import add_prompt_scores
 from curator_df.models.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
 from curator_df.models.token_count import add_token_count
@@ -106,6 +107,7 @@ __all__ = [
     "normalize_newlines",
     "normalize_unicode",
     "normalize_whitespace",
+    "presidio",
     "profile_memory",
     "profiles",
     "read_jsonl",

@@ -3,7 +3,7 @@
 
 A compiled scan finds the segments that may hold some, and only those are decoded and searched (`pii_kinds`). What a text
 costs is its length once more if something is replaced, nothing if not, and a segment of at most 104 KB while Python
-works on it.
+works on it. What a model finds besides (`pii_entities`) is found in the same, unchanged text.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from typing import Literal
 import pandas as pd
 
 from curator_df.kernels.buffers import TextSpan
+from curator_df.kernels.pii_entities import EntityFinder, Find, entities_in, located, rules_first
 from curator_df.kernels.pii_kinds import Finder, Kind, Spans, finders
 from curator_df.kernels.splices import Splice, splice_texts
 
 Replacement = Literal["label", "hash", "mask"]
 DIGEST_BYTES = 8
 """Length of a digest: two of a million different values share one with a chance of 3e-8."""
+PERSON_BYTES = 16
+"""Of BLAKE2b's ``person``, which tells digests of kinds apart; a longer name is itself hashed."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class RedactionSettings:
     """A label of the kind, a label with a digest of the value, or a star for each character."""
     key: bytes = b""
     """Key of the digest, up to 64 bytes; empty for none."""
+    entities: EntityFinder | None = None
+    """What finds names, places and the like; None for rules alone."""
 
 
 Found = tuple[int, int, Kind]
@@ -55,8 +60,10 @@ def redact_texts(texts: pd.Series, settings: RedactionSettings) -> tuple[pd.Seri
     """
     counts: Counter[str] = Counter()
     chosen = {kind: finder for kind, finder in finders().items() if kind in settings.kinds}
-    replaced = _replacement_of(settings)
-    redacted, rows_changed = splice_texts(texts, lambda span: _replacements(span, chosen, replaced, counts))
+    replaced = _replacement_of(settings, chosen)
+    redacted, rows_changed = splice_texts(
+        texts, lambda span: _replacements(_found(span, chosen, settings.entities), replaced, counts)
+    )
     counts["rows_changed"] = rows_changed
     return redacted, counts
 
@@ -86,9 +93,12 @@ def _merged(found: list[Found], spans: Spans, kind: Kind) -> Iterator[Found]:
     yield from found[position:]
 
 
-def _replacements(
-    span: TextSpan, chosen: dict[Kind, Finder], replaced: Callable[[str, Finder, Kind], str], counts: Counter[str]
-) -> Iterator[Splice]:
+def _found(span: TextSpan, chosen: dict[Kind, Finder], entities: EntityFinder | None) -> Iterator[Find]:
+    rules = _rules_in(span, chosen) if chosen else iter(())
+    return rules if entities is None else rules_first(rules, entities_in(span, entities))
+
+
+def _rules_in(span: TextSpan, chosen: dict[Kind, Finder]) -> Iterator[Find]:
     from curator_df.kernels.pii_scan import next_suspect
 
     wanted = 0
@@ -103,25 +113,35 @@ def _replacements(
             continue
         # Bytes that are no UTF-8 go through as they are.
         text = span.data[start:at].tobytes().decode("utf-8", "surrogateescape")
-        if found := find_in_text(text, chosen, flags):
-            counts.update(kind for _, _, kind in found)
-            pieces, copied_to = [], 0
-            for first, stop, kind in found:
-                pieces += [text[copied_to:first], replaced(text[first:stop], chosen[kind], kind)]
-                copied_to = stop
-            yield row, start, at, "".join([*pieces, text[copied_to:]]).encode("utf-8", "surrogateescape")
+        yield from located(row, start, text, find_in_text(text, chosen, flags))
 
 
-def _replacement_of(settings: RedactionSettings) -> Callable[[str, Finder, Kind], str]:
-    """Return the function of a value, its finder and its kind that makes what comes in its place."""
+def _replacements(found: Iterator[Find], replaced: Callable[[str, str], str], counts: Counter[str]) -> Iterator[Splice]:
+    for row, start, stop, kind, value in found:
+        counts[kind] += 1
+        yield row, start, stop, replaced(value, kind).encode("utf-8", "surrogateescape")
+
+
+def _replacement_of(settings: RedactionSettings, chosen: dict[Kind, Finder]) -> Callable[[str, str], str]:
+    """Return the function of a value and its kind that makes what comes in its place."""
     if settings.replacement == "mask":
-        return lambda value, _, __: "*" * len(value)
+        return lambda value, _: "*" * len(value)
     if settings.replacement == "label":
-        return lambda _, __, kind: f"<{kind.upper()}>"
+        return lambda _, kind: f"<{kind.upper()}>"
+    plain = {str(kind): finder.plain for kind, finder in chosen.items()}
 
-    def hashed(value: str, finder: Finder, kind: Kind) -> str:
-        plain = finder.plain(value).encode("utf-8", "surrogateescape")
-        digest = hashlib.blake2b(plain, digest_size=DIGEST_BYTES, key=settings.key, person=kind.encode())
+    def hashed(value: str, kind: str) -> str:
+        same = plain.get(kind, _single_spaces)(value).encode("utf-8", "surrogateescape")
+        digest = hashlib.blake2b(same, digest_size=DIGEST_BYTES, key=settings.key, person=_person(kind))
         return f"<{kind.upper()}_{digest.hexdigest()}>"
 
     return hashed
+
+
+def _single_spaces(value: str) -> str:
+    return " ".join(value.split())
+
+
+def _person(kind: str) -> bytes:
+    name = kind.encode()
+    return name if len(name) <= PERSON_BYTES else hashlib.blake2b(name, digest_size=PERSON_BYTES).digest()

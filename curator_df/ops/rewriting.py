@@ -30,8 +30,14 @@ def rewrite_texts(
     compiled: tuple[str, ...] = (),
     peak_factor: float = COPY_FACTOR,
     fixed_bytes: int = 0,
+    held_bytes: int = 0,
+    libraries: Mapping[str, int] | None = None,
+    shared: Mapping[str, int] | None = None,
 ) -> Any:
-    """Apply a module-level function to the text column of every block, lazily; ``arguments`` are its keyword arguments."""
+    """Apply a module-level function to the text column of every block, lazily; ``arguments`` are its keyword arguments.
+
+    The others are those of `BlockKernel`.
+    """
     require_text(df, operator, text)
     require_backend(df._meta, operator, "pandas")
     kernel = BlockKernel(
@@ -40,6 +46,9 @@ def rewrite_texts(
         {"operator": operator, "text": text, "rewrite": rewrite, "arguments": dict(arguments or {})},
         peak_factor,
         fixed_bytes=fixed_bytes,
+        held_bytes=held_bytes,
+        libraries=libraries or {},
+        shared=shared or {},
         peak_is_measured=True,
         compiled=compiled,
     )

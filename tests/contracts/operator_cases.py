@@ -41,7 +41,7 @@ from curator_df.profiles import (
     NEMO_ENGLISH,
 )
 from tests.contracts.answering import answering
-from tests.contracts.model_functions import length_vectors, letter_counts
+from tests.contracts.model_functions import LetterEntities, length_vectors, letter_counts
 from tests.contracts.operator_rows import ROWS
 from tests.contracts.tiny_prompts import prompts_model
 
@@ -332,6 +332,8 @@ ALL_CASES = (
     Case("normalize_whitespace", rewrites=("text",)),
     Case("redact_pii", rewrites=("text",)),
     Case("redact_pii", {"replacement": "hash", "key": "secret"}, "hash", rewrites=("text",)),
+    Case("redact_pii", {"presidio": LetterEntities()}, "entities", rewrites=("text",)),
+    Case("redact_pii", {"presidio": LetterEntities(), "replacement": "hash"}, "hashed entities", rewrites=("text",)),
     Case("remove_boilerplate", rewrites=("text",)),
     Case("remove_c4_lines", rewrites=("text",), costly={"require_punctuation": False}),
     Case("remove_html", rewrites=("text",)),

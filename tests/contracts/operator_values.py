@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import curator_df as cdf
-from tests.contracts.model_functions import vowel_counts
+from tests.contracts.model_functions import LetterEntities, vowel_counts
 from tests.contracts.operator_cases import EVERYWHERE, OPERATORS, OURS, VECTORS
 from tests.contracts.tiny_prompts import prompts_model
 
@@ -118,7 +118,13 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "fix_line_breaks": False,
     },
     "normalize_whitespace": {"text": "title"},
-    "redact_pii": {"text": "title", "kinds": ["ip", "email"], "replacement": "mask", "key": "another"},
+    "redact_pii": {
+        "text": "title",
+        "kinds": ["ip", "email"],
+        "replacement": "mask",
+        "key": "another",
+        "presidio": LetterEntities(),
+    },
     "remove_boilerplate": {"text": "title"},
     "remove_c4_lines": {"text": "title", "require_punctuation": False},
     "remove_contamination": {**_CONTAMINATION, "margin": 7, "min_piece_length": 7},

@@ -39,6 +39,7 @@ VERBLESS = {
     "explore_thresholds",
     "job_cluster",
     "monitor_memory",
+    "presidio",
     "profile_memory",
     "recommend",
     "resources",

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names, places and the like by presidio and a spaCy pipeline, as a value for `redact_pii`: what is looked for, and by what."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from curator_df.errors import CorruptFileError, InputError, ParameterError
+from curator_df.models.files import digest_of
+from curator_df.models.presidio_engine import ENTITIES, LABELS, RECOGNIZERS, Entity, loaded_analyzer
+from curator_df.models.text_model import RUNTIME_BYTES
+
+INSTALL = "pip install 'curator-df[presidio]'"
+LIBRARY_BYTES = 100_000_000
+"""presidio and spaCy: 98 MB were measured once both were imported into an empty process, 57 MB into one with distributed."""
+PIPELINE_BYTES = 40_000_000
+PIPELINE_FACTOR = 1.6
+"""What a loaded pipeline takes, and as a multiple of its files: of en_core_web_sm (15 MB) 58 MB were measured, with vectors of
+77 MB in all 133 MB, of 261 MB 404 MB."""
+CALL_BYTES = 60_000_000
+"""What the analysis of a piece holds (`kernels.pii_entities.PIECE_BYTES`)."""
+_FACTORY = re.compile(r'^factory\s*=\s*"([^"]*(?:transformer|llm)[^"]*)"', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class SpacyPipeline:
+    """A spaCy pipeline in a folder."""
+
+    name: str = field(metadata={"identity": False})
+    """As the user gave it."""
+    folder: str = field(metadata={"identity": False})
+    """Where it lies, the same for all workers."""
+    digest: str
+    """BLAKE2b of the files."""
+    size_bytes: int
+    """Of these."""
+    language: str
+    """That of the pipeline, such as ``en``."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What a worker holds once."""
+        return PIPELINE_BYTES + int(PIPELINE_FACTOR * self.size_bytes)
+
+
+@dataclass(frozen=True)
+class Presidio:
+    """What presidio finds for `redact_pii` (see `presidio`)."""
+
+    entities: tuple[str, ...]
+    """presidio's names, sorted."""
+    pipeline: SpacyPipeline
+    """What finds names and places, and the words around what has a shape."""
+    min_score: float
+    """Least score, 0 to 1."""
+    versions: tuple[str, ...] = field(repr=False)
+    """Of presidio and of spaCy: another one may find something else."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What a worker holds once."""
+        return sum(self.libraries.values()) + self.pipeline.held_bytes
+
+    @property
+    def libraries(self) -> dict[str, int]:
+        """What of that stays when the run is over; spaCy imports torch where it is installed."""
+        torch = {"torch": RUNTIME_BYTES} if importlib.util.find_spec("torch") else {}
+        return {"presidio": LIBRARY_BYTES, **torch}
+
+    @property
+    def shared(self) -> dict[str, int]:
+        """What of it other steps with this pipeline hold too."""
+        return {f"spaCy {self.pipeline.digest}": self.pipeline.held_bytes}
+
+    @property
+    def call_bytes(self) -> int:
+        """What a call holds for a piece."""
+        return CALL_BYTES
+
+    def find(self, text: str) -> list[Entity]:
+        """Return what is in a text, in order and apart."""
+        of = self.pipeline
+        return loaded_analyzer(of.folder, of.digest, of.language, self.entities, self.min_score).find(text)
+
+
+def presidio(
+    *,
+    entities: str | Collection[str] = ("PERSON", "LOCATION"),
+    model: str | os.PathLike[str] = "en_core_web_lg",
+    min_score: float = 0.5,
+) -> Presidio:
+    """Say that `redact_pii` looks for names, places and the like with presidio and a spaCy pipeline.
+
+    Parameters
+    ----------
+    entities : str or collection of str, default ("PERSON", "LOCATION")
+        What is looked for, as presidio names it: of the pipeline ``DATE_TIME``, ``LOCATION``, ``NRP``, ``ORGANIZATION`` and
+        ``PERSON``; of presidio's expressions such as ``URL``, ``CRYPTO`` and ``US_PASSPORT``. An error lists all.
+    model : str or path, default "en_core_web_lg"
+        A spaCy pipeline: the name of one that is installed, or a folder that ``nlp.to_disk`` wrote and that all workers see
+        under this path. Its language is that of the texts.
+    min_score : float, default 0.5
+        Least score that presidio gives, 0 to 1. What the pipeline finds has 0.85.
+
+    Returns
+    -------
+    Presidio
+        For ``presidio=`` of `redact_pii`.
+
+    Raises
+    ------
+    ImportError
+        If presidio or spaCy is not installed: ``pip install 'curator-df[presidio]'``.
+    InputError
+        If there is no such pipeline here. None is downloaded.
+    CorruptFileError
+        If its ``meta.json`` cannot be read.
+    ParameterError
+        If ``entities`` is empty or has an unknown name in it, or one for which the pipeline has no label; ``min_score`` is not
+        from 0 to 1; or the pipeline has a transformer or a language model in it, whose memory would not be in the plan.
+
+    Notes
+    -----
+    Computes: no; it reads the pipeline's files once for their digest.
+
+    Neither spaCy nor presidio is imported here. Only the recognizers of the entities that are named are loaded, in workers, and
+    nothing is fetched there. presidio has no street addresses (``ADDRESS`` of NeMo Curator 0.9): ``LOCATION`` has the towns and
+    countries in them.
+
+    References
+    ----------
+    .. [1] https://microsoft.github.io/presidio/supported_entities/
+    .. [2] https://spacy.io/models
+
+    Examples
+    --------
+    >>> people = cdf.presidio(entities="PERSON", model="en_core_web_lg")  # doctest: +SKIP
+    >>> docs.pipe(cdf.redact_pii, presidio=people, replacement="hash", key="secret")  # doctest: +SKIP
+    """
+    for package in ("presidio_analyzer", "spacy"):
+        if importlib.util.find_spec(package) is None:
+            raise ImportError(f"presidio needs the package {package.replace('_', '-')}: {INSTALL}")
+    asked = (entities,) if isinstance(entities, str) else tuple(entities)
+    if not asked:
+        raise ParameterError("presidio: entities is empty; name some, such as 'PERSON'")
+    for name in asked:
+        if name not in ENTITIES:
+            raise ParameterError(f"presidio: entities={name!r} is not one of {', '.join(map(repr, ENTITIES))}")
+    if isinstance(min_score, bool) or not isinstance(min_score, int | float) or not 0 <= min_score <= 1:
+        raise ParameterError(f"presidio: min_score={min_score!r} is not from 0 to 1")
+    versions = tuple(importlib.metadata.version(package) for package in ("presidio-analyzer", "spacy"))
+    wanted = tuple(sorted(set(asked)))
+    return Presidio(wanted, _find_pipeline(os.fspath(model), wanted), float(min_score), versions)
+
+
+def _find_pipeline(name: str, entities: tuple[str, ...]) -> SpacyPipeline:
+    folder = _folder(name)
+    meta = _meta(folder)
+    if found := _FACTORY.search((folder / "config.cfg").read_text(encoding="utf-8")):
+        raise ParameterError(
+            f"presidio: the pipeline {name!r} has a {found[1]} in it, whose memory would not be in the plan; name one without, "
+            "such as 'en_core_web_lg'"
+        )
+    labels = {label for of_one in meta.get("labels", {}).values() for label in of_one if isinstance(label, str)}
+    can_find = {LABELS[label] for label in labels if label in LABELS}
+    if lacking := [each for each in entities if each not in RECOGNIZERS and each not in can_find]:
+        raise ParameterError(
+            f"presidio: the pipeline {name!r} finds no {' and no '.join(lacking)}; its labels are "
+            f"{', '.join(sorted(labels)) or 'none'}"
+        )
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    size_bytes = sum(path.stat().st_size for path in files)
+    return SpacyPipeline(name, str(folder), digest_of(files), size_bytes, str(meta.get("lang", "en")))
+
+
+def _folder(name: str) -> Path:
+    """Return where a pipeline's ``config.cfg`` is."""
+    folder = Path(name).absolute()
+    if not folder.is_dir() and name.isidentifier():
+        package = importlib.util.find_spec(name)
+        if package is not None and package.origin is not None:
+            inside = Path(package.origin).parent
+            meta = _meta(inside)
+            folder = inside / f"{meta.get('lang')}_{meta.get('name')}-{meta.get('version')}"
+    if not (folder / "config.cfg").is_file():
+        how = f"python -m spacy download {name}, or " if name.isidentifier() else ""
+        raise InputError(
+            f"presidio: there is no spaCy pipeline {name!r} here, and none is downloaded; {how}name a folder that "
+            "nlp.to_disk wrote"
+        )
+    return folder
+
+
+def _meta(folder: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / "meta.json").read_bytes())
+    except (OSError, ValueError) as exc:
+        raise CorruptFileError(f"presidio: {folder / 'meta.json'} cannot be read: {exc}") from exc
+    return found if isinstance(found, dict) else {}
