@@ -35,7 +35,7 @@ def test_without_a_gpu_one_is_an_error_and_auto_is_the_cpu(no_gpu, monkeypatch):
     ):
         cdf.start_cluster(memory="1GB", gpus=1)
     assert cuda.choose_devices("auto", "10GB") is None
-    with cdf.start_cluster(memory="4GB", cpus=1, gpus="auto") as cluster:
+    with cdf.start_cluster(memory="6GB", cpus=1, gpus="auto") as cluster:
         assert "none found: the workers use the CPU" in repr(cluster)
     monkeypatch.setattr(cuda, "_missing", lambda: ["cudf"])
     with pytest.raises(errors.ParameterError, match=r"gpus=2: cudf not installed \(the gpu extra\)"):
