@@ -37,10 +37,16 @@ from curator_df.kernels.device.signatures import text_signatures
 from curator_df.kernels.measure import measure
 from curator_df.kernels.minhash import minhash_signatures
 from curator_df.kernels.minhash_scheme import Scheme
-from curator_df.profiles import DATATROVE_FINEWEB, DATATROVE_GOPHER_QUALITY, DCLM_QUALITY, NEMO_CODE
+from curator_df.profiles import (
+    DATATROVE_FINEWEB,
+    DATATROVE_GOPHER_QUALITY,
+    DATATROVE_GOPHER_REPETITION,
+    DCLM_QUALITY,
+    NEMO_CODE,
+)
 from curator_df.profiles.minhash import FINEWEB, NEMO
 
-PROFILES = (DATATROVE_GOPHER_QUALITY, DATATROVE_FINEWEB, DCLM_QUALITY, NEMO_CODE)
+PROFILES = (DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION, DATATROVE_FINEWEB, DCLM_QUALITY, NEMO_CODE)
 SCHEMES = (NEMO, replace(NEMO, use_64_bit_hash=True), FINEWEB)
 Contest = tuple[str, dict[str, Callable[[], Any]]]
 

@@ -17,6 +17,9 @@ TOP_GRAMS = (2, 3, 4)
 REPEATED_GRAMS = (5, 6, 7, 8, 9, 10)
 """Lengths in words of the n-grams whose repetitions are counted."""
 
+SHORT_TEXT_BYTES = 1 << 16
+"""Longest text whose words are laid side by side for its n-grams (`short_grams`)."""
+
 COUNT_WORDS = 1
 """Feature bit: words and lines (``str.split`` and ``str.splitlines``) and what they look like."""
 COUNT_STOP_WORDS = 2
@@ -147,6 +150,15 @@ DUPLICATE_GRAM_COUNTS = tuple(f"duplicate_{n}_gram_characters" for n in REPEATED
 REPEATED_LETTER_COUNTS = tuple(f"repeated_{n}_gram_letters" for n in REPEATED_GRAMS)
 GRAM_LETTER_COUNTS = tuple(f"all_{n}_gram_letters" for n in REPEATED_GRAMS)
 """Of all n-grams, which overlap."""
+REPEAT_COUNTS = (
+    *REMOVED_GRAM_COUNTS,
+    *TOP_LETTER_COUNTS,
+    *DUPLICATE_GRAM_COUNTS,
+    *REPEATED_LETTER_COUNTS,
+    *GRAM_LETTER_COUNTS,
+)
+REPEAT_WORK_COLUMNS = 3
+"""Columns to work in, behind those of ``REPEAT_COUNTS``."""
 DCLM_TEXT_COUNTS = (
     "fasttext_words",
     "dclm_symbols",
@@ -194,11 +206,7 @@ COUNTS = (
     *WEB_LINE_COUNTS,
     *DOLMA_LINE_COUNTS,
     *WEB_PARAGRAPH_COUNTS,
-    *REMOVED_GRAM_COUNTS,
-    *TOP_LETTER_COUNTS,
-    *DUPLICATE_GRAM_COUNTS,
-    *REPEATED_LETTER_COUNTS,
-    *GRAM_LETTER_COUNTS,
+    *REPEAT_COUNTS,
     *DCLM_TEXT_COUNTS,
     *DCLM_REPEAT_COUNTS,
     *UNICODE_GRAM_COUNTS,

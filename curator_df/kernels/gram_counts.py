@@ -16,9 +16,8 @@ import numpy as np
 from numba import njit, types
 
 from curator_df.kernels.code_points import SPACE
-from curator_df.kernels.counts import COUNT_FIRST_GRAM, REPEATED_GRAMS, TOP_GRAMS
+from curator_df.kernels.counts import COUNT_FIRST_GRAM, REPEATED_GRAMS, SHORT_TEXT_BYTES, TOP_GRAMS
 from curator_df.kernels.short_grams import (
-    SHORT_TEXT_BYTES,
     choose_repeated,
     choose_repeated_pairs,
     read_words,
@@ -243,7 +242,8 @@ def table_slots(words: int) -> int:
 
 
 @njit(nogil=True)
-def _count_short(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> None:
+def count_short_grams(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> None:
+    """Count as `count_grams` does, of a short text, with a `ShortText` that has room for its words."""
     words = read_words(data, start, stop, classes, text)
     if features & (COUNT_FIRST_GRAM << (_TOP_LAST + 1 - _FIRST)) - COUNT_FIRST_GRAM:
         chosen = choose_repeated_pairs(text, words)
@@ -259,6 +259,21 @@ def _count_short(data: Any, start: int, stop: int, classes: Any, features: int, 
 
 
 @njit(nogil=True)
+def count_long_grams(
+    data: Any, start: int, stop: int, classes: Any, features: int, window: Any, table: Any, words: int, row: Any
+) -> None:
+    """Count as `count_grams` does, of any text, with a window of its first words and a table of `table_slots` slots."""
+    for n in range(_FIRST, _LAST + 1):
+        if not features & (COUNT_FIRST_GRAM << (n - _FIRST)):
+            continue
+        if n <= _TOP_LAST:
+            best, place = long_top_gram(data, start, stop, classes, window, table, words, n)
+            row[n - _FIRST] = best * gram_code_points(data, place, stop, classes, n)
+        else:
+            row[n - _FIRST] = _repeated_grams(data, start, stop, classes, window, table, words, n)
+
+
+@njit(nogil=True)
 def count_grams(data: Any, start: int, stop: int, classes: Any, features: int, room: Any, table: Any, row: Any) -> Any:
     """Count the n-grams of a text into ``row``, whose columns are ``TOP_GRAM_COUNTS`` and ``REPEATED_GRAM_COUNTS``.
 
@@ -268,19 +283,12 @@ def count_grams(data: Any, start: int, stop: int, classes: Any, features: int, r
     if not features & _ALL_GRAMS:
         return table
     if stop - start <= SHORT_TEXT_BYTES:
-        _count_short(data, start, stop, classes, features, room[0], row)
+        count_short_grams(data, start, stop, classes, features, room[0], row)
         return table
     window = room[1]
     words = word_total(data, start, stop, classes, window[0], window[1])
     slots = table_slots(words)
     if len(table) < slots:
         table = np.empty(slots, dtype=np.uint32)
-    for n in range(_FIRST, _LAST + 1):
-        if not features & (COUNT_FIRST_GRAM << (n - _FIRST)):
-            continue
-        if n <= _TOP_LAST:
-            best, place = long_top_gram(data, start, stop, classes, window, table[:slots], words, n)
-            row[n - _FIRST] = best * gram_code_points(data, place, stop, classes, n)
-        else:
-            row[n - _FIRST] = _repeated_grams(data, start, stop, classes, window, table[:slots], words, n)
+    count_long_grams(data, start, stop, classes, features, window, table[:slots], words, row)
     return table

@@ -20,12 +20,12 @@ from curator_df.kernels.counts import (
     COUNT_FIRST_REMOVED,
     COUNT_FIRST_TOP_LETTERS,
     REPEATED_GRAMS,
+    SHORT_TEXT_BYTES,
     TOP_GRAMS,
 )
 from curator_df.kernels.gram_counts import find_slot, gram_code_points, gram_hash, long_top_gram, table_slots
 from curator_df.kernels.gram_search import removed_code_points
 from curator_df.kernels.short_grams import (
-    SHORT_TEXT_BYTES,
     choose_marked,
     choose_repeated,
     choose_repeated_pairs,
@@ -95,14 +95,14 @@ def _count_short_repeats(text: Any, words: int, n: int, chosen: int, sums: Any) 
 
 @njit(nogil=True)
 def _count_long_repeats(
-    data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, words: int, n: int, sums: Any
+    data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, twice: Any, words: int, n: int, sums: Any
 ) -> None:
-    """Count as `_count_short_repeats` does, for a long text."""
+    """Count as `_count_short_repeats` does, for a long text; ``twice`` has `repeat_bytes` bytes."""
     sums[:] = 0
     if words < n:
         return
     hashes, places = window
-    twice = np.zeros(((stop - start) >> 3) + 1, dtype=np.uint8)
+    twice[:] = 0
     slots, before, covered = len(table), 0, 0
     table[:] = 0
     reading, held = fill_window(data, stop, classes, new_reading(start), hashes, places, 0)
@@ -139,7 +139,8 @@ def _code_points(data: Any, start: int, stop: int) -> int:
 
 
 @njit(nogil=True)
-def _count_short_text(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> int:
+def count_short_repeats(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> None:
+    """Count as `count_repeats` does, of a short text, with a `ShortText` that has room for its words."""
     words = read_words(data, start, stop, classes, text)
     chosen = choose_repeated_pairs(text, words)
     for number in range(_TOP_COUNT):
@@ -156,13 +157,29 @@ def _count_short_text(data: Any, start: int, stop: int, classes: Any, features: 
         if features & (COUNT_FIRST_DUPLICATE << number):
             chosen = _count_short_repeats(text, words, _FIRST + number, chosen, row[-3:])
             row[_DUPLICATE + number], row[_REPEATED + number], row[_TOTAL + number] = row[-3], row[-2], row[-1]
-    return words
+    _put_few_words(data, start, stop, words, row)
 
 
 @njit(nogil=True)
-def _count_long_text(
-    data: Any, start: int, stop: int, classes: Any, features: int, window: Any, table: Any, words: int, row: Any
+def repeat_bytes(size: int) -> int:
+    """Return the bytes in which there is a bit for each byte of a text."""
+    return (size >> 3) + 1
+
+
+@njit(nogil=True)
+def count_long_repeats(
+    data: Any,
+    start: int,
+    stop: int,
+    classes: Any,
+    features: int,
+    window: Any,
+    table: Any,
+    twice: Any,
+    words: int,
+    row: Any,
 ) -> None:
+    """Count as `count_repeats` does, of any text, with a window of its first words, `table_slots` and `repeat_bytes`."""
     for number in range(_TOP_COUNT):
         if features & ((COUNT_FIRST_REMOVED | COUNT_FIRST_TOP_LETTERS) << number):
             n = _TOP_FIRST + number
@@ -173,8 +190,23 @@ def _count_long_text(
                 row[_REMOVED + number] = removed_code_points(data, start, stop, place, classes, n)
     for number in range(_COUNT):
         if features & (COUNT_FIRST_DUPLICATE << number):
-            _count_long_repeats(data, start, stop, classes, window, table, words, _FIRST + number, row[-3:])
+            _count_long_repeats(data, start, stop, classes, window, table, twice, words, _FIRST + number, row[-3:])
             row[_DUPLICATE + number], row[_REPEATED + number], row[_TOTAL + number] = row[-3], row[-2], row[-1]
+    _put_few_words(data, start, stop, words, row)
+
+
+@njit(nogil=True)
+def _put_few_words(data: Any, start: int, stop: int, words: int, row: Any) -> None:
+    """Give a text of too few words for an n-gram the highest score, as NeMo does."""
+    if words >= REPEATED_GRAMS[-1]:
+        return
+    code_points = _code_points(data, start, stop)
+    for number in range(_TOP_COUNT):
+        if words < _TOP_FIRST + number:
+            row[_REMOVED + number] = code_points
+    for number in range(_COUNT):
+        if words < _FIRST + number:
+            row[_DUPLICATE + number] = code_points
 
 
 @njit(nogil=True)
@@ -188,20 +220,12 @@ def count_repeats(
     """
     window = room[1]
     if stop - start <= SHORT_TEXT_BYTES:
-        words = _count_short_text(data, start, stop, classes, features, room[0], row)
-    else:
-        words = word_total(data, start, stop, classes, window[0], window[1])
-        slots = table_slots(words)
-        if len(table) < slots:
-            table = np.empty(slots, dtype=np.uint32)
-        _count_long_text(data, start, stop, classes, features, window, table[:slots], words, row)
-    if words < REPEATED_GRAMS[-1]:
-        # NeMo gives a text of fewer words the highest score.
-        code_points = _code_points(data, start, stop)
-        for number in range(_TOP_COUNT):
-            if words < _TOP_FIRST + number:
-                row[_REMOVED + number] = code_points
-        for number in range(_COUNT):
-            if words < _FIRST + number:
-                row[_DUPLICATE + number] = code_points
+        count_short_repeats(data, start, stop, classes, features, room[0], row)
+        return table
+    words = word_total(data, start, stop, classes, window[0], window[1])
+    slots = table_slots(words)
+    if len(table) < slots:
+        table = np.empty(slots, dtype=np.uint32)
+    twice = np.empty(repeat_bytes(stop - start), dtype=np.uint8)
+    count_long_repeats(data, start, stop, classes, features, window, table[:slots], twice, words, row)
     return table

@@ -17,12 +17,9 @@ import numpy as np
 from numba import njit, types
 
 from curator_df.kernels.code_points import SPACE
-from curator_df.kernels.counts import REPEATED_GRAMS
+from curator_df.kernels.counts import REPEATED_GRAMS, SHORT_TEXT_BYTES
 from curator_df.kernels.eight_bytes import dark_marks, first_bytes, first_mark, put_word, word_at
 from curator_df.kernels.word_counts import code_point
-
-SHORT_TEXT_BYTES = 1 << 16
-"""Longest short text. What is held for one takes 2.4 MB, whatever the text."""
 
 _WORDS = SHORT_TEXT_BYTES // 2 + 1
 _LONGEST_PREFIX = 24
@@ -64,7 +61,8 @@ class ShortText(NamedTuple):
 
 @njit(nogil=True)
 def new_short_text() -> ShortText:
-    """Return room for the longest short text."""
+    """Return room for the longest short text: 2.4 MB."""
+    # Not cut from one array, as `short_text_within` does: 5 % more time for n = 2 to 4, 3 % for n = 5 to 10 (English prose).
     return ShortText(
         np.empty(_WORDS, dtype=np.uint64),
         np.empty(_WORDS + _SHORTEST, dtype=np.uint64),
@@ -77,6 +75,37 @@ def new_short_text() -> ShortText:
         np.empty(_WORDS, dtype=np.uint16),
         np.empty(_WORDS, dtype=np.uint64),
         np.empty(_PLACES * _WORDS, dtype=np.uint8),
+    )
+
+
+@njit(nogil=True)
+def short_text_cells(words: int, size: int) -> int:
+    """Return the numbers of eight bytes that `short_text_within` cuts up for a text of so many words and bytes."""
+    in_bytes = (_PLACES + 1) * words + size + _LONGEST_PREFIX
+    return 5 * words + _SHORTEST + 1 + ((6 * words + 3) >> 2) + ((in_bytes + 7) >> 3)
+
+
+@njit(nogil=True)
+def short_text_within(cells: Any, words: int, size: int) -> ShortText:
+    """Return room for a text of at most so many words and bytes, cut from `short_text_cells` numbers (uint64)."""
+    # Hashes, prefixes, places, and with more than one for each word ends and letters; then numbers of two bytes and of one.
+    ends, letters = 3 * words, 4 * words + _SHORTEST
+    pairs = letters + words + 1
+    bytes_first = pairs + ((6 * words + 3) >> 2)
+    numbers, singles = cells[pairs:bytes_first].view(np.uint16), cells[bytes_first:].view(np.uint8)
+    joined = (_PLACES + 1) * words
+    return ShortText(
+        cells[:words],
+        cells[ends:letters],
+        cells[letters:pairs].view(np.int64),
+        cells[2 * words : ends].view(np.int64),
+        singles[joined : joined + size + _LONGEST_PREFIX],
+        numbers[: 4 * words],
+        numbers[4 * words : 5 * words],
+        singles[_PLACES * words : joined],
+        numbers[5 * words : 6 * words],
+        cells[words : 2 * words],
+        singles[: _PLACES * words],
     )
 
 

@@ -123,7 +123,13 @@ def keep_last(hashes: Any, places: Any, held: int, first: int) -> int:
 def word_total(data: Any, at: int, stop: int, classes: Any, hashes: Any, places: Any) -> int:
     """Return the number of words of a text; the window then holds the first ones, all of them if they fit."""
     reading, held = fill_window(data, stop, classes, new_reading(at), hashes, places, 0)
-    words, at = held, reading[0]
+    return held + count_words_from(data, reading[0], stop, classes)
+
+
+@njit(nogil=True)
+def count_words_from(data: Any, at: int, stop: int, classes: Any) -> int:
+    """Return the number of words from here on; nothing is held."""
+    words, at = 0, next_word(data, at, stop, classes)
     while at < stop:
         words += 1
         at = next_word(data, _word_stop(data, at, stop, classes), stop, classes)

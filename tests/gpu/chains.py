@@ -4,7 +4,7 @@
 import json
 
 import curator_df as cdf
-from curator_df.profiles import DATATROVE_FINEWEB
+from curator_df.profiles import DATATROVE_FINEWEB, DATATROVE_GOPHER_REPETITION
 from curator_df.profiles.minhash import Scheme
 
 PROSE = "One line ends here.\nTwo lines end here, as they do in prose that is long enough.\n"
@@ -62,6 +62,7 @@ CHAINS = {
     "keep_where": lambda df: df.pipe(cdf.keep_where, "id > 3", reason="early"),
     "dasks_steps": lambda df: df[df["id"] > 3].assign(double=df["id"] * 2),
     "keep_profile": lambda df: df.pipe(cdf.keep_profile, DATATROVE_FINEWEB, add_metrics=True),
+    "keep_repetition": lambda df: df.pipe(cdf.keep_profile, DATATROVE_GOPHER_REPETITION),
     "add_profile": lambda df: df.pipe(cdf.add_profile, DATATROVE_FINEWEB),
     "add_metrics": lambda df: df.pipe(cdf.add_metrics, ["word_count", "duplicate_line_ratio", "digit_ratio"]),
     "sample_rows": lambda df: df.pipe(cdf.sample_rows, fraction=0.5, by="content"),

@@ -11,7 +11,7 @@ from numba import cuda, types
 from numba.core.errors import NumbaError
 from numba.cuda import compiler, dispatcher
 
-from curator_df.kernels.device import counts, hashes, shingle_texts, signatures, verdicts
+from curator_df.kernels.device import counts, gram_kernels, hashes, shingle_texts, signatures, verdicts
 
 BYTES, TABLE = types.uint8[::1], types.int64[:, ::1]
 CLASSES = (types.uint8[::1], types.uint16[::1], types.uint8[:, ::1])
@@ -20,6 +20,7 @@ RULE = (types.int64, types.float64, types.int64, types.int64)
 PLACES = types.int64[::1]
 VALID = types.boolean[::1]
 HASHES = types.uint64[:, ::1]
+WINDOWS = (types.uint64[:, :, ::1], types.int64[:, :, ::1])
 
 
 def arguments(offsets):
@@ -27,6 +28,8 @@ def arguments(offsets):
     texts = (BYTES, offsets)
     counted = (*texts, *CLASSES)
     numbers = {kind: (kind[::1], kind[::1], kind[:, ::1]) for kind in (types.uint32, types.uint64)}
+    short = (*counted, types.int64, PLACES, TABLE, types.uint64[::1], PLACES, TABLE)
+    long = (*counted, types.int64, PLACES, *WINDOWS, types.uint32[::1], PLACES)
     return {
         hashes.hash_texts_kernel: (*texts, VALID, HASHES),
         hashes.hash_normalized_kernel: (*texts, VALID, *STEPS, types.uint8[:, ::1], HASHES),
@@ -40,6 +43,11 @@ def arguments(offsets):
         counts.characters_kernel: (*counted, types.int32[:, ::1], TABLE),
         counts.dclm_kernel: (*counted, TABLE),
         counts.source_kernel: (*counted, TABLE),
+        gram_kernels.gram_needs_kernel: (*counted, types.int64, TABLE),
+        gram_kernels.short_grams_kernel: short,
+        gram_kernels.short_repeats_kernel: short,
+        gram_kernels.long_grams_kernel: (*long, TABLE),
+        gram_kernels.long_repeats_kernel: (*long, BYTES, PLACES, TABLE),
         counts.count_kernel: (TABLE, types.int64, types.int64[::1]),
         counts.quotient_kernel: (TABLE, types.int64, TABLE, types.int64, types.float64, types.float64[::1]),
         verdicts.pass_kernel: (VALID, types.int64, types.int16[::1]),

@@ -21,6 +21,11 @@ SCHEMES = {
     "normalized_word_signatures": Scheme("words", 5, 2, 2, use_64_bit_hash=True, normalize="case_and_spaces"),
 }
 """Of which signatures are compared."""
+LONG_METRICS = (
+    ["top_2_gram_character_ratio", "repeated_5_gram_character_ratio"],
+    ["nemo_duplicate_5_gram_character_ratio"],
+)
+"""Of long texts, one after the other: few, because the simulator is slow."""
 
 
 def run_script(name, *arguments, simulated):

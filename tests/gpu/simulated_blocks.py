@@ -12,7 +12,7 @@ import pyarrow as pa
 import curator_df as cdf
 from curator_df.errors import UnsupportedBackendError
 from curator_df.ops.rules import Profile, Rule
-from curator_df.profiles import DATATROVE_C4, DATATROVE_FINEWEB, NEMO_CODE
+from curator_df.profiles import DATATROVE_C4, DATATROVE_FINEWEB, DATATROVE_GOPHER_REPETITION, NEMO_CODE
 from tests.gpu.stand_ins import DataFrame, stand_in_for_cudf
 
 
@@ -61,6 +61,7 @@ def main(source, folder):
         "add_metrics": cdf.add_metrics(docs, metrics),
         "keep_profile": cdf.keep_profile(docs, DATATROVE_FINEWEB, add_metrics=True),
         "keep_code": cdf.keep_profile(docs, NEMO_CODE),
+        "keep_repetition": cdf.keep_profile(docs, DATATROVE_GOPHER_REPETITION, add_metrics=True),
         "add_profile": cdf.add_profile(docs, DATATROVE_FINEWEB),
         "add_ids": cdf.add_ids(docs, into="number"),
         "sample_rows": cdf.sample_rows(docs, fraction=0.5),

@@ -62,7 +62,7 @@ def few_of(texts, rows):
 
 def prices(texts):
     """Yield, for each kind of counts, what metrics of it hold at most, and the price that was said."""
-    room = Room(span_rows=20, table_slots=300, threads=16)
+    room = Room(span_rows=20, table_slots=300, threads=16, gram_bytes=300_000, short_text_bytes=300)
     for number, (group, _) in enumerate(GROUPS):
         metrics = [name for name in DEVICE_METRICS if features_of([name]) & group]
         with Allocations() as tables:

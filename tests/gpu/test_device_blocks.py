@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import curator_df as cdf
-from curator_df.profiles import DATATROVE_FINEWEB, NEMO_CODE
+from curator_df.profiles import DATATROVE_FINEWEB, DATATROVE_GOPHER_REPETITION, NEMO_CODE
 from tests.contracts.operator_cases import CASES
 from tests.contracts.operator_rows import ROWS
 from tests.gpu.chains import TEXTS as CHAIN_TEXTS
@@ -19,6 +19,7 @@ OPERATORS = {
     "add_metrics": lambda df: cdf.add_metrics(df, METRICS),
     "keep_profile": lambda df: cdf.keep_profile(df, DATATROVE_FINEWEB, add_metrics=True),
     "keep_code": lambda df: cdf.keep_profile(df, NEMO_CODE),
+    "keep_repetition": lambda df: cdf.keep_profile(df, DATATROVE_GOPHER_REPETITION, add_metrics=True),
     "add_profile": lambda df: cdf.add_profile(df, DATATROVE_FINEWEB),
     "add_ids": lambda df: cdf.add_ids(df, into="number"),
     "sample_rows": lambda df: cdf.sample_rows(df, fraction=0.5),

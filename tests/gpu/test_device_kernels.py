@@ -133,7 +133,7 @@ def test_the_price_of_normalised_hashes_is_that_of_their_arrays():
     assert NORMALIZED_BYTES == PIECE_ROOM
 
 
-def test_six_published_profiles_can_be_measured_on_a_device():
+def test_seven_published_profiles_can_be_measured_on_a_device():
     held = {
         name
         for name in profiles.__all__
@@ -144,6 +144,7 @@ def test_six_published_profiles_can_be_measured_on_a_device():
     assert held == {
         "DATATROVE_FINEWEB",
         "DATATROVE_GOPHER_QUALITY",
+        "DATATROVE_GOPHER_REPETITION",
         "DCLM_QUALITY",
         "DOLMA_C4",
         "FINEWEB_PAPER",
@@ -157,11 +158,12 @@ def test_six_published_profiles_can_be_measured_on_a_device():
 def test_what_has_no_kernel_is_refused_by_its_name():
     require_device_metrics("add_metrics", DEVICE_METRICS)
     missing = sorted(set(METRICS) - set(DEVICE_METRICS))
-    assert "top_2_gram_character_ratio" in missing
+    assert "dclm_top_2_gram_character_ratio" in missing
     with pytest.raises(
-        UnsupportedBackendError, match=r"add_metrics has no kernel .* measures c4_sentence_count, .*'pandas'\)"
+        UnsupportedBackendError,
+        match=r"add_metrics has no kernel .* measures c4_sentence_count, dclm_top_2_.*'pandas'\)",
     ):
-        require_device_metrics("add_metrics", ["word_count", "c4_sentence_count", "top_2_gram_character_ratio"])
+        require_device_metrics("add_metrics", ["word_count", "c4_sentence_count", "dclm_top_2_gram_character_ratio"])
     with pytest.raises(UnsupportedBackendError, match="at white space alone, not as words='icu' says"):
         require_device_metrics("add_metrics", ["word_count"], "icu")
     with pytest.raises(UnsupportedBackendError, match=r"counts the stop words the, be, .* and no other list"):
@@ -172,5 +174,5 @@ def test_what_has_no_kernel_is_refused_by_its_name():
 @pytest.mark.slow
 def test_kernels_compile_to_code_of_a_gpu():
     sizes = json.loads(run_script("compiled_kernels", simulated=False))
-    assert len(sizes) == 34  # seventeen kernels, for offsets of 32 and of 64 bits
+    assert len(sizes) == 44  # twenty-two kernels, for offsets of 32 and of 64 bits
     assert min(sizes.values()) > 1_000

@@ -79,7 +79,10 @@ def test_the_prices_on_the_page_are_those_of_the_kernels():
     said = re.findall(r"\d\.\d", listed.pop("`drop_near_duplicates`"))
     assert [float(figure) for figure in said] == pytest.approx([near[0], near[1] - near[0], near[2] - near[0]])
     (said,) = (words for name, words in listed.items() if "`add_metrics`" in name)
-    counted, lines = (kernels_of(cdf.add_metrics(docs, [name]))[-1] for name in ("word_count", "duplicate_line_ratio"))
+    names = ("word_count", "duplicate_line_ratio", "top_2_gram_character_ratio", "nemo_top_2_gram_character_ratio")
+    counted, *others = (kernels_of(cdf.add_metrics(docs, [name]))[-1].device_peak_factor for name in names)
     kept = kernels_of(cdf.keep_profile(docs, OURS))[-1].device_peak_factor
-    figures = [counted.device_peak_factor, lines.device_peak_factor - counted.device_peak_factor]
-    assert [float(figure) for figure in re.findall(r"\d\.\d", said)] == pytest.approx([*figures, kept - figures[0]])
+    lines, grams, repeats = (factor - counted for factor in others)
+    assert lines == grams
+    figures = [counted, lines, repeats, kept - counted]
+    assert [float(figure) for figure in re.findall(r"\d\.\d", said)] == pytest.approx(figures)

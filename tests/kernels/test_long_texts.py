@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from curator_df.errors import ParameterError
 from curator_df.kernels import measure as module
+from curator_df.kernels.counts import SHORT_TEXT_BYTES
 from curator_df.kernels.measure import measure
 from curator_df.kernels.metrics import METRICS, require_metrics, work_factor
-from curator_df.kernels.short_grams import SHORT_TEXT_BYTES
 from curator_df.kernels.word_reading import WINDOW
 from tests.kernels.plain_metrics import plain_metrics, repetition_metrics
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numba import config, cuda
 
 from curator_df.kernels.device_support import MOST_THREADS
@@ -68,6 +70,34 @@ def one_by_one(rows: int, most_threads: int = MOST_THREADS) -> tuple[int, int]:
     """Return blocks and threads of a launch with a thread for each row, up to so many."""
     threads = min(THREADS_PER_BLOCK, most_threads)
     return max(1, min(-(-rows // threads), most_threads // threads)), threads
+
+
+def consecutive(sizes: npt.NDArray[np.int64], most: int) -> Iterator[slice]:
+    """Cut rows into consecutive parts of at most so much together, but at least one row.
+
+    Examples
+    --------
+    >>> [(part.start, part.stop) for part in consecutive(np.array([3, 3, 9, 1]), 6)]
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    ends = np.cumsum(sizes)
+    first = 0
+    while first < len(sizes):
+        before = ends[first - 1] if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield slice(first, stop)
+        first = stop
+
+
+def starts_of(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return where parts of these sizes start, one behind the other, and where the last one ends.
+
+    Examples
+    --------
+    >>> starts_of(np.array([3, 9, 1])).tolist()
+    [0, 3, 12, 13]
+    """
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 class _Owned:

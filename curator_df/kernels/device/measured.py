@@ -2,16 +2,15 @@
 """Text metrics of a column on a device: bit for bit those of `measure.measure`, of the same functions of a text.
 
 Rows are measured `SPAN_ROWS` at a time, so that counts never add up over a block. Of the texts nothing is copied, and to the
-host goes one number for each text and call: how large a table its lines need.
+host go numbers for each text and call: how large a table its lines need, and how much room its n-grams.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from curator_df.kernels.character_classes import character_byte_classes, character_classes
 from curator_df.kernels.code_points import CodePointTable, word_byte_classes, word_classes
@@ -19,8 +18,10 @@ from curator_df.kernels.counts import (
     CHARACTER_FEATURES,
     COUNT_DCLM_TEXT,
     COUNT_MARKS,
+    GRAM_FEATURES,
     LINE_FEATURES,
     LONGEST_COUNTED_WORD,
+    REPEAT_FEATURES,
     SOURCE_FEATURES,
     WORD_FEATURES,
 )
@@ -34,9 +35,10 @@ from curator_df.kernels.device.counts import (
     source_kernel,
     words_kernel,
 )
-from curator_df.kernels.device.launch import allocate, one_by_one, to_device
+from curator_df.kernels.device.grams import count_grams_into
+from curator_df.kernels.device.launch import allocate, consecutive, one_by_one, starts_of, to_device
 from curator_df.kernels.device.texts import DeviceTexts
-from curator_df.kernels.device_support import GROUPS, WHOLE_ROOM, Room, require_device_metrics
+from curator_df.kernels.device_support import GROUPS, WHOLE_ROOM, Room, columns_of, require_device_metrics
 from curator_df.kernels.metrics import METRICS, features_of
 from curator_df.kernels.word_break import word_break_byte_classes, word_break_classes
 
@@ -60,8 +62,9 @@ def text_metrics(texts: DeviceTexts, metrics: Sequence[str], room: Room = WHOLE_
 
     Notes
     -----
-    Memory of the device: the result, 8 bytes a row and metric; up to 29 MB of counts; for metrics of characters 16 KB for each
-    thread, at most 268 MB; for those of lines a table of at most 268 MB, or 4 x the longest text if that is more.
+    Memory of the device: the result, 8 bytes a row and metric; up to 48 MB of counts; for metrics of characters 16 KB for each
+    thread, at most 268 MB; for those of lines and then for those of n-grams tables of at most 268 MB, or 4 x the longest text
+    if that is more, 4.2 x with n-grams as NeMo and dolma count them.
     """
     require_device_metrics("text_metrics", metrics)
     features = features_of(metrics)
@@ -83,7 +86,7 @@ class _Counting:
     def __init__(self, features: int, room: Room) -> None:
         self.features, self.room = features, room
         self.words: tuple[Any, ...] = ()
-        if features & (WORD_FEATURES | LINE_FEATURES | SOURCE_FEATURES):
+        if features & (WORD_FEATURES | LINE_FEATURES | SOURCE_FEATURES | GRAM_FEATURES | REPEAT_FEATURES):
             marks = "#." if features & COUNT_MARKS else ""
             self.words = _classes(word_byte_classes(marks), word_classes())
         if features & CHARACTER_FEATURES:
@@ -97,7 +100,7 @@ class _Counting:
         rows = len(offsets) - 1
         for features, names in GROUPS:
             if self.features & features:
-                counts = allocate((rows, len(names)), np.int64)
+                counts = allocate((rows, columns_of(features)), np.int64)
                 self._count(features, data, offsets, counts)
                 found |= {name: (counts, column) for column, name in enumerate(names)}
         return found
@@ -113,6 +116,8 @@ class _Counting:
             characters_kernel[launch](data, offsets, *self.characters, tallies, counts)
         elif group == COUNT_DCLM_TEXT:
             dclm_kernel[launch](data, offsets, *self.breaks, counts)
+        elif group in (GRAM_FEATURES, REPEAT_FEATURES):
+            count_grams_into((data, offsets, *self.words), group, self.features, self.room, counts)
         else:
             source_kernel[launch](data, offsets, *self.words, counts)
 
@@ -123,7 +128,7 @@ class _Counting:
         parts = list(consecutive(slots, self.room.table_slots))
         table = allocate(max(1, *(int(slots[part].sum()) for part in parts)), np.uint32)
         for part in parts:
-            places = to_device(np.concatenate([[0], np.cumsum(slots[part])]).astype(np.int64))
+            places = to_device(starts_of(slots[part]))
             lines_kernel[one_by_one(part.stop - part.start, self.room.threads)](
                 data,
                 offsets[part.start : part.stop + 1],
@@ -133,23 +138,6 @@ class _Counting:
                 places,
                 counts[part],
             )
-
-
-def consecutive(sizes: npt.NDArray[np.int64], most: int) -> Iterator[slice]:
-    """Cut rows into consecutive parts of at most so much together, but at least one row.
-
-    Examples
-    --------
-    >>> [(part.start, part.stop) for part in consecutive(np.array([3, 3, 9, 1]), 6)]
-    [(0, 2), (2, 3), (3, 4)]
-    """
-    ends = np.cumsum(sizes)
-    first = 0
-    while first < len(sizes):
-        before = ends[first - 1] if first else 0
-        stop = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
-        yield slice(first, stop)
-        first = stop
 
 
 def _classes(byte_classes: Any, table: CodePointTable) -> tuple[Any, ...]:
