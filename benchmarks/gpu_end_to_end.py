@@ -21,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from gpu_options import options, said_on
 from same_rows import digest_of
 
 import curator_df as cdf
@@ -73,20 +74,10 @@ def rows(who: str, receipt: Any, cpu: Any) -> Iterator[str]:
 
 def main() -> int:
     """Measure, print and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpus", help="JSON Lines, or a folder of them")
-    parser.add_argument("--memory", default=None, help="of the host, for each part")
-    parser.add_argument("--gpus", type=int, default=len(read_gpus()) or 1, help="how many; all by default")
-    parser.add_argument("--device-memory", default=None, help="of each GPU")
-    parser.add_argument("--folder", default=None, help="where output and temporary files go; the system's by default")
-    parser.add_argument("--page", type=Path, help="where to write the results as Markdown")
+    parser = options(__doc__, "JSON Lines, or a folder of them")
     given = parser.parse_args()
-    page = []
-
-    def say(line: str) -> None:
-        print(line, flush=True)
-        page.append(line)
-
+    page: list[str] = []
+    say = said_on(page)
     say(
         f"curator-df {version('curator-df')}; GPUs: {', '.join(f'{g.total_bytes / 1e9:.0f} GB' for g in read_gpus()) or 'none'}\n"
     )

