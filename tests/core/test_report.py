@@ -200,7 +200,8 @@ def test_the_sampler_keeps_what_was_held_over_time(take_pages):
         kept.close()
         assert 0 <= trace[0][0] < trace[-1][0] <= seconds + 0.001  # rounded
         assert [moment for moment, _ in trace] == sorted(moment for moment, _ in trace)
-        assert sampler.seen() == max(held for _, held in trace)
+        # It samples on: what is asked for next may already have another sample in it.
+        trace_when(sampler, lambda trace: max(held for _, held in trace) == sampler.seen())
         assert sampler.take() > 0
         assert len(sampler.trace()) < len(trace)
     finally:
