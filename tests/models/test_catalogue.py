@@ -18,7 +18,7 @@ from tests.models.tiny_models import write_bert, write_classifier, write_deberta
 ENTRIES = {
     name: entry for name, entry in vars(cdf.classifiers).items() if isinstance(entry, cdf.classifiers.Classifier)
 }
-NO_COMMIT = {"FINEWEB_MIXTRAL_EDU", "FINEWEB_NEMOTRON_EDU"}
+NO_COMMIT = ("FINEWEB_MIXTRAL_EDU", "FINEWEB_NEMOTRON_EDU")
 """Of which no commit was found published."""
 OF_OWN_LAYERS = {"QUALITY": 3, "DOMAIN": 26, "MULTILINGUAL_DOMAIN": 26, "CONTENT_TYPE": 11}
 OF_ONE_NUMBER = ("FINEMATH", "FINEWEB_EDU", "FINEWEB_MIXTRAL_EDU", "FINEWEB_NEMOTRON_EDU")
