@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,12 @@ from curator_df.io.lines import (
     Chunk,
     Segment,
     count_newlines,
-    first_newline,
-    last_newline,
+    newline_positions,
     oversize_error,
 )
 from curator_df.io.parse import LARGEST_LINE_BYTES, Failure, failing_lines, parse_lines, try_parse
 from curator_df.io.scan import Lines, scan_lines
+from curator_df.io.text_field import TextField
 
 LINE_BYTES = 48
 """Bytes held for each line while it is found and addressed."""
@@ -55,24 +55,27 @@ class ChunkReader:
     """Takes the errors of longer lines, which are then left out; without it they raise."""
     wanted: npt.NDArray[np.int64] | None = None
     """Ascending addresses: other lines are passed over."""
+    text_field: TextField = field(default_factory=TextField)
+    """Takes the text that is most of the lines."""
 
     def blocks(self, chunk: Chunk, block_bytes: int) -> Iterator[pd.DataFrame]:
         """Make the blocks of a chunk: one, unless its lines are so short that what is held for each outweighs them."""
         segments = chunk.segments
         most_lines = max(1, LINES_FACTOR * block_bytes // self._line_bytes(segments[0].file))
         data = chunk.take()
-        stops = list(_line_groups(data, most_lines))
-        for number, stop in enumerate(stops):
-            start = stops[number - 1] if number else 0
-            part = data[start:stop]
-            if number == len(stops) - 1:
+        start, end = 0, len(data)
+        while start < end:
+            line_ends = newline_positions(data[start:], most_lines)
+            stop = start + int(line_ends[-1]) + 1
+            held = [line_ends, data[start:stop]]
+            del line_ends
+            if stop == end:
                 del data  # the last part alone decides how long the buffer lives
-            pieces = [part]
-            del part
-            block = self._block(pieces, segments_between(segments, start, stop))
+            block = self._block(held, segments_between(segments, start, stop))
             if len(block):
                 yield block
             del block
+            start = stop
 
     def _line_bytes(self, file: int) -> int:
         """Return the bytes held for each line besides its text; ``source_file`` alone can outweigh short lines."""
@@ -80,18 +83,20 @@ class ChunkReader:
         path_bytes = len(source.listing.paths[file]) if "source_file" in source.source_columns else 0
         return LINE_BYTES + VALUE_BYTES * (len(source.schema) + len(source.source_columns)) + path_bytes
 
-    def _block(self, pieces: list[Bytes], segments: list[Segment]) -> pd.DataFrame:
-        data = pieces.pop()
-        lines, reasons = scan_lines(data)
+    def _block(self, held: list[Any], segments: list[Segment]) -> pd.DataFrame:
+        """Make the block of a part of a chunk, which is the last in ``held``, after where its lines end."""
+        data = held.pop()
+        lines, reasons = scan_lines(data, held.pop())
         place = _Places(self.source, segments, data)
         too_long = self._long_lines(lines, place)
         for number, reason in reasons.items():
             if number not in too_long:
                 self._bad_line(data, lines, number, Failure("syntax", reason), place)
-        lines = _without(data, lines, np.array([*too_long, *reasons], np.int64))
+        has_row = np.ones(len(lines), np.bool_)
+        has_row[[*too_long, *reasons]] = False
         if self.wanted is not None:
-            lines = _without(data, lines, np.flatnonzero(~are_among(place.addresses(lines)[0], self.wanted)))
-        table, lines = self._parse(data, lines, place)
+            has_row &= are_among(place.addresses(lines)[0], self.wanted)
+        table, lines = self._parse(data, lines, has_row, place)
         addresses, files = place.addresses(lines)
         numbers = place.line_numbers(lines) if "source_line" in self.source.source_columns else None
         del data
@@ -103,16 +108,27 @@ class ChunkReader:
             table = with_source(table, self.source.source_columns, files, numbers, self.source.listing)
         return to_block(table, addresses)
 
-    def _parse(self, data: Bytes, lines: Lines, place: _Places) -> tuple[pa.Table, Lines]:
+    def _parse(
+        self, data: Bytes, lines: Lines, has_row: npt.NDArray[np.bool_], place: _Places
+    ) -> tuple[pa.Table, Lines]:
         schema, ignore = self.source.schema, self.source.selects
-        table = try_parse(data, lines, schema, ignore_unknown=ignore)
-        if not isinstance(table, str):
+        others = None
+        if not has_row.all():
+            others, lines = lines.keep(~has_row), lines.keep(has_row)
+        table = self.text_field.parse(data, lines, schema, ignore_unknown=ignore)
+        if table is not None:
             return table, lines
-        bad = []
+        if others is not None:
+            _blank(data, others)
+        found = try_parse(data, lines, schema, ignore_unknown=ignore)
+        if not isinstance(found, str):
+            return found, lines
+        is_good = np.ones(len(lines), np.bool_)
         for number, failure in failing_lines(data, lines, schema, ignore_unknown=ignore):
             self._bad_line(data, lines, number, failure, place)
-            bad.append(number)
-        lines = _without(data, lines, np.array(bad, np.int64))
+            is_good[number] = False
+        _blank(data, lines.keep(~is_good))
+        lines = lines.keep(is_good)
         return parse_lines(data, lines, schema, ignore_unknown=ignore), lines
 
     def _bad_line(self, data: Bytes, lines: Lines, number: int, failure: Failure, place: _Places) -> None:
@@ -208,29 +224,9 @@ def segments_between(segments: list[Segment], start: int, stop: int) -> list[Seg
     ] or segments[:1]
 
 
-def _line_groups(data: Bytes, most_lines: int) -> Iterator[int]:
-    """Yield where to end each part of a chunk so that none has more lines, by halving."""
-    pending = [(0, len(data))]
-    while pending:
-        start, stop = pending.pop()
-        if count_newlines(data[start:stop]) > most_lines:
-            half = (start + stop) // 2
-            found = last_newline(data[start:half])
-            middle = start + found + 1 if found is not None else half + (first_newline(data[half:stop]) or 0) + 1
-            if middle < stop:
-                pending += [(middle, stop), (start, middle)]
-                continue
-        yield stop
-
-
-def _without(data: Bytes, lines: Lines, numbers: npt.NDArray[np.int64]) -> Lines:
-    """Blank lines that are to have no row, and return the others."""
-    if not len(numbers):
-        return lines
-    for low in range(0, len(numbers), LINES_AT_ONCE):
-        some = numbers[low : low + LINES_AT_ONCE]
+def _blank(data: Bytes, lines: Lines) -> None:
+    """Blank lines that are to have no row."""
+    for low in range(0, len(lines), LINES_AT_ONCE):
+        some = slice(low, low + LINES_AT_ONCE)
         for start, stop in zip(lines.starts[some].tolist(), lines.stops[some].tolist(), strict=True):
             data[start:stop] = SPACE
-    mask = np.ones(len(lines), np.bool_)
-    mask[numbers] = False
-    return lines.keep(mask)

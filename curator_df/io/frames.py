@@ -17,6 +17,8 @@ from curator_df.core.source import ADDRESS, OFFSET_BITS
 from curator_df.errors import ColumnError, ParameterError
 from curator_df.io.listing import Listing
 
+FEW_BYTES = 64
+"""By which buffers may be longer than what is used of them, which does not count the last offset."""
 SOURCE_COLUMNS = {"source_file": pa.large_string(), "source_line": pa.int64()}
 """What ``add_source=True`` adds."""
 LARGEST_OFFSET = 1 << OFFSET_BITS
@@ -59,7 +61,10 @@ def in_one_piece(schema: pa.Schema, columns: list[pa.ChunkedArray]) -> pa.Table:
     columns.reverse()
     joined = []
     while columns:
-        joined.append(columns.pop().combine_chunks())
+        column = columns.pop()
+        is_whole = column.num_chunks == 1 and column.get_total_buffer_size() - column.nbytes <= FEW_BYTES
+        joined.append(column.chunk(0) if is_whole else column.combine_chunks())
+        del column
     return pa.Table.from_arrays(joined, schema=schema) if joined else schema.empty_table()
 
 

@@ -21,6 +21,8 @@ Bytes = npt.NDArray[np.uint8]
 NEWLINE = 10
 WINDOW_BYTES = 1 << 18
 """Bytes looked at in one numpy call: the mask of 256 KiB stays in the cache (3 GB/s) and is no copy of the chunk."""
+FEW_LINES = 512
+"""Line ends of such a window that are searched for one by one."""
 STEP_BYTES = 1 << 22
 """Most bytes by which the buffer of a long line grows at once."""
 UTF8_BOM = b"\xef\xbb\xbf"
@@ -157,11 +159,28 @@ def last_newline(data: Bytes) -> int | None:
     return None
 
 
-def newline_positions(data: Bytes) -> npt.NDArray[np.int64]:
-    r"""Return the positions of all ``\n``."""
-    starts = range(0, len(data), WINDOW_BYTES)
-    found = [np.flatnonzero(data[start : start + WINDOW_BYTES] == NEWLINE) + start for start in starts]
+def newline_positions(data: Bytes, most: int) -> npt.NDArray[np.int64]:
+    r"""Return where the first ``most`` of the ``\n`` are, or all of them if there are fewer."""
+    found, missing = [], most
+    for start in range(0, len(data), WINDOW_BYTES):
+        places = _newlines_of_window(data[start : start + WINDOW_BYTES])[:missing] + start
+        found.append(places)
+        missing -= len(places)
+        if not missing:
+            break
     return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def _newlines_of_window(window: Bytes) -> npt.NDArray[np.int64]:
+    """Search for one after the other (10 GB/s of long lines), or look at all bytes where lines are short (4 GB/s)."""
+    raw, found = window.tobytes(), []
+    at = raw.find(b"\n")
+    while at >= 0:
+        found.append(at)
+        if len(found) == FEW_LINES:
+            return np.flatnonzero(window == NEWLINE)
+        at = raw.find(b"\n", at + 1)
+    return np.array(found, np.int64)
 
 
 def count_newlines(data: Bytes) -> int:

@@ -67,9 +67,18 @@ def parse_lines(data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown:
     -----
     Rows: all. Peak extra memory: 1.0 x chunk (the table). Computes: no.
     """
-    if not len(lines):
+    return parse_rows(data, len(lines), longest_of(lines), schema, ignore_unknown=ignore_unknown)
+
+
+def longest_of(lines: Lines) -> int:
+    """Return the bytes of the longest line."""
+    return int((lines.stops - lines.starts).max()) if len(lines) else 0
+
+
+def parse_rows(data: Bytes, rows: int, longest: int, schema: pa.Schema, *, ignore_unknown: bool) -> pa.Table:
+    """Parse so many lines, the longest of ``longest`` bytes, as `parse_lines` does."""
+    if not rows:
         return schema.empty_table()
-    longest = int((lines.stops - lines.starts).max())
     view, freed = data[:], threading.Event()
     watch = weakref.ref(view, lambda _: freed.set())
     reader = pyarrow.json.open_json(
@@ -79,28 +88,33 @@ def parse_lines(data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown:
             explicit_schema=schema, unexpected_field_behavior="ignore" if ignore_unknown else "error"
         ),
     )
-    batches, rows = [], 0
+    batches, found = [], 0
     for batch in reader:
         batches.append(batch)
-        rows += len(batch)
-        if rows > len(lines):
+        found += len(batch)
+        if found > rows:
             break
     del reader, view
     # Arrow's reading thread may let go of the bytes only after the last batch: two chunks could be held until then.
     if watch() is not None:
         freed.wait(RELEASE_SECONDS)
-    if rows != len(lines):
+    if found != rows:
         raise pa.ArrowInvalid(NOT_AN_OBJECT)
     return pa.Table.from_batches(batches, schema)
 
 
 def try_parse(data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool) -> pa.Table | str:
-    """Parse lines as `parse_lines` does, or return in words why they cannot be parsed.
+    """Parse lines as `parse_lines` does, or return in words why they cannot be parsed."""
+    return try_parse_rows(data, len(lines), longest_of(lines), schema, ignore_unknown=ignore_unknown)
+
+
+def try_parse_rows(data: Bytes, rows: int, longest: int, schema: pa.Schema, *, ignore_unknown: bool) -> pa.Table | str:
+    """Parse so many lines, the longest of ``longest`` bytes, or return in words why they cannot be parsed.
 
     The exception ends here: as long as it is handled, its frames hold the batches parsed before it.
     """
     try:
-        return parse_lines(data, lines, schema, ignore_unknown=ignore_unknown)
+        return parse_rows(data, rows, longest, schema, ignore_unknown=ignore_unknown)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         return _POSITION.sub("", str(exc))[:200]
 

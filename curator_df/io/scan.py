@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from curator_df.io.lines import WINDOW_BYTES, Bytes, newline_positions
+from curator_df.io.lines import WINDOW_BYTES, Bytes
 
 JSON_SPACES = b" \t\r\n"
 _JSON_SPACES = np.zeros(256, np.bool_)
@@ -43,13 +43,15 @@ class Lines:
         return Lines(self.starts[mask], self.stops[mask], self.ordinals[mask])
 
 
-def scan_lines(data: Bytes) -> tuple[Lines, dict[int, str]]:
+def scan_lines(data: Bytes, stops: npt.NDArray[np.int64]) -> tuple[Lines, dict[int, str]]:
     r"""Find the lines of a chunk.
 
     Parameters
     ----------
     data : ndarray of uint8
         Whole lines, each ending in ``\n``.
+    stops : ndarray of int64
+        Where each ``\n`` is.
 
     Returns
     -------
@@ -58,7 +60,6 @@ def scan_lines(data: Bytes) -> tuple[Lines, dict[int, str]]:
     dict of int to str
         Position among those lines -> why the line cannot be a JSON object.
     """
-    stops = newline_positions(data)
     starts = np.concatenate(([0], stops[:-1] + 1)) if len(stops) else stops
     firsts, ends = _trimmed(data, starts, stops)
     if len(ends) and (firsts >= ends).any():

@@ -37,7 +37,8 @@ _ADD_1, _ADD_2, _FIVE = _U(0x52DCE729), _U(0x38495AB5), _U(5)
 _MIX_1, _MIX_2 = _U(0xFF51AFD7ED558CCD), _U(0xC4CEB9FE1A85EC53)
 _0, _1, _2, _3, _4, _6, _7, _8, _16 = (_U(number) for number in (0, 1, 2, 3, 4, 6, 7, 8, 16))
 _24, _31, _32, _33, _40, _48, _56, _64 = (_U(number) for number in (24, 31, 32, 33, 40, 48, 56, 64))
-_27, _15 = _U(27), _U(15)
+_27, _15, _63 = _U(27), _U(15), _U(63)
+SPACE = 0x20
 PIECE_BYTES = 1024
 """Bytes of normalised text that wait to be hashed; a multiple of 16."""
 PIECE_ROOM = PIECE_BYTES + 8
@@ -163,19 +164,25 @@ def _fill_plain(data: Any, at: int, stop: int, piece: Any, held: int, lowered: A
     """
     # Unsigned, so that numba leaves out its test for negative indices.
     here, end, place, full = _U(at), _U(stop), _U(held), _U(PIECE_BYTES)
-    while here + _8 <= end and place < full:
+    first = place
+    while here + _8 < end and place < full:
         word = word_at(data, here)
         line_feeds = line_feed_marks(word)
         blanks = line_feeds | space_marks(word)
-        # A blank after a blank is for the other loop, and so is one of which is not seen here what follows.
-        whole = first_mark(other_marks(word, line_feeds) | (blanks & (blanks << _8)))
-        if whole > _0 and (blanks >> (_8 * whole - _1)) & _1:
-            whole -= _1
+        follows = (blanks >> _8) | (_U(lowered[data[here + _8]] == SPACE_BYTE) << _63)
+        # A blank before a blank is for the other loop.
+        marks = other_marks(word, line_feeds) | (blanks & follows)
         put_word(piece, place, lower_word(spaced_word(word, line_feeds)))
-        here += whole
-        place += whole
-        if whole < _7:
+        if marks:
+            whole = first_mark(marks)
+            here += whole
+            place += whole
             break
+        here += _8  # and not as many as are not marked, so that the next word is not waited for
+        place += _8
+    if place > first and piece[place - _1] == SPACE:
+        here -= _1
+        place -= _1
     while here < end and place < full:
         byte = lowered[data[here]]
         if byte == SPACE_BYTE:

@@ -24,7 +24,16 @@ _SOURCES = Path(__file__).parent
 _IMPORT = re.compile(r"^ *from curator_df\.kernels\.(\w+) import", re.MULTILINE)
 BASIC = "basic"
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    BASIC: ("eight_bytes", "murmur_hash", "part_bytes", "row_copy", "unicode_scan", "word_counts", "word_pass"),
+    BASIC: (
+        "eight_bytes",
+        "json_texts",
+        "murmur_hash",
+        "part_bytes",
+        "row_copy",
+        "unicode_scan",
+        "word_counts",
+        "word_pass",
+    ),
     "lines": ("line_counts", "line_pass"),
     "grams": ("word_reading", "short_grams", "gram_counts", "gram_pass"),
     "characters": ("character_counts",),

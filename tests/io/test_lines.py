@@ -117,5 +117,14 @@ def test_lines_are_counted_from_and_to_any_place(tmp_path):
 def test_newlines_are_found_across_windows(monkeypatch):
     monkeypatch.setattr(under_test, "WINDOW_BYTES", 4)
     data = np.frombuffer(b"abc\n\nefghijklmn\nop", np.uint8)
-    assert newline_positions(data).tolist() == [3, 4, 15]
+    assert newline_positions(data, 3).tolist() == newline_positions(data, 9).tolist() == [3, 4, 15]
+    assert (newline_positions(data, 2).tolist(), newline_positions(data[:2], 2).tolist()) == ([3, 4], [])
     assert (first_newline(data), last_newline(data), first_newline(data[5:9])) == (3, 15, None)
+
+
+@pytest.mark.parametrize("share", [0.0001, 0.001, 0.01, 1.0])
+def test_newlines_of_short_lines_are_those_of_long_ones(share):
+    data = np.where(np.random.default_rng(7).random(600_000) < share, 10, 65).astype(np.uint8)
+    every = np.flatnonzero(data == 10)
+    for most in (1, 511, 512, 513, len(every), len(every) + 1):
+        assert np.array_equal(newline_positions(data, most), every[:most])

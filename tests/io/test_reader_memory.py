@@ -25,12 +25,13 @@ SLACK_BYTES = 10_000_000
 MEASURE = """
 import gc, sys
 import numpy as np
+import curator_df.kernels.json_texts  # as a worker does
 from curator_df.core.limits import give_back_large_buffers, reset_peak, status_bytes
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
 from curator_df.io.text_files import read_text_files
 from curator_df.io.warc import read_warc
-give_back_large_buffers()  # as a worker does
+give_back_large_buffers()  # so too
 path, block_bytes = sys.argv[1], int(sys.argv[2])
 read = read_parquet if path.endswith("parquet") else read_jsonl
 if path.endswith("shuffled"):
