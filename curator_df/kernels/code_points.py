@@ -88,12 +88,13 @@ class CodePointTable:
 
 def paged(values: npt.NDArray[Any], beyond: int = 0) -> CodePointTable:
     """Fold an array of values by code point into pages; ``beyond`` is the value of the code points after its end."""
-    dense = values.reshape(-1, PAGE_SIZE)
-    last = np.full((1, PAGE_SIZE), beyond, dtype=values.dtype)
-    pages, page_of = np.unique(np.concatenate([dense, last]), axis=0, return_inverse=True)
-    padded = np.full(PAGE_COUNT, page_of.ravel()[-1], dtype=np.uint16)
-    padded[: len(dense)] = page_of.ravel()[:-1]
-    return CodePointTable(padded, np.ascontiguousarray(pages))
+    numbers: dict[bytes, int] = {}
+    rows = [*values.reshape(-1, PAGE_SIZE), np.full(PAGE_SIZE, beyond, dtype=values.dtype)]
+    page_of = [numbers.setdefault(row.tobytes(), len(numbers)) for row in rows]
+    pages = np.array([np.frombuffer(page, dtype=values.dtype) for page in numbers])
+    padded = np.full(PAGE_COUNT, page_of[-1], dtype=np.uint16)
+    padded[: len(page_of) - 1] = page_of[:-1]
+    return CodePointTable(padded, pages)
 
 
 def code_points_of(ranges: str) -> npt.NDArray[np.int64]:

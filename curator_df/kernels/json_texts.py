@@ -95,7 +95,7 @@ def _put_character(texts: Any, to: int, code: int) -> int:
 
 @njit(nogil=True)
 def _take_unicode(data: Any, at: int, stop: int, texts: Any, to: int, digits: Any) -> tuple[int, int]:
-    """Write the character whose number is at ``at``, as ``\\u`` and four digits or twice so; return where both go on, or (0, 0)."""
+    r"""Write the character of which ``\u`` and four digits are at ``at``, or two such; return where both go on, or (0, 0)."""
     if at + _2 > stop or data[at + _1] != UNICODE:
         return _0, _0
     code = _four_digits(data, at + _2, stop, digits)

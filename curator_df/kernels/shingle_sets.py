@@ -23,6 +23,8 @@ from curator_df.kernels.shingle_hashes import (
     STATE,
     STEP_TABLE,
     UTF8,
+    WITH_GAPS,
+    WORDS,
     next_shingles,
     shingle_workspace,
 )
@@ -31,6 +33,8 @@ _U: Any = np.uint64
 _LEFT, _RIGHT, _BOTH = _U(1), _U(2), _U(3)
 _HASH_BITS = ~_BOTH
 _LEAST_SLOTS = 64
+WORD_BYTES = 4
+"""Fewest bytes for each word, with what is around it, that are expected of two texts; English has six."""
 
 
 @njit(nogil=True)
@@ -100,8 +104,10 @@ def similarities_of_pairs(
 ) -> int:
     """Compute intersection over union for each pair of rows; return how often texts were read.
 
-    ``table``: a power of two of slots. Where two texts have more shingles than three quarters of it, they are read
-    several times, and each time only the shingles of one part of all hashes are counted.
+    ``table``: a power of two of slots. Of these as many are used as a pair is expected to fill, which stay in the cache of
+    the CPU; where it has more, its texts are read again with more of them. Where two texts have more shingles than three
+    quarters of the table, they are read several times, and each time only the shingles of one part of all hashes are
+    counted.
     """
     buffer, arrays = shingle_workspace(size)
     hashes = np.empty(CHUNK_HASHES, dtype=np.uint64)
@@ -110,11 +116,13 @@ def similarities_of_pairs(
     for number in range(len(pairs)):
         left_row, right_row = pairs[number, 0], pairs[number, 1]
         left_bytes = left_offsets[left_row + 1] - left_offsets[left_row]
-        bound = left_bytes + right_offsets[right_row + 1] - right_offsets[right_row]
-        parts = 1 + bound // (len(table) // 2)
+        expected = left_bytes + right_offsets[right_row + 1] - right_offsets[right_row]
+        if kind % WITH_GAPS >= WORDS:
+            expected = expected // WORD_BYTES + 1
+        slots = _slots_for(expected, len(table))
+        parts = 1 + expected // (len(table) // 2)
         part = union = intersection = 0
         while part < parts:
-            slots = _slots_for(bound // parts, len(table))
             table[:slots] = 0
             used, shared = 0, 0
             for side in (_LEFT, _RIGHT):
@@ -133,7 +141,8 @@ def similarities_of_pairs(
                     used, more = _insert(table, slots, used, slots // 4 * 3, hashes, count, side, part, parts)
                     shared += more
             if used < 0:
-                part, parts, union, intersection = 0, 2 * parts, 0, 0
+                slots, parts = (4 * slots, parts) if 4 * slots <= len(table) else (len(table), 2 * parts)
+                part = union = intersection = 0
                 continue
             part, union, intersection = part + 1, union + used, intersection + shared
         similarities[number] = intersection / union if union else 1.0
