@@ -161,10 +161,11 @@ def edges_of(rows: Rows, before: OpenBucket, anchors: int) -> tuple[Rows, int, i
     >>> edges.tolist(), buckets, fullest
     ([[20, 10], [30, 10], [10, 90], [20, 90], [30, 90], [30, 20]], 2, 4)
     """
+    begun, last = _buckets_begun(rows, before), (int(rows[-1, 0]), int(rows[-1, 1]))
+    rows = _in_company(rows, before)
     is_other = np.empty(len(rows), dtype=np.bool_)
     is_other[0] = (int(rows[0, 0]), int(rows[0, 1])) != before.last
     is_other[1:] = (rows[1:, 0] != rows[:-1, 0]) | (rows[1:, 1] != rows[:-1, 1])
-    last = (int(rows[-1, 0]), int(rows[-1, 1]))
     # The first rows of the open bucket stand in front, so that it goes on as any other.
     joined = np.concatenate([before.first_rows, rows[is_other]])
     held, places, is_row = len(before.first_rows), np.arange(len(joined)), joined[:, 1] >= ROW_BIT
@@ -185,7 +186,22 @@ def edges_of(rows: Rows, before: OpenBucket, anchors: int) -> tuple[Rows, int, i
     open_rows, are_rows = joined[starts[-1] :], is_row[starts[-1] :]
     first_rows = np.concatenate([open_rows[~are_rows][:anchors], open_rows[are_rows][:anchors]])
     after = OpenBucket(first_rows, int(sizes[-1]), last)
-    return np.concatenate(parts), int(begins[places >= held].sum()), int(sizes.max()), after
+    return np.concatenate(parts), begun, int(sizes.max()), after
+
+
+def _buckets_begun(rows: Rows, before: OpenBucket) -> int:
+    goes_on = int(rows[0, 0]) == before.last[0]
+    return 1 - goes_on + int(np.count_nonzero(rows[1:, 0] != rows[:-1, 0]))
+
+
+def _in_company(rows: Rows, before: OpenBucket) -> Rows:
+    """Return the rows that others share a bucket with, and the last one: of most texts all buckets have no other."""
+    is_shared = np.empty(len(rows), dtype=np.bool_)
+    is_shared[0] = int(rows[0, 0]) == before.last[0]
+    is_shared[1:] = rows[1:, 0] == rows[:-1, 0]
+    is_shared[:-1] |= is_shared[1:].copy()
+    is_shared[-1] = True
+    return rows[is_shared]
 
 
 def same_contents(rows: Rows, before: OpenBucket) -> tuple[Rows, int, int, OpenBucket]:

@@ -16,6 +16,7 @@ The second pass over the text then reads the drops of its range with a `drops.Dr
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -141,7 +142,7 @@ class KeyWriter:
         self._words, self._of_parts = exchange.words, exchange.of_parts
         bounds = hash_bounds(exchange.reducers)
         self._sorter = RowSorter(
-            exchange.folder,
+            dataclasses.replace(exchange.folder, is_durable=False),
             f"keys/part-{number:06d}.slices",
             words=exchange.words,
             bounds=bounds,
@@ -194,7 +195,7 @@ class KeyWriter:
             self._sorter.append(rows)
 
     def commit(self) -> FileRecord:
-        """Make the file durable and visible; its record is all that a reducer needs."""
+        """Make the file visible; its record is all that a reducer needs."""
         return self._sorter.commit()
 
     def discard(self) -> None:

@@ -131,7 +131,7 @@ def take_ids(
     is_wanted = np.array([rows > 0 for file in wanted for rows in rows_of_slices(home, file)], dtype=np.bool_)
 
     def run(name: str, program: Program, sink: IdSink, ranges: Any, only: Any) -> list[dict[str, Any]]:
-        with Journal(Folder(f"{home.url}/ids/{name}", home.options)) as journal:
+        with Journal(home.below(f"ids/{name}")) as journal:
             return runner.run_pass(journal, "ids", program, (column,), sink, ranges, home=home, only=only)
 
     answered = run(
@@ -146,6 +146,6 @@ def take_ids(
 def _tasks(runner: StageRunner, home: Folder, name: str, job: QuestionJob, count: int) -> tuple[FileRecord, ...]:
     stage = dataclasses.replace(runner.stage, block_bytes=runner.work_bytes)
     pieces = [Range(number, 0, 0, 0, 0) for number in range(count)]
-    with Journal(Folder(f"{home.url}/ids/{name}", home.options)) as journal:
+    with Journal(home.below(f"ids/{name}")) as journal:
         done = runner.run_tasks(journal, "ids", job, pieces, stage=stage, folder=home, task=run_questions)
     return split_files(done, "ids")

@@ -28,7 +28,7 @@ from curator_df.core.storage import JOURNAL_FOLDER, TEMPORARY_FOLDER, Folder, di
 from curator_df.errors import OutputExistsError, ResumeError
 
 OnExisting = Literal["error", "resume", "overwrite"]
-FORMAT = 1
+FORMAT = 2
 SYNC_SECONDS = 1.0
 """Between two fsyncs of the lines. One for each of 100,000 ranges took 255 s on a busy disk."""
 

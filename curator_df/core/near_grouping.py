@@ -66,7 +66,7 @@ def _stars(
     rounds, changed = 0, 1
     while changed:
         name = f"stars/round-{rounds:03d}"
-        with Journal(Folder(f"{home.url}/{name}", home.options)) as journal:
+        with Journal(home.below(name)) as journal:
             if journal.receipt is None:
                 title = f"groups, round {rounds + 1}"
                 into = f"{name}/large"

@@ -7,6 +7,7 @@ those of the table.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ class NearPasses:
             return taken
         kept = self.barrier.for_kept
         sink = NearKeySink(exchange, kept, self._ranges, against.first_address)
-        with Journal(Folder(f"{home.url}/against", home.options)) as other:
+        with Journal(home.below("against")) as other:
             title = f"{self.name}: kept signatures"
             args = (other, title, against.program, kept.columns, sink, against.ranges)
             return taken + self.runner.run_pass(*args, home=home, gone=gone)
@@ -52,16 +53,17 @@ class NearPasses:
     def fetch_texts(self, home: Folder, pairs: tuple[FileRecord, ...]) -> list[dict[str, Any]]:
         """Write the texts of all rows that have an edge, and the kept signatures that have one."""
         wanted = np.array([rows > 0 for file in pairs for rows in rows_of_slices(home, file)], dtype=np.bool_)
-        sink = TextSink(home, self.barrier, self.groups, pairs)
-        with Journal(Folder(f"{home.url}/fetch", home.options)) as journal:
+        into = dataclasses.replace(home, is_durable=False)
+        sink = TextSink(into, self.barrier, self.groups, pairs)
+        with Journal(home.below("fetch")) as journal:
             title = f"{self.name}: texts"
             args = (journal, title, self.before, self.barrier.text_columns, sink, self.runner.ranges)
             fetched = self.runner.run_pass(*args, home=home, only=wanted[: self._ranges])
         if (against := self.barrier.against) is None:
             return fetched
         kept = self.barrier.for_kept
-        sink = TextSink(home, kept, self.groups, pairs, self._ranges, against.first_address)
-        with Journal(Folder(f"{home.url}/fetch-against", home.options)) as journal:
+        sink = TextSink(into, kept, self.groups, pairs, self._ranges, against.first_address)
+        with Journal(home.below("fetch-against")) as journal:
             title = f"{self.name}: kept signatures of candidates"
             args = (journal, title, against.program, kept.text_columns, sink, against.ranges)
             return fetched + self.runner.run_pass(*args, home=home, only=wanted[self._ranges :])

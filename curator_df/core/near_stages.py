@@ -171,7 +171,7 @@ class NearStages:
         bands = self.barrier.num_bands
         per_band = exchange.reducers // (bands + 1)
         details |= {"bands_per_iteration": each, "iterations": -(-bands // each)}
-        whole = Folder(f"{self.home.url}/pairs", self.home.options)
+        whole = self.home.below("pairs")
         with Journal(whole) as all_pairs:
             if all_pairs.receipt is None or not self._all_there(all_pairs.receipt["files"]):
                 known: tuple[FileRecord, ...] = ()
@@ -203,7 +203,7 @@ class NearStages:
         reducers: int,
     ) -> tuple[tuple[FileRecord, ...], dict[str, int]]:
         name = f"iteration-{iteration:03d}"
-        with Journal(Folder(f"{self.home.url}/{name}", self.home.options)) as journal:
+        with Journal(self.home.below(name)) as journal:
             if journal.receipt is None:
                 title = f"bands, iteration {iteration + 1}"
                 job_files = {"files": keys, "first_reducer": first_reducer}
@@ -234,7 +234,7 @@ class NearStages:
 
     def _verify(self, pairs: tuple[FileRecord, ...], details: dict[str, Any]) -> tuple[FileRecord, ...]:
         """Fetch the texts of all rows that have an edge, and compare; return the edges that are similar enough."""
-        with Journal(Folder(f"{self.home.url}/verify", self.home.options)) as journal:
+        with Journal(self.home.below("verify")) as journal:
             if journal.receipt is None or not self._all_there(journal.receipt["files"]):
 
                 def compare(texts: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -269,7 +269,7 @@ class NearStages:
         stage = dataclasses.replace(self.runner.stage, block_bytes=self.runner.work_bytes)
         job = NearJob(self.home, self.groups, self.barrier, **{"exchange": self._exchange()[0], **what})
         pieces: Sequence[Range] = [Range(number, 0, 0, 0, 0) for number in range(count)]
-        with Journal(Folder(f"{self.home.url}/{name}", self.home.options)) as journal:
+        with Journal(self.home.below(name)) as journal:
             done = self.runner.run_tasks(journal, title, job, pieces, stage=stage, folder=self.home, task=task)
         self._spilled += sum(manifest["summary"].get("spilled_bytes", 0) for manifest in done)
         return done

@@ -147,7 +147,7 @@ class RowSorter:
         self.rows += len(rows)
 
     def commit(self) -> FileRecord:
-        """Write the file, durable and visible."""
+        """Write the file, and make it visible."""
         with disk_errors(self._folder), self._folder.create(self._name) as file:
             writer = SliceWriter(file, self._words, self._bounds)
             for rows in self._merged() if self._runs else self._sorted():

@@ -159,7 +159,7 @@ def run_branches(
             ranges = _pin([(*pairs[number], found[number][0]) for number in waiting], joined.source)
             plan = plan_fork(joined, session.layout)
             first = branches[waiting[0]].sink.folder
-            temporary = workdir or Folder(f"{first.url}/{STAGES_FOLDER}", first.options)
+            temporary = workdir or first.below(STAGES_FOLDER)
             stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             folders = ", ".join(branches[number].sink.folder.url for number in waiting)
             started = RunStarted(folders, plan.input_bytes, plan.projected_bytes)

@@ -14,6 +14,7 @@ its `FileRecord`. See `row_sort` for what writes these files and merges slices.
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from collections.abc import Callable, Sequence
@@ -290,8 +291,10 @@ def read_ranges(folder: Folder, requests: Sequence[tuple[str, int, int]]) -> lis
 
 def _read_local(path: str, start: int, stop: int) -> bytes | FileNotFoundError:
     try:
-        with open(path, "rb", buffering=0) as file:
-            file.seek(max(start, 0))
-            return file.read(stop - start)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as exc:
         return exc
+    try:
+        return os.pread(descriptor, stop - start, max(start, 0))
+    finally:
+        os.close(descriptor)

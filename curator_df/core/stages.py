@@ -251,7 +251,7 @@ class StageRunner:
         found: dict[str, tuple[FileRecord, ...]] = {}
         last = "collect" if exchange.ranges_per_drop_file > 1 else "merge"
         for kind, name in (("drops", last), ("members", "merge")):
-            with Journal(Folder(f"{home.url}/{name}", home.options)) as journal:
+            with Journal(home.below(name)) as journal:
                 records = {done["number"]: done for done in map(_with_records, journal.done())}
             found[kind] = split_files([records[number] for number in sorted(records)], kind)
         whole = all(home.size(file.name) == file.size_bytes for files in found.values() for file in files)
@@ -299,7 +299,7 @@ class StageRunner:
     ) -> list[dict[str, Any]]:
         stage = dataclasses.replace(self.stage, block_bytes=self.work_bytes)
         pieces = [Range(number, 0, 0, 0, 0) for number in range(count)]
-        with Journal(Folder(f"{home.url}/{name}", home.options)) as journal:
+        with Journal(home.below(name)) as journal:
             job = MergeJob(exchange, tuple(files), name == "collect")
             return self.run_tasks(journal, name, job, pieces, stage=stage, folder=home, task=run_merge)
 
@@ -342,7 +342,7 @@ class StageRunner:
     def _temporary_home(self, step: Step, identity: Identity) -> Folder:
         name = f"{step.name}-{fingerprint(identity)[:16]}"
         self._made.append(name)
-        return Folder(f"{self.temporary.url}/{name}", self.temporary.options)
+        return self.temporary.below(name)
 
     def _require_same_ranges(self, ranges: Ranges, home: Folder) -> None:
         if not np.array_equal(ranges.table, self.ranges.table):

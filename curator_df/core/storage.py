@@ -7,13 +7,13 @@ A file is seen under its final name only when it is whole. Its checksum is taken
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 import uuid
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,8 @@ class FileRecord:
     """Rows in it."""
     size_bytes: int
     """Its size on disk."""
-    checksum: str
-    """BLAKE2b-128 of its bytes, hexadecimal."""
+    checksum: int
+    """CRC-32 of its bytes."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,13 @@ class Folder:
     """Path or URL, without a trailing slash."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Storage options for fsspec."""
+    is_durable: bool = True
+    """Whether a file is on a local disk (fsync) before it is seen. Off for what `stages.mended` writes again, should a crash
+    of the machine have damaged it."""
+
+    def below(self, name: str) -> Folder:
+        """Return a sub-folder."""
+        return replace(self, url=f"{self.url}/{name}")
 
     @cached_property
     def _filesystem(self) -> tuple[Any, str]:
@@ -111,8 +118,8 @@ class Folder:
         self._filesystem[0].rm_file(self.path(name))
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a small file whole."""
-        with disk_errors(self), self.create(name) as file:
+        """Write a small file whole, and durably."""
+        with disk_errors(self), replace(self, is_durable=True).create(name) as file:
             file.write(content)
             file.commit()
 
@@ -149,7 +156,7 @@ class NewFile:
         self.folder, self.name = folder, name
         self.size_bytes = 0
         self.closed = False
-        self._digest = hashlib.blake2b(digest_size=16)
+        self._checksum = 0
         self._final = folder.path(name)
         if folder.is_local:
             temporary = Path(folder.path(TEMPORARY_FOLDER))
@@ -166,7 +173,7 @@ class NewFile:
     def write(self, content: Any) -> int:
         """Append bytes."""
         view = memoryview(content).cast("B")
-        self._digest.update(view)
+        self._checksum = zlib.crc32(view, self._checksum)
         self._file.write(view)
         self.size_bytes += len(view)
         return len(view)
@@ -194,23 +201,24 @@ class NewFile:
         return False
 
     def seal(self) -> None:
-        """Make what was written durable and give back the file descriptor; the file is still under its temporary name."""
+        """Finish writing and give back the file descriptor; the file is still under its temporary name."""
         if self._file.closed:
             return
         self._file.flush()
-        if self.folder.is_local:
+        if self.folder.is_local and self.folder.is_durable:
             os.fsync(self._file.fileno())
         self._file.close()
 
     def commit(self, rows: int = 0) -> FileRecord:
-        """Make the file durable and visible under its name."""
+        """Make the file visible under its name, and durable before that if the folder's files are."""
         self.seal()
         self.closed = True
         if self.folder.is_local:
             Path(self._final).parent.mkdir(parents=True, exist_ok=True)
             os.replace(self._path, self._final)
-            _sync_folder(Path(self._final).parent)
-        return FileRecord(self.name, rows, self.size_bytes, self._digest.hexdigest())
+            if self.folder.is_durable:
+                _sync_folder(Path(self._final).parent)
+        return FileRecord(self.name, rows, self.size_bytes, self._checksum)
 
     def discard(self) -> None:
         """Drop the file unless it was committed."""

@@ -101,7 +101,7 @@ class VectorStages:
             job = {"files": split_files(assigned, "clusters")}
             return self._tasks("compare", "compare", run_compare, chosen["parts"], **job) if chosen["clusters"] else []
 
-        with Journal(Folder(f"{self.home.url}/compared", self.home.options)) as compared:
+        with Journal(self.home.below("compared")) as compared:
             if compared.receipt is None or not self._all_there(compared.receipt["files"]):
                 _, done = mended(self.home, lambda: self._assigned(journal), compare)
                 sizes = [manifest["rows_read"] for manifest in done] or [0]
@@ -156,7 +156,7 @@ class VectorStages:
 
     def _assigned(self, journal: Journal) -> list[dict[str, Any]]:
         """Return what became of the vectors once each had its cluster."""
-        with Journal(Folder(f"{self.home.url}/assigned", self.home.options)) as assigned:
+        with Journal(self.home.below("assigned")) as assigned:
             if assigned.receipt is None or not self._all_there(assigned.receipt["files"]):
                 _, done = mended(self.home, lambda: self._take_vectors(journal), self._assign)
                 assigned.finish({"files": [vars(file) for file in split_files(done, "clusters")]})
@@ -212,7 +212,7 @@ class VectorStages:
         stage = dataclasses.replace(self.runner.stage, block_bytes=self.memory_bytes)
         job = VectorJob(self.home, self.groups, self.barrier, **what)
         pieces: Sequence[Range] = [Range(number, 0, 0, 0, 0) for number in range(count)]
-        with Journal(Folder(f"{self.home.url}/{name}", self.home.options)) as journal:
+        with Journal(self.home.below(name)) as journal:
             done = self.runner.run_tasks(journal, title, job, pieces, stage=stage, folder=self.home, task=task)
         self._spilled += sum(manifest["summary"].get("spilled_bytes", 0) for manifest in done)
         return done

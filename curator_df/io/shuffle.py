@@ -268,7 +268,7 @@ def _shuffled(
             source = replace(_planned(operator, chains), identity=source.identity)
         stored = []
         for home, (df, taken) in zip(homes, chains, strict=True):
-            first = ShuffleSink(Folder(f"{folder.url}/{home}", folder.options), taken, source.bits)
+            first = ShuffleSink(folder.below(home), taken, source.bits)
             done = run(df, first, on_existing="resume", on_error=on_error, on_oom=on_oom)
             stored.append(Stored(first.folder, _files_of(first.folder, done.ranges)))
         run(
@@ -287,7 +287,7 @@ def _to_shares(chains: list[tuple[Any, Taken]], shares: Shares, folder: Folder, 
     """Count the rows, and return the chains with how often their rows are taken; also left as a file."""
     counted: dict[Any, int] = {}
     for df, taken in chains:
-        home = Folder(f"{folder.url}/{JOURNAL_FOLDER}/{COUNTED}/{taken.table or ROWS}", folder.options)
+        home = folder.below(f"{JOURNAL_FOLDER}/{COUNTED}/{taken.table or ROWS}")
         column, names = (None, (taken.table,)) if taken.adds else (taken.column, tuple(shares.weights))
         counted |= count_kinds(df, home, column, names, **how)
     epochs = shares.epochs(counted)

@@ -8,7 +8,7 @@ file. It also sends the id of each document through an exchange, as a drop of du
 
 from __future__ import annotations
 
-import hashlib
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -152,7 +152,7 @@ class FoundDocuments:
     """Shape (ranges,): whether all rows of each are of one document."""
     addresses: npt.NDArray[np.int64] = field(repr=False)
     """Shape (ranges,): address of the first row of each; -1 where there is none."""
-    checksums: npt.NDArray[np.bytes_] = field(repr=False)
+    checksums: npt.NDArray[np.uint32] = field(repr=False)
     """Shape (ranges,): of the files with the first document of each."""
     files: Sequence[str] = field(repr=False)
     """Of the input, to say where a row is."""
@@ -171,7 +171,7 @@ class FoundDocuments:
     def _head(self, number: int) -> tuple[npt.NDArray[np.int64], TextArray]:
         folder, name = self.found.exchange.folder, head_file(number)
         content = folder.read(name) if folder.exists(name) else b""
-        if hashlib.blake2b(content, digest_size=16).hexdigest().encode() != self.checksums[number]:
+        if zlib.crc32(content) != self.checksums[number]:
             raise CorruptFileError(f"{folder.path(name)} is damaged or gone; delete {folder.url}, and run again")
         table = pa.ipc.open_stream(content).read_all()
         texts = one_array(pd.Series(table.column("text").to_pandas(types_mapper=pd.ArrowDtype)))
@@ -197,7 +197,7 @@ def found_documents(found: Found, files: Sequence[str]) -> FoundDocuments:
     """Put together what the tasks of the first pass noted of their ranges."""
     ranges = len(found.rows)
     whole, goes_on = np.zeros(ranges, dtype=np.bool_), np.zeros(ranges, dtype=np.bool_)
-    addresses, checksums = np.full(ranges, -1, dtype=np.int64), np.zeros(ranges, dtype="S32")
+    addresses, checksums = np.full(ranges, -1, dtype=np.int64), np.zeros(ranges, dtype=np.uint32)
     heads, tails = np.full((ranges, 2), -1, dtype=object), np.full((ranges, 2), -1, dtype=object)
     for done in Journal(found.exchange.folder).done():  # of a range that was done twice the last counts
         number, said = done["number"], done["summary"]

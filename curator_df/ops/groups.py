@@ -92,7 +92,7 @@ def find_groups(
             journal.start(identity, ranges)
         if journal.receipt is None:
             plan = plan_stream(program, sink, None, session.weigh_client())
-            temporary = Folder(f"{home.url}/{STAGES_FOLDER}", home.options)
+            temporary = home.below(STAGES_FOLDER)
             stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             actions = [step.action for step in program.steps]
             prepare_kernels(session, actions)
@@ -105,7 +105,7 @@ def find_groups(
                 told_run(session, started),
                 progress_bar("comparing", 1) as show,
             ):
-                kept = Folder(f"{home.url}/{DROPS_FOLDER}", home.options)
+                kept = home.below(DROPS_FOLDER)
                 before, found = stages.find(program, kept, _line(show))
                 written = _write_table(stages, before, found, table, journal, sink)
             if not any(done["files"] for done in written):
@@ -132,7 +132,7 @@ def found_drops(groups: Any, operator: str, options: Any = None) -> tuple[Folder
     if not folder.exists(PARAMETERS) or not folder.exists(f"{JOURNAL_FOLDER}/receipt.json"):
         raise InputError(f"{operator}: groups= was read from {folder.url}, where no find_ operator has left its result")
     parameters: dict[str, Any] = json.loads(folder.read(PARAMETERS))
-    return Folder(f"{folder.url}/{DROPS_FOLDER}", folder.options), parameters
+    return folder.below(DROPS_FOLDER), parameters
 
 
 def require_same_table(pending: Any, operator: str, drops: Folder) -> None:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
-from curator_df.core import run, stages
+from curator_df.core import near_passes, run, stages
 from curator_df.core.journal import Journal
 from curator_df.core.row_sort import merge_row_bytes
 from curator_df.core.storage import Folder
@@ -34,6 +34,18 @@ def docs(tmp_path, monkeypatch):
     return cdf.read_jsonl(tmp_path / "in.jsonl").curate.drop_exact_duplicates()
 
 
+@pytest.fixture
+def docs_with_near(tmp_path, monkeypatch):
+    """Row n + 100 k has the words of row n, and one more that is k."""
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 20_000)
+    lines = []
+    for n in range(ROWS):
+        words = " ".join(f"w{n % 100}.{i}" for i in range(80))
+        lines.append(json.dumps({"id": n, "text": f"{words} {n // 100}"}) + "\n")
+    (tmp_path / "near.jsonl").write_text("".join(lines))
+    return cdf.drop_near_duplicates(cdf.read_jsonl(tmp_path / "near.jsonl"), scheme=cdf.minhash.FINEWEB, verify=0.8)
+
+
 def ids_in(folder):
     return [number for path in sorted(folder.glob("*.parquet")) for number in pq.read_table(path)["id"].to_pylist()]
 
@@ -42,6 +54,10 @@ def flip_a_byte(path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(content)
+
+
+def empty(path):
+    path.write_bytes(b"")
 
 
 def cut_short(path):
@@ -62,6 +78,30 @@ def test_a_damaged_key_file_is_written_again(docs, tmp_path, monkeypatch, damage
     monkeypatch.setattr(stages.StageRunner, "_merge", damage_once)
     receipt = cdf.write_parquet(docs, tmp_path / "out")
     assert damaged
+    assert ids_in(tmp_path / "out") == EXPECTED
+    assert receipt.rows_read == ROWS
+
+
+@pytest.mark.parametrize("kind", ["keys", "texts", "locations"])
+@pytest.mark.parametrize("damage", [empty, Path.unlink])
+def test_files_of_near_duplicates_that_a_crash_took_are_written_again(
+    docs_with_near, tmp_path, monkeypatch, kind, damage
+):
+    """After a crash of the machine, files that were not waited for may be empty or gone, all of them."""
+    name, damaged = "take_keys" if kind == "keys" else "fetch_texts", []
+    write = getattr(near_passes.NearPasses, name)
+
+    def damage_once(passes, *given):
+        manifests = write(passes, *given)
+        if not damaged:
+            damaged.extend((tmp_path / "out/_curator/stages").glob(f"*/{kind}/part-*"))
+            for path in damaged:
+                damage(path)
+        return manifests
+
+    monkeypatch.setattr(near_passes.NearPasses, name, damage_once)
+    receipt = cdf.write_parquet(docs_with_near, tmp_path / "out")
+    assert len(damaged) > 3
     assert ids_in(tmp_path / "out") == EXPECTED
     assert receipt.rows_read == ROWS
 
