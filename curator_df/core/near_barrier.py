@@ -57,10 +57,9 @@ class NearBarrier:
     bands: Callable[..., tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]]
     """``bands(block, **parameters)`` returns band hashes, shape (rows, bands), and which rows have any."""
     contents: Callable[..., Keys]
-    """``contents(block, **parameters)`` returns 128-bit hashes of the texts as they are compared, and what survivors are
-    chosen by."""
+    """``contents(block, **parameters)`` returns 128-bit hashes of the texts as they are, and what survivors are chosen by."""
     checks: Callable[..., Keys]
-    """``checks(block, **parameters)`` returns hashes, cheaper ones, by which the last pass knows the rows of the first."""
+    """``checks(block, **parameters)`` returns the same hashes alone: by them the last pass knows the rows of the first."""
     texts: Callable[..., Any] = field(metadata={"identity": False})
     """``texts(block, rows, **parameters)`` returns a pyarrow large_string or large_binary array."""
     similarities: Callable[..., npt.NDArray[np.float64]]
@@ -87,7 +86,7 @@ class NearBarrier:
     home: Folder | None = field(default=None, metadata={"identity": False})
     """As in `core.barrier.Barrier`."""
     columns: tuple[str, ...] = field(default=(), metadata={"identity": False})
-    """All that ``bands``, ``contents`` and ``checks`` look at."""
+    """All that ``bands`` and ``contents`` look at."""
     text_columns: tuple[str, ...] = field(default=(), metadata={"identity": False})
     """All that ``texts`` looks at."""
     against: KeptSignatures | None = None
@@ -189,8 +188,8 @@ class _RangeKeys:
 
     def _append(self, block: Any) -> None:
         barrier, addresses = self._barrier, block.index.to_numpy() + self._first_address
-        self._checksum = (self._checksum + key_checksum(barrier.of(block).hashes, addresses)) & CHECKSUM_MASK
         keys = barrier.contents(block, **barrier.parameters)
+        self._checksum = (self._checksum + key_checksum(keys.hashes, addresses)) & CHECKSUM_MASK
         rows = keys.hashes.copy()
         rows[:, 0] = band_words(rows[:, 0], barrier.num_bands, self._kinds)
         self._writer.append(rows, addresses)

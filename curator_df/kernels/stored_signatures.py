@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MinHash signatures as the values of a column, each with a header that says what it is.
 
-A value, little-endian: 8 bytes that identify how it was made (`sketch_id`), 16 bytes content hash of the text as it is
-compared, then the hashes, 4 or 8 bytes each. All values of a scheme have one width, so that Parquet stores them as
+A value, little-endian: 8 bytes that identify how it was made (`sketch_id`), 16 bytes content hash of the text, then
+the hashes, 4 or 8 bytes each. All values of a scheme have one width, so that Parquet stores them as
 ``FIXED_LEN_BYTE_ARRAY``, and any program can read them.
 """
 
@@ -27,6 +27,8 @@ ID_BYTES = 8
 """At the beginning of a value: how it was made."""
 HEADER_BYTES = 24
 """Before the hashes."""
+VALUE_VERSION = 2
+"""Of what stands before the hashes: since 2 the content hash is of the text as it is, before of what is compared."""
 _BANDS = ("num_bands", "minhashes_per_band")
 
 
@@ -34,7 +36,7 @@ class Stored(NamedTuple):
     """What some values hold."""
 
     contents: Hashes
-    """Shape (rows, 2): content hashes of the texts as they are compared."""
+    """Shape (rows, 2): content hashes of the texts."""
     signatures: npt.NDArray[Any]
     """Shape (rows, hashes)."""
 
@@ -49,6 +51,7 @@ def sketch_id(scheme: Scheme) -> int:
     (True, False)
     """
     header = {name: value for name, value in scheme.header().items() if name not in _BANDS}
+    header["value_version"] = VALUE_VERSION
     digest = hashlib.blake2b(json.dumps(header, sort_keys=True).encode(), digest_size=ID_BYTES)
     return int.from_bytes(digest.digest(), "little")
 
@@ -69,7 +72,7 @@ def pack_signatures(texts: pd.Series, scheme: Scheme) -> pd.Series:
     width = dtype.pyarrow_dtype.byte_width
     values = np.empty((len(texts), width), dtype=np.uint8)
     values[:, :ID_BYTES] = np.array([sketch_id(scheme)], dtype="<u8").view(np.uint8)
-    values[:, ID_BYTES:HEADER_BYTES] = column_hashes(texts, normalize=scheme.normalize).astype("<u8").view(np.uint8)
+    values[:, ID_BYTES:HEADER_BYTES] = column_hashes(texts).astype("<u8").view(np.uint8)
     signatures = np.empty((SPAN_ROWS, scheme.num_hashes), dtype=word_dtype(scheme))
     for span in text_spans(texts, SPAN_ROWS):
         sketch_span(span, scheme, signatures[: len(span)])

@@ -293,7 +293,7 @@ def _pending(
         against=question.against,
     )
     laid_factor, signature_bytes = signatures_price(scheme)
-    hash_factor, hash_bytes = hashes_price(normalized=scheme.normalize is not None)
+    hash_factor, hash_bytes = hashes_price(normalized=False)
     kernel = BlockKernel(
         DROP,
         refuse_block,

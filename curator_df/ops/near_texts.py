@@ -52,25 +52,16 @@ def text_bands(
 def text_contents(
     block: Any, *, text: str | None, scheme: Scheme, ranked_by: str | None, signatures: str | None
 ) -> Keys:
-    """Return the hashes of a block's texts, as they are compared, and what survivors are chosen by."""
+    """Return the hashes of a block's texts, as they are, and what survivors are chosen by."""
     columns = () if text is None else (text,)
     if signatures is None:
-        return content_keys(block, columns=columns, normalize=scheme.normalize, ranked_by=ranked_by)
+        return content_keys(block, columns=columns, normalize=None, ranked_by=ranked_by)
     return ranked_keys(unpack_signatures(block[signatures], scheme).contents, block, columns, ranked_by)
 
 
-def text_checks(
-    block: Any,
-    *,
-    text: str | None,
-    scheme: Scheme,
-    ranked_by: str | None,  # noqa: ARG001 - the face of a barrier's function
-    signatures: str | None,
-) -> Keys:
-    """Return hashes of a block's rows, as cheap as there are."""
-    if signatures is not None:
-        return Keys(unpack_signatures(block[signatures], scheme).contents)
-    return content_keys(block, columns=(str(text),), normalize=None, ranked_by=None)
+def text_checks(block: Any, *, ranked_by: str | None, **parameters: Any) -> Keys:  # noqa: ARG001 - a barrier's face
+    """Return the same hashes alone."""
+    return text_contents(block, ranked_by=None, **parameters)
 
 
 def texts_of(

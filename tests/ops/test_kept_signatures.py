@@ -39,12 +39,16 @@ def keep_signatures(docs, folder, scheme=WORDS):
 @pytest.mark.parametrize("use_64_bit_hash", [False, True])
 def test_what_is_stored_is_the_signature(use_64_bit_hash):
     scheme = dataclasses.replace(WORDS, use_64_bit_hash=use_64_bit_hash)
-    texts = pd.Series(["one two three four", None, "", "One  two three four"], dtype="string[pyarrow]")
+    texts = pd.Series(
+        ["one two three four", None, "", "One  two three four", "one two three four"], dtype="string[pyarrow]"
+    )
     column = pack_signatures(texts, scheme)
     stored = unpack_signatures(column.iloc[1:], scheme)
     assert (stored.signatures == minhash_signatures(texts, scheme)[1:]).all()
-    contents = unpack_signatures(column, scheme).contents
-    assert (contents[0] == contents[3]).all()
+    contents, signatures = unpack_signatures(column, scheme)
+    assert (signatures[0] == signatures[3]).all()
+    assert (contents[0] != contents[3]).any()
+    assert (contents[0] == contents[4]).all()
     assert (contents[1] != contents[2]).all()
     assert column.map(len).unique().tolist() == [24 + 36 * (8 if use_64_bit_hash else 4)]
 

@@ -80,7 +80,7 @@ def plain_groups(texts: list, scheme, verify: float | None, anchors: int = 2) ->
     series = pd.Series(texts, dtype="string[pyarrow]")
     block = pd.DataFrame({"text": series})
     hashes = band_hashes(series, scheme)
-    contents = row_hashes(block, ("text",), normalize=scheme.normalize)
+    contents = row_hashes(block, ("text",))
     _, compared = text_bands(block, text="text", scheme=scheme, ranked_by=None, signatures=None)
     same: dict = {}
     first = [same.setdefault(tuple(content), number) for number, content in enumerate(contents.tolist())]
