@@ -43,12 +43,12 @@ class Work:
 
 
 WORKS = (
-    Work("JSON Lines to Parquet", 1_000 / 10.3 / 2, 1, 0),
-    Work("all rules of Gopher, FineWeb and C4 in one pass", 1 / (1 / 63.2 + 2 * 10.3 / 1_000), 1, 0),
-    Work("exact duplicates", 1_000 / 12.5 / 2, 2, KEY_BYTES),
+    Work("JSON Lines to Parquet", 1_000 / 3.8 / 2, 1, 0),
+    Work("all rules of Gopher, FineWeb and C4 in one pass", 1 / (1 / 63.2 + 2 * 3.8 / 1_000), 1, 0),
+    Work("exact duplicates", 1_000 / 5.7 / 2, 2, KEY_BYTES),
     Work(
         "near duplicates, FineWeb's scheme",
-        268 / 4.6 / 2,
+        268 / 3.6 / 2,
         3,
         KEY_BYTES * (cdf.minhash.FINEWEB.num_bands + 1),
         PAIRED_SHARE,
@@ -81,7 +81,7 @@ def line(work: Work, terabytes: float, cores: list[int], document_bytes: int) ->
     traffic = work.passes * work.core_mb * cores[0] / 1e3
     disk = total / document_bytes * work.row_bytes + work.text_share * total
     ranges = min(MOST_RANGES, total / RANGE_BYTES)
-    shown = " | ".join(f"{count:,.1f}" for count in hours)
+    shown = " | ".join(f"{count:,.2f}" for count in hours)
     return f"| {work.name} | {terabytes:g} | {shown} | {traffic:.1f} | {disk / 1e12:.2f} | {ranges:,.0f} |"
 
 
