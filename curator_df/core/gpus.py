@@ -26,16 +26,20 @@ class GpuReading:
     """Memory of the device."""
     utilization: float | None
     """Share of the last sample period (0 to 1) in which a kernel ran; None where the device does not say."""
-    processes: tuple[tuple[int, int], ...]
-    """Process number and bytes of each process that computes on it, as far as the driver tells."""
+    processes: tuple[tuple[int, int | None], ...]
+    """Process number and bytes of each process that computes on it, as far as the driver tells; None where it does not say."""
 
 
 def read_gpus() -> tuple[GpuReading, ...]:
-    """Return all GPUs of this machine; none where there is no driver or nvidia-ml-py is not installed."""
+    """Return the GPUs of this machine; none where there is no driver or nvidia-ml-py is not installed.
+
+    Left out is a GPU that does not say how much memory it has: one that the driver has lost, or that has none of its own.
+    """
     nvml = _nvml()
     if nvml is None:
         return ()
-    return tuple(_read(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+    read = (_read(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+    return tuple(reading for reading in read if reading is not None)
 
 
 @contextlib.contextmanager
@@ -83,14 +87,17 @@ def _nvml() -> Any:
     return pynvml
 
 
-def _read(nvml: Any, index: int) -> GpuReading:
-    device = nvml.nvmlDeviceGetHandleByIndex(index)
-    memory = nvml.nvmlDeviceGetMemoryInfo(device)
+def _read(nvml: Any, index: int) -> GpuReading | None:
+    try:
+        device = nvml.nvmlDeviceGetHandleByIndex(index)
+        memory = nvml.nvmlDeviceGetMemoryInfo(device)
+    except nvml.NVMLError:
+        return None
     utilization: float | None = None
-    processes: list[tuple[int, int]] = []
+    processes: list[tuple[int, int | None]] = []
     with contextlib.suppress(nvml.NVMLError):  # a MIG device has no utilisation of its own
         utilization = nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100
     with contextlib.suppress(nvml.NVMLError):  # not everywhere may one process see the others
         for process in nvml.nvmlDeviceGetComputeRunningProcesses(device):
-            processes.append((int(process.pid), int(process.usedGpuMemory or 0)))  # noqa: PERF401 - what came stays
+            processes.append((int(process.pid), process.usedGpuMemory))  # noqa: PERF401 - what came stays
     return GpuReading(index, int(memory.used), int(memory.total), utilization, tuple(processes))

@@ -179,7 +179,7 @@ def test_gpus_are_read_by_nvml_and_what_a_device_does_not_say_is_missing(monkeyp
             frame = sampled_until(monitor, lambda frame: len(frame) > 0)
     finally:
         gpus._nvml.cache_clear()
-    assert (first.used_bytes, first.total_bytes, first.utilization, first.processes) == (10, 100, 0.37, ((7, 0),))
+    assert (first.used_bytes, first.total_bytes, first.utilization, first.processes) == (10, 100, 0.37, ((7, None),))
     assert (second.used_bytes, second.utilization) == (11, None)
     assert set(frame[frame.kind == "gpu"].name) == {"GPU 0", "GPU 1"}
     assert set(frame[frame.kind == "gpu process"].pid) == {7}
