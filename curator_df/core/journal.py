@@ -24,7 +24,7 @@ import numpy as np
 from curator_df.core.manifest import Manifest
 from curator_df.core.sink import Sink
 from curator_df.core.source import Ranges
-from curator_df.core.storage import JOURNAL_FOLDER, TEMPORARY_FOLDER, Folder, disk_errors
+from curator_df.core.storage import JOURNAL_FOLDER, TEMPORARY_FOLDER, FileRecord, Folder, disk_errors, sync_folder
 from curator_df.errors import OutputExistsError, ResumeError
 
 OnExisting = Literal["error", "resume", "overwrite"]
@@ -54,7 +54,7 @@ class Journal:
         self.folder = folder
         self._lock: Any = None
         self._lines: Any = None
-        self._synced = 0.0
+        self._synced, self._is_synced = 0.0, True
 
     def __enter__(self) -> Self:
         if self.folder.is_local:
@@ -69,10 +69,16 @@ class Journal:
                 raise OutputExistsError(f"another run is writing to {self.folder.url} right now") from exc
         return self
 
-    def __exit__(self, *_: object) -> None:
-        for file in (self._lines, self._lock):
-            if file is not None:
-                file.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            # What comes next may delete what these tasks have read, so no note of them may be lost then.
+            if kind is None and not self._is_synced:
+                with disk_errors(self.folder):
+                    self._sync()
+        finally:
+            for file in (self._lines, self._lock):
+                if file is not None:
+                    file.close()
 
     def start(self, identity: Identity, ranges: Ranges) -> None:
         """Pin the ranges of a new run."""
@@ -113,8 +119,8 @@ class Journal:
     def record(self, manifests: Iterable[Manifest]) -> None:
         """Note finished ranges.
 
-        A process that is killed loses none of them. They survive the end of the machine `SYNC_SECONDS` later: a range whose
-        note is lost is done again, and its files are replaced.
+        A process that is killed loses none of them. They survive the end of the machine `SYNC_SECONDS` later, and all of them
+        once the journal is closed: a range whose note is lost is done again, and its files are replaced.
         """
         content = b"".join(json.dumps(_to_json(manifest)).encode() + b"\n" for manifest in manifests)
         if not self.folder.is_local:
@@ -124,6 +130,7 @@ class Journal:
         with disk_errors(self.folder):
             if self._lines is None:
                 self._lines = _open_whole_lines(Path(self.folder.path(f"{JOURNAL_FOLDER}/done.jsonl")))
+            self._is_synced = False
             self._lines.write(content)
             self._lines.flush()
             if time.monotonic() - self._synced > SYNC_SECONDS:
@@ -132,7 +139,7 @@ class Journal:
     def _sync(self) -> None:
         if self._lines is not None:
             os.fsync(self._lines.fileno())
-        self._synced = time.monotonic()
+        self._synced, self._is_synced = time.monotonic(), True
 
     def done(self) -> Iterator[dict[str, Any]]:
         """Yield what was noted about each finished range, one at a time."""
@@ -142,6 +149,19 @@ class Journal:
                     # What a lost machine left of a line is cut short, or has zeros in it; that range is done again.
                     if line.endswith(b"\n") and b"\0" not in line:
                         yield json.loads(line)
+
+    def records(self) -> dict[int, dict[str, Any]]:
+        """Return what was noted last about each finished range or task, by number, with its files as records."""
+        return {
+            done["number"]: {**done, "files": [FileRecord(**file) for file in done["files"]]} for done in self.done()
+        }
+
+
+def all_done(folder: Folder, count: int) -> list[dict[str, Any]] | None:
+    """Return what the journal of ``count`` tasks has of them, in order; None unless it has all of them."""
+    with Journal(folder) as journal:
+        done = journal.records()
+    return [done[number] for number in range(count)] if done.keys() >= set(range(count)) else None
 
 
 def whole_ranges(journal: Journal, rejects: Folder | None = None) -> Iterator[dict[str, Any]]:
@@ -261,7 +281,10 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
 
 def _open_whole_lines(path: Path) -> Any:
     """Open for appending, after cutting off a line that a crash left unfinished."""
+    is_new = not path.exists()
     file = open(path, "a+b")  # noqa: SIM115
+    if is_new:
+        sync_folder(path.parent)
     file.seek(0)
     content_end = 0
     for line in file:

@@ -58,6 +58,8 @@ class NearBarrier:
     """``bands(block, **parameters)`` returns band hashes, shape (rows, bands), and which rows have any."""
     contents: Callable[..., Keys]
     """``contents(block, **parameters)`` returns 128-bit hashes of the texts as they are, and what survivors are chosen by."""
+    same: Callable[..., npt.NDArray[np.uint64]]
+    """``same(hashes, have_shingles, **parameters)`` returns hashes that rows have in common which are joined uncompared."""
     checks: Callable[..., Keys]
     """``checks(block, **parameters)`` returns the same hashes alone: by them the last pass knows the rows of the first."""
     texts: Callable[..., Any] = field(metadata={"identity": False})
@@ -190,10 +192,10 @@ class _RangeKeys:
         barrier, addresses = self._barrier, block.index.to_numpy() + self._first_address
         keys = barrier.contents(block, **barrier.parameters)
         self._checksum = (self._checksum + key_checksum(keys.hashes, addresses)) & CHECKSUM_MASK
-        rows = keys.hashes.copy()
+        hashes, compared = barrier.bands(block, **barrier.parameters)
+        rows = barrier.same(keys.hashes, compared, **barrier.parameters).copy()
         rows[:, 0] = band_words(rows[:, 0], barrier.num_bands, self._kinds)
         self._writer.append(rows, addresses)
-        hashes, compared = barrier.bands(block, **barrier.parameters)
         self._without += len(block) - int(compared.sum())
         rows, addresses_compared = np.empty((int(compared.sum()), 2), dtype=np.uint64), addresses[compared]
         rows[:, 1] = keys.hashes[compared, 0] >> np.uint64(1) | self._row_bit

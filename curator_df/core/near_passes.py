@@ -19,7 +19,7 @@ from curator_df.core.program import Program
 from curator_df.core.range_groups import RangeGroups
 from curator_df.core.slice_file import rows_of_slices
 from curator_df.core.stages import StageRunner
-from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
+from curator_df.core.storage import FileRecord, Folder
 from curator_df.core.text_sink import TextSink
 
 
@@ -32,11 +32,12 @@ class NearPasses:
         self.runner, self.before, self.name, self.barrier, self.groups = runner, before, name, barrier, groups
         self._ranges = len(runner.ranges)
 
-    def take_keys(self, journal: Journal, exchange: Exchange) -> list[dict[str, Any]]:
-        """Write the keys of all rows, and of all kept signatures; return what became of the ranges."""
-        home = journal.folder
-        # When the bands are compared the keys are gone, and are not wanted any more.
-        gone = "keys" if home.exists(f"pairs/{JOURNAL_FOLDER}/receipt.json") else None
+    def take_keys(self, journal: Journal, exchange: Exchange, *, are_compared: bool) -> list[dict[str, Any]]:
+        """Write the keys of all rows, and of all kept signatures; return what became of the ranges.
+
+        When all of them are compared the keys are gone, and are not wanted any more.
+        """
+        home, gone = journal.folder, "keys" if are_compared else None
         sink = NearKeySink(exchange, self.barrier)
         title = f"{self.name}: signatures"
         args = (journal, title, self.before, self.barrier.columns, sink, self.runner.ranges)

@@ -30,7 +30,7 @@ from curator_df.core.exchange_plan import (
     estimate_kept,
     project_exchange,
 )
-from curator_df.core.journal import Journal
+from curator_df.core.journal import Journal, all_done
 from curator_df.core.near_barrier import NearBarrier
 from curator_df.core.near_grouping import group_rows
 from curator_df.core.near_passes import NearPasses
@@ -55,6 +55,8 @@ KEY_WORDS = 3
 """Bucket, content and address."""
 PLAN = f"{JOURNAL_FOLDER}/exchange.json"
 ITERATIONS = f"{JOURNAL_FOLDER}/iterations.json"
+CONTENTS = "contents"
+"""Folder of the journal of what compares texts as they are."""
 
 
 @dataclass(frozen=True)
@@ -115,17 +117,18 @@ class NearStages:
     def _run_all(self, journal: Journal) -> dict[str, Any]:
         started = time.monotonic()
         exchange, projected_bytes = self._exchange()
-        per_band = exchange.reducers // (self.barrier.num_bands + 1)
+        per_band = self._per_band(exchange)
         details: dict[str, Any] = {"bands": self.barrier.num_bands}
 
         def compare_bands(taken: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], tuple[FileRecord, ...]]:
             keys, first = split_files(taken, "keys"), self.barrier.num_bands * per_band
-            contents = self._tasks("contents", "same texts", run_buckets, per_band, files=keys, first_reducer=first)
+            contents = self._tasks(CONTENTS, "same texts", run_buckets, per_band, files=keys, first_reducer=first)
             return contents, self._iterate(exchange, keys, sum(done["rows_written"] for done in taken), details)
 
-        key_manifests, (contents, pairs) = mended(
-            self.home, lambda: self.passes.take_keys(journal, exchange), compare_bands
-        )
+        def take_keys() -> list[dict[str, Any]]:
+            return self.passes.take_keys(journal, exchange, are_compared=self._are_compared(per_band))
+
+        key_manifests, (contents, pairs) = mended(self.home, take_keys, compare_bands)
         keys = split_files(key_manifests, "keys")
         rows = sum(manifest["rows_written"] for manifest in key_manifests[: len(self.runner.ranges)])
         sizes = [manifest["rows_read"] for manifest in contents]
@@ -163,13 +166,26 @@ class NearStages:
             "known": [vars(file) for file in known],
         }
 
+    def _per_band(self, exchange: Exchange) -> int:
+        """Return the hash ranges of each band, and of the contents."""
+        return exchange.reducers // (self.barrier.num_bands + 1)
+
+    def _are_compared(self, per_band: int) -> bool:
+        """Tell whether all that is made of the keys is there: pairs of all bands, and what compared contents."""
+        contents = all_done(self.home.below(CONTENTS), per_band)
+        return (
+            self.home.exists(f"pairs/{JOURNAL_FOLDER}/receipt.json")
+            and contents is not None
+            and self._all_there([vars(file) for file in split_files(contents, "edges")])
+        )
+
     def _iterate(
         self, exchange: Exchange, keys: tuple[FileRecord, ...], rows: int, details: dict[str, Any]
     ) -> tuple[FileRecord, ...]:
         """Compare the buckets of some bands at a time; return distinct edges."""
         each = self._bands_per_iteration(rows)
         bands = self.barrier.num_bands
-        per_band = exchange.reducers // (bands + 1)
+        per_band = self._per_band(exchange)
         details |= {"bands_per_iteration": each, "iterations": -(-bands // each)}
         whole = self.home.below("pairs")
         with Journal(whole) as all_pairs:

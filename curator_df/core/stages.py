@@ -31,7 +31,7 @@ from curator_df.core.exchange import Exchange, range_starts
 from curator_df.core.exchange_plan import TASK_SLACK_BYTES, estimate_kept, merge_bytes, project_exchange
 from curator_df.core.exchange_reduce import reduce_keys
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.journal import Identity, Journal
+from curator_df.core.journal import Identity, Journal, all_done
 from curator_df.core.leaks import LeakReceipt
 from curator_df.core.manifest import Manifest
 from curator_df.core.part_barrier import PartBarrier
@@ -160,8 +160,8 @@ class StageRunner:
         The number of each piece is its place in ``pieces``; ``folder`` holds the files. ``only`` says which pieces are
         wanted at all. Files of the sub-folder ``gone`` need not be there any more.
         """
-        found = {record["number"]: record for record in map(_with_records, journal.done())}
-        done = {number: record for number, record in found.items() if _is_there(folder, record, gone)}
+        noted = journal.records()
+        done = {number: record for number, record in noted.items() if _is_there(folder, record, gone)}
         wanted = range(len(pieces)) if only is None else np.flatnonzero(only).tolist()
 
         def note(manifest: Manifest) -> None:
@@ -247,13 +247,15 @@ class StageRunner:
         return Found(exchange, files["drops"], *first, groups=groups, members=files["members"])
 
     def _found_files(self, home: Folder, exchange: Exchange) -> dict[str, tuple[FileRecord, ...]] | None:
-        """Return the files that the last pass, or a table, reads; None if one is gone."""
+        """Return the files that the last pass, or a table, reads; None if one, or the note of a task, is gone."""
         found: dict[str, tuple[FileRecord, ...]] = {}
-        last = "collect" if exchange.ranges_per_drop_file > 1 else "merge"
-        for kind, name in (("drops", last), ("members", "merge")):
-            with Journal(home.below(name)) as journal:
-                records = {done["number"]: done for done in map(_with_records, journal.done())}
-            found[kind] = split_files([records[number] for number in sorted(records)], kind)
+        merged = ("merge", exchange.reducers)
+        last = ("collect", exchange.drop_files) if exchange.ranges_per_drop_file > 1 else merged
+        for kind, (name, count) in (("drops", last), ("members", merged)):
+            done = all_done(home.below(name), count)
+            if done is None:
+                return None
+            found[kind] = split_files(done, kind)
         whole = all(home.size(file.name) == file.size_bytes for files in found.values() for file in files)
         return found if whole else None
 
@@ -384,10 +386,6 @@ def first_pass(keys: Iterable[Mapping[str, Any]], ranges: int) -> tuple[npt.NDAr
         rows[manifest["number"]] = manifest["rows_written"]
         checksums[manifest["number"]] = manifest["summary"]["key_checksum"]
     return rows, checksums
-
-
-def _with_records(done: dict[str, Any]) -> dict[str, Any]:
-    return {**done, "files": [FileRecord(**file) for file in done["files"]]}
 
 
 def _is_there(folder: Folder, done: dict[str, Any], gone: str | None = None) -> bool:

@@ -217,7 +217,7 @@ class NewFile:
             Path(self._final).parent.mkdir(parents=True, exist_ok=True)
             os.replace(self._path, self._final)
             if self.folder.is_durable:
-                _sync_folder(Path(self._final).parent)
+                sync_folder(Path(self._final).parent)
         return FileRecord(self.name, rows, self.size_bytes, self._checksum)
 
     def discard(self) -> None:
@@ -259,7 +259,8 @@ def disk_errors(folder: Folder) -> Iterator[None]:
         ) from exc
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Have the names in a local folder on disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

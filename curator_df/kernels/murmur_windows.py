@@ -26,7 +26,7 @@ from curator_df.kernels.murmur_lanes import CAN_GATHER, LANES, hash_lanes
 
 CHUNK_WINDOWS = 2048
 """Windows that are hashed at a time: 8 or 16 KB of hashes, which stay in the first-level cache."""
-_WIDE_WINDOWS = 256
+WIDE_WINDOWS = 256
 """Windows over other than ASCII that are hashed before the next look for ASCII."""
 
 _W: Any = np.uint32
@@ -240,7 +240,7 @@ def _hash_wide(
 def _hash_one_by_one(data: Any, at: int, stop: int, width: int, seed: int, hashes: Any) -> tuple[int, int]:
     """Hash windows of any length: also of bytes that are no UTF-8, where a code point may be as long as the text."""
     end, windows = code_points_on(data, at, stop, width), 0
-    while end >= 0 and windows < _WIDE_WINDOWS:
+    while end >= 0 and windows < WIDE_WINDOWS:
         hashes[windows] = murmur_32(data, _U(at), _U(end - at), seed)
         at, end = code_points_on(data, at, stop, 1), code_points_on(data, end, stop, 1)
         windows += 1
@@ -253,7 +253,7 @@ def _hash_windows_32(
 ) -> tuple[int, int]:
     plain = ascii_bytes(data, at, min(stop, at + CHUNK_WINDOWS + width - 1))
     windows = plain - width + 1
-    if windows > 0 and (windows >= _WIDE_WINDOWS or at + plain == stop):
+    if windows > 0 and (windows >= WIDE_WINDOWS or at + plain == stop):
         _hash_plain(data[at : at + plain], windows, width, seed, mixed, hashes)
         return at + windows, windows
     at, windows = _hash_wide(data, at, stop, width, seed, mixed, starts, hashes)
@@ -268,7 +268,7 @@ def _hash_windows_64(
 ) -> tuple[int, int]:
     plain = ascii_bytes(data, at, min(stop, at + CHUNK_WINDOWS + width - 1))
     windows = plain - width + 1
-    if windows > 0 and (windows >= _WIDE_WINDOWS or at + plain == stop):
+    if windows > 0 and (windows >= WIDE_WINDOWS or at + plain == stop):
         for number in range(windows):
             hashes[number] = murmur_64(data, _U(at + number), _U(width), seed)
         return at + windows, windows
@@ -279,7 +279,7 @@ def _hash_windows_64(
     if windows > 0:
         return at + starts[windows], windows
     end = code_points_on(data, at, stop, width)
-    while end >= 0 and windows < _WIDE_WINDOWS:
+    while end >= 0 and windows < WIDE_WINDOWS:
         hashes[windows] = murmur_64(data, _U(at), _U(end - at), seed)
         at, end = code_points_on(data, at, stop, 1), code_points_on(data, end, stop, 1)
         windows += 1

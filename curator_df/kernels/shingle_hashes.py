@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: ARG001 - numba compares the parameters of an overload with those of what it stands for
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled hashes of a text's shingles, a chunk at a time: what signatures and exact similarities are made from.
@@ -13,9 +14,11 @@ from typing import Any
 
 import numpy as np
 from numba import njit, types
+from numba.extending import overload
 
 from curator_df.kernels.murmur_hash import PIECE_BYTES, fill_normalized
 from curator_df.kernels.murmur_windows import CHUNK_WINDOWS, hash_windows, hash_word_runs, murmur
+from curator_df.kernels.rolled_windows import roll_windows
 from curator_df.kernels.word_windows import BUFFER_BYTES, fill_words, keep_last_words
 
 CHARACTERS, NORMALIZED_CHARACTERS, WORDS, NORMALIZED_WORDS = range(4)
@@ -44,11 +47,37 @@ def shingle_workspace(size: int) -> Any:
     return buffer, (mixed, starts, word_ends)
 
 
+def _windows(
+    data: Any, at: int, stop: int, size: int, seed: int, mixed: Any, starts: Any, hashes: Any
+) -> tuple[int, int]:
+    """Hash the next windows as `hash_windows` does, or `roll_windows` where the seed is signed. For compiled code only."""
+    raise TypeError("_windows is for compiled code")
+
+
+@overload(_windows, jit_options={"nogil": True})
+def _windows_of(data: Any, at: Any, stop: Any, size: Any, seed: Any, mixed: Any, starts: Any, hashes: Any) -> Any:
+    if seed.signed:
+
+        def implementation(
+            data: Any, at: Any, stop: Any, size: Any, seed: Any, mixed: Any, starts: Any, hashes: Any
+        ) -> Any:
+            return roll_windows(data, at, stop, size, starts, hashes)
+
+    else:
+
+        def implementation(
+            data: Any, at: Any, stop: Any, size: Any, seed: Any, mixed: Any, starts: Any, hashes: Any
+        ) -> Any:
+            return hash_windows(data, at, stop, size, seed, mixed, starts, hashes)
+
+    return implementation
+
+
 @njit(nogil=True)
 def _next_characters(
     data: Any, stop: int, state: Any, size: int, seed: int, mixed: Any, starts: Any, hashes: Any
 ) -> int:
-    at, count = hash_windows(data, state[AT], stop, size, seed, mixed, starts, hashes)
+    at, count = _windows(data, state[AT], stop, size, seed, mixed, starts, hashes)
     if count == 0 and state[TOTAL] == 0 and at < stop:
         hashes[0] = murmur(data, at, stop - at, seed)
         at, count = stop, 1
@@ -73,7 +102,7 @@ def _next_normalized(
 ) -> int:
     while True:
         held, start = state[HELD], state[START]
-        start, count = hash_windows(piece, start, held, size, seed, mixed, starts, hashes)
+        start, count = _windows(piece, start, held, size, seed, mixed, starts, hashes)
         state[START] = start
         if count > 0:
             return count
@@ -154,8 +183,8 @@ def next_shingles(
 ) -> Any:
     """Hash the next shingles of a text that ends at ``stop``; return how many, 0 at its end, and the buffer.
 
-    ``byte_of``, ``page_of``, ``pages``: of `lower_case`; ``seed`` and ``hashes``: uint32 or uint64. A text with less than
-    one shingle is one.
+    ``byte_of``, ``page_of``, ``pages``: of `lower_case`; ``seed`` and ``hashes``: uint32 or uint64. Where sets are compared the
+    seed is int64: then windows of characters are hashed as `rolled_windows` has it. A text with less than one shingle is one.
     """
     mixed, starts, _ = arrays
     if kind == CHARACTERS:

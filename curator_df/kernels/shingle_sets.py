@@ -32,6 +32,7 @@ from curator_df.kernels.shingle_hashes import (
 _U: Any = np.uint64
 _LEFT, _RIGHT, _BOTH = _U(1), _U(2), _U(3)
 _HASH_BITS = ~_BOTH
+_SEED: Any = np.int64(0)  # signed: sets are compared
 _LEAST_SLOTS = 64
 WORD_BYTES = 4
 """Fewest bytes for each word, with what is around it, that are expected of two texts; English has six."""
@@ -134,7 +135,7 @@ def similarities_of_pairs(
                 texts_read += 1
                 while used >= 0:
                     count, buffer = next_shingles(
-                        data, stop, state, kind, size, _U(0), byte_of, page_of, pages, buffer, arrays, hashes
+                        data, stop, state, kind, size, _SEED, byte_of, page_of, pages, buffer, arrays, hashes
                     )
                     if count == 0:
                         break

@@ -41,8 +41,8 @@ class Stored(NamedTuple):
     """Shape (rows, hashes)."""
 
 
-def sketch_id(scheme: Scheme) -> int:
-    """Return what two signatures must have in common to be compared: all of the scheme but its bands.
+def sketch_id(scheme: Scheme, value_version: int = VALUE_VERSION) -> int:
+    """Return what two signatures must have in common to be compared: all of the scheme but its bands, and the version.
 
     Examples
     --------
@@ -50,8 +50,9 @@ def sketch_id(scheme: Scheme) -> int:
     >>> sketch_id(first) == sketch_id(second), sketch_id(first) == sketch_id(Scheme("characters", 25, 20, 13))
     (True, False)
     """
-    header = {name: value for name, value in scheme.header().items() if name not in _BANDS}
-    header["value_version"] = VALUE_VERSION
+    header: dict[str, Any] = {name: value for name, value in scheme.header().items() if name not in _BANDS}
+    if value_version > 1:  # the first had no number
+        header["value_version"] = value_version
     digest = hashlib.blake2b(json.dumps(header, sort_keys=True).encode(), digest_size=ID_BYTES)
     return int.from_bytes(digest.digest(), "little")
 
@@ -104,8 +105,14 @@ def read_values(values: npt.NDArray[np.uint8], scheme: Scheme, where: str) -> St
     word = word_dtype(scheme)
     ids = np.ascontiguousarray(values[:, :ID_BYTES]).view("<u8").ravel()
     if (others := ids != np.uint64(sketch_id(scheme))).any():
+        first = int(others.argmax())
+        if ids[first] in [np.uint64(sketch_id(scheme, version)) for version in range(1, VALUE_VERSION)]:
+            raise SchemaError(
+                f"{where} holds signatures that an earlier version of curator_df made, from row {first:,} of a block on; make "
+                "them anew with add_minhash"
+            )
         raise SchemaError(
-            f"{where} holds signatures that were made in another way than asked for, from row {int(others.argmax()):,} of a "
+            f"{where} holds signatures that were made in another way than asked for, from row {first:,} of a "
             f"block on: {scheme.ngrams} {scheme.ngram_size}, {scheme.bits} bits, seed={scheme.seed}, normalize="
             f"{scheme.normalize!r} was asked for. Give the parameters (or scheme=) that add_minhash was called with"
         )

@@ -64,6 +64,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "minhash_sketch",
         "murmur_lanes",
         "murmur_windows",
+        "rolled_windows",
         "shingle_hashes",
         "shingle_sets",
         "union_find",

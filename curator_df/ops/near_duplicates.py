@@ -27,7 +27,7 @@ from curator_df.ops.group_table import GroupTable
 from curator_df.ops.groups import find_groups, found_drops, named_by, require_same_table
 from curator_df.ops.near_groups import near_matches
 from curator_df.ops.near_scheme import DEFAULTS, NearQuestion, chosen_scheme, kept_signatures
-from curator_df.ops.near_texts import text_bands, text_checks, text_contents, text_similarities, texts_of
+from curator_df.ops.near_texts import same_texts, text_bands, text_checks, text_contents, text_similarities, texts_of
 
 REASON = "near_duplicate"
 DROP = "drop_near_duplicates"
@@ -118,8 +118,9 @@ def drop_near_duplicates(
 
     What comes before it runs three times (twice with ``verify=None``): for signatures, to fetch the texts that are
     compared, and to write. Rows are joined over several steps: a row may go that is not itself similar to the one that
-    stays, but to one that is. Rows with the same text are joined always, also those without text; otherwise rows without
-    a shingle (nothing, or white space where shingles are words) are similar to none.
+    stays, but to one that is. Rows with the same text are joined always, also those without text, and with ``normalize=``
+    those of which it leaves nothing (white space alone). Otherwise rows without a shingle (nothing, or white space where
+    shingles are words) are similar to none.
 
     In a bucket each text is compared with two others, not with all, so that the work grows with the rows.
 
@@ -270,6 +271,7 @@ def _pending(
     barrier = NearBarrier(
         bands=text_bands,
         contents=text_contents,
+        same=same_texts,
         checks=text_checks,
         texts=texts_of,
         similarities=text_similarities,

@@ -18,6 +18,7 @@ from curator_df.core.backend import is_on_device
 from curator_df.core.barrier import Keys
 from curator_df.core.host_blocks import host_block
 from curator_df.kernels.buffers import text_chunks
+from curator_df.kernels.content_hash import NULL_HASH, column_hashes
 from curator_df.kernels.jaccard import jaccard_similarities
 from curator_df.kernels.minhash import SPAN_ROWS, band_hashes, minhash_signatures, signature_bands, word_dtype
 from curator_df.kernels.minhash_scheme import Scheme
@@ -57,6 +58,22 @@ def text_contents(
     if signatures is None:
         return content_keys(block, columns=columns, normalize=None, ranked_by=ranked_by)
     return ranked_keys(unpack_signatures(block[signatures], scheme).contents, block, columns, ranked_by)
+
+
+def same_texts(
+    hashes: npt.NDArray[np.uint64],
+    have_shingles: npt.NDArray[np.bool_],
+    *,
+    text: str | None,  # noqa: ARG001 - the face of a barrier's function
+    scheme: Scheme,
+    ranked_by: str | None,  # noqa: ARG001
+    signatures: str | None,  # noqa: ARG001
+) -> npt.NDArray[np.uint64]:
+    """Return the hashes of texts, the empty one's for those of which ``normalize=`` leaves nothing; null stays apart."""
+    nothing = ~have_shingles & (hashes != NULL_HASH).any(axis=1)
+    if scheme.normalize is None or not nothing.any():
+        return hashes
+    return np.where(nothing[:, None], column_hashes(pd.Series([""], dtype="string[pyarrow]")), hashes)
 
 
 def text_checks(block: Any, *, ranked_by: str | None, **parameters: Any) -> Keys:  # noqa: ARG001 - a barrier's face

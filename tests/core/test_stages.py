@@ -2,6 +2,7 @@
 """Files between two stages that are damaged or gone are written again, through real runs on a small cluster."""
 
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
-from curator_df.core import near_passes, run, stages
+from curator_df.core import near_passes, near_stages, run, stages
 from curator_df.core.journal import Journal
+from curator_df.core.manifest import Manifest
 from curator_df.core.row_sort import merge_row_bytes
 from curator_df.core.storage import Folder
 from curator_df.errors import CorruptFileError
@@ -91,8 +93,8 @@ def test_files_of_near_duplicates_that_a_crash_took_are_written_again(
     name, damaged = "take_keys" if kind == "keys" else "fetch_texts", []
     write = getattr(near_passes.NearPasses, name)
 
-    def damage_once(passes, *given):
-        manifests = write(passes, *given)
+    def damage_once(passes, *given, **how):
+        manifests = write(passes, *given, **how)
         if not damaged:
             damaged.extend((tmp_path / "out/_curator/stages").glob(f"*/{kind}/part-*"))
             for path in damaged:
@@ -136,6 +138,60 @@ def test_files_of_drops_that_are_gone_are_written_again_by_a_resumed_run(docs, t
     monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 1_000)
     cdf.write_parquet(docs, tmp_path / "out", on_existing="resume")
     assert ids_in(tmp_path / "out") == EXPECTED
+
+
+def stop(*_, **__):
+    raise KeyboardInterrupt
+
+
+def lose_notes(out, stage, left):
+    """Leave so many notes of finished tasks in a stage's journal, as a machine may that went down; return how many were lost."""
+    (journal,) = (out / "_curator/stages").glob(f"*/{stage}/_curator/done.jsonl")
+    notes = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(notes[:left]))
+    return len(notes) - left
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_merges_whose_notes_a_crash_took_are_run_again(docs, tmp_path, monkeypatch, left):
+    project = stages.project_exchange
+    monkeypatch.setattr(stages, "project_exchange", lambda *given, **how: project(*given, **{**how, "reducers": 8}))
+    with monkeypatch.context() as patched:
+        patched.setattr(stages, "Found", stop)  # when drops are found and keys are gone
+        with pytest.raises(KeyboardInterrupt):
+            cdf.write_parquet(docs, tmp_path / "out")
+    assert not list((tmp_path / "out/_curator/stages").glob("*/keys/*"))
+    assert lose_notes(tmp_path / "out", "merge", left) == 8 - left
+    receipt = cdf.write_parquet(docs, tmp_path / "out", on_existing="resume")
+    assert ids_in(tmp_path / "out") == EXPECTED
+    assert receipt.rows_written == len(EXPECTED)
+
+
+def test_comparisons_whose_notes_a_crash_took_are_run_again(docs_with_near, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(near_stages, "group_rows", stop)
+        with pytest.raises(KeyboardInterrupt):
+            cdf.write_parquet(docs_with_near, tmp_path / "out")
+    assert not list((tmp_path / "out/_curator/stages").glob("*/keys/*"))
+    assert lose_notes(tmp_path / "out", "contents", 0) > 0
+    cdf.write_parquet(docs_with_near, tmp_path / "out", on_existing="resume")
+    assert ids_in(tmp_path / "out") == EXPECTED
+
+
+def test_all_notes_are_on_disk_when_a_journal_is_closed(tmp_path, monkeypatch):
+    synced, sync = [], os.fsync
+
+    def sync_and_note(descriptor):
+        sync(descriptor)
+        synced.append(os.fstat(descriptor).st_size)
+
+    monkeypatch.setattr(os, "fsync", sync_and_note)
+    with Journal(Folder(str(tmp_path))) as journal:
+        for number in range(5):
+            journal.record([Manifest(number)])
+    size = (tmp_path / "_curator/done.jsonl").stat().st_size
+    assert synced[-1] == size > synced[1] > 0  # the first is of the folder, the next of one line
+    assert len(synced) == 3
 
 
 def test_what_ran_again_before_the_last_pass_is_in_the_receipt(tmp_path, monkeypatch):

@@ -12,9 +12,10 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core import run
 from curator_df.core.program import lower
+from curator_df.kernels import stored_signatures
 from curator_df.kernels.minhash import minhash_signatures
 from curator_df.kernels.minhash_scheme import Scheme
-from curator_df.kernels.stored_signatures import pack_signatures, similarity_estimates, unpack_signatures
+from curator_df.kernels.stored_signatures import pack_signatures, similarity_estimates, sketch_id, unpack_signatures
 from tests.ops.test_near_duplicates import first_of_each, ids_in, plain_groups, variants, write_rows
 
 WORDS = Scheme("words", 3, num_bands=12, minhashes_per_band=3, normalize="case_and_spaces", seed=3)
@@ -68,6 +69,16 @@ def test_signatures_made_in_another_way_are_an_error(changed):
     column = pack_signatures(pd.Series(["one two three four"], dtype="string[pyarrow]", name="minhash"), WORDS)
     with pytest.raises(errors.SchemaError, match=r"made in another way .* Give the parameters"):
         unpack_signatures(column, dataclasses.replace(WORDS, **changed))
+
+
+def test_signatures_of_an_earlier_version_are_an_error_that_says_so(monkeypatch):
+    monkeypatch.setattr(stored_signatures, "sketch_id", lambda scheme: sketch_id(scheme, 1))
+    column = pack_signatures(pd.Series(["one two three four"], dtype="string[pyarrow]", name="minhash"), WORDS)
+    monkeypatch.undo()
+    with pytest.raises(
+        errors.SchemaError, match=r"signatures that an earlier version of curator_df made.* add_minhash"
+    ):
+        unpack_signatures(column, WORDS)
 
 
 def test_estimates_are_unbiased():

@@ -80,7 +80,8 @@ def plain_groups(texts: list, scheme, verify: float | None, anchors: int = 2) ->
     series = pd.Series(texts, dtype="string[pyarrow]")
     block = pd.DataFrame({"text": series})
     hashes = band_hashes(series, scheme)
-    contents = row_hashes(block, ("text",))
+    nothing = series.notna() & (series.fillna("").str.strip() == "")
+    contents = row_hashes(block.mask(nothing, "") if scheme.normalize else block, ("text",))
     _, compared = text_bands(block, text="text", scheme=scheme, ranked_by=None, signatures=None)
     same: dict = {}
     first = [same.setdefault(tuple(content), number) for number, content in enumerate(contents.tolist())]
@@ -126,6 +127,17 @@ def test_the_same_rows_as_in_memory_however_the_input_is_cut(tmp_path, monkeypat
         assert said.details["iterations"] == -(-12 // (each or 12))
         assert receipt.rows_dropped == len(texts) - len(expected)
         assert not list((tmp_path / f"out{number}").rglob("*.slices"))
+
+
+@pytest.mark.parametrize("verify", [0.8, None])
+@pytest.mark.parametrize(("normalize", "kept"), [("case_and_spaces", [0, 4, 7, 8]), (None, [0, 1, 2, 3, 4, 7, 8])])
+def test_white_space_alone_is_nothing_where_texts_are_normalized(tmp_path, verify, normalize, kept):
+    texts = ["", " ", "\n", "  \t", None, "", None, "Hello", "one two three four"]
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
+    scheme = cdf.minhash.Scheme("words", 2, num_bands=5, minhashes_per_band=2, normalize=normalize)
+    receipt = cdf.write_parquet(cdf.drop_near_duplicates(docs, scheme=scheme, verify=verify), tmp_path / "out")
+    assert ids_in(tmp_path / "out") == kept
+    assert receipt.exchanges[0].details["without_shingles"] == 7
 
 
 def test_groups_too_many_for_memory_are_made_on_disk(tmp_path, monkeypatch):
