@@ -69,16 +69,10 @@ class Journal:
                 raise OutputExistsError(f"another run is writing to {self.folder.url} right now") from exc
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        try:
-            # What comes next may delete what these tasks have read, so no note of them may be lost then.
-            if kind is None and not self._is_synced:
-                with disk_errors(self.folder):
-                    self._sync()
-        finally:
-            for file in (self._lines, self._lock):
-                if file is not None:
-                    file.close()
+    def __exit__(self, *_: object) -> None:
+        for file in (self._lines, self._lock):
+            if file is not None:
+                file.close()
 
     def start(self, identity: Identity, ranges: Ranges) -> None:
         """Pin the ranges of a new run."""
@@ -101,8 +95,7 @@ class Journal:
 
     def finish(self, receipt: dict[str, Any]) -> None:
         """Mark the run complete."""
-        with disk_errors(self.folder):
-            self._sync()
+        self.sync()
         self.folder.write(f"{JOURNAL_FOLDER}/receipt.json", json.dumps(receipt, indent=1).encode())
         self.folder.delete_tree(TEMPORARY_FOLDER)
 
@@ -120,7 +113,7 @@ class Journal:
         """Note finished ranges.
 
         A process that is killed loses none of them. They survive the end of the machine `SYNC_SECONDS` later, and all of them
-        once the journal is closed: a range whose note is lost is done again, and its files are replaced.
+        after `sync`: a range whose note is lost is done again, and its files are replaced.
         """
         content = b"".join(json.dumps(_to_json(manifest)).encode() + b"\n" for manifest in manifests)
         if not self.folder.is_local:
@@ -133,12 +126,14 @@ class Journal:
             self._is_synced = False
             self._lines.write(content)
             self._lines.flush()
-            if time.monotonic() - self._synced > SYNC_SECONDS:
-                self._sync()
+        if time.monotonic() - self._synced > SYNC_SECONDS:
+            self.sync()
 
-    def _sync(self) -> None:
-        if self._lines is not None:
-            os.fsync(self._lines.fileno())
+    def sync(self) -> None:
+        """Have all notes on disk."""
+        if not self._is_synced:
+            with disk_errors(self.folder):
+                os.fsync(self._lines.fileno())
         self._synced, self._is_synced = time.monotonic(), True
 
     def done(self) -> Iterator[dict[str, Any]]:

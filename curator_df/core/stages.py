@@ -179,6 +179,7 @@ class StageRunner:
         finally:
             self.retries += dispatcher.retries
             self.leaks += dispatcher.leaks
+        journal.sync()  # what comes next may delete what these tasks have read: no note of them may be lost then
         if task is None:
             self.start_bytes = dispatcher.start_bytes
         else:

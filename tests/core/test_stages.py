@@ -12,7 +12,6 @@ import pytest
 import curator_df as cdf
 from curator_df.core import near_passes, near_stages, run, stages
 from curator_df.core.journal import Journal
-from curator_df.core.manifest import Manifest
 from curator_df.core.row_sort import merge_row_bytes
 from curator_df.core.storage import Folder
 from curator_df.errors import CorruptFileError
@@ -178,20 +177,26 @@ def test_comparisons_whose_notes_a_crash_took_are_run_again(docs_with_near, tmp_
     assert ids_in(tmp_path / "out") == EXPECTED
 
 
-def test_all_notes_are_on_disk_when_a_journal_is_closed(tmp_path, monkeypatch):
-    synced, sync = [], os.fsync
+def test_all_notes_are_on_disk_when_the_tasks_of_a_stage_are_done(docs_with_near, tmp_path, monkeypatch):
+    synced, sync, run_tasks = {}, os.fsync, stages.StageRunner.run_tasks
+    seen = []
 
     def sync_and_note(descriptor):
         sync(descriptor)
-        synced.append(os.fstat(descriptor).st_size)
+        synced[os.readlink(f"/proc/self/fd/{descriptor}")] = os.fstat(descriptor).st_size
+
+    def run_and_look(runner, journal, *given, **how):
+        done = run_tasks(runner, journal, *given, **how)
+        notes = Path(journal.folder.path("_curator/done.jsonl"))
+        if done:
+            assert synced[str(notes)] == notes.stat().st_size > 0
+            seen.append(journal.folder.url)
+        return done
 
     monkeypatch.setattr(os, "fsync", sync_and_note)
-    with Journal(Folder(str(tmp_path))) as journal:
-        for number in range(5):
-            journal.record([Manifest(number)])
-    size = (tmp_path / "_curator/done.jsonl").stat().st_size
-    assert synced[-1] == size > synced[1] > 0  # the first is of the folder, the next of one line
-    assert len(synced) == 3
+    monkeypatch.setattr(stages.StageRunner, "run_tasks", run_and_look)
+    cdf.write_parquet(docs_with_near, tmp_path / "out")
+    assert {Path(url).name for url in seen} >= {"contents", "buckets", "pairs", "fetch", "compare"}
 
 
 def test_what_ran_again_before_the_last_pass_is_in_the_receipt(tmp_path, monkeypatch):
