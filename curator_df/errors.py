@@ -9,6 +9,7 @@
     ├── SchemaError (TypeError)             a column changes its type between files
     ├── InputError (FileNotFoundError)      no file matches, or a file vanished
     ├── CorruptFileError (OSError)          a compressed or Parquet file is truncated or damaged
+    ├── RemoteFileError (OSError)           a remote store kept failing; nothing is damaged, the run can be resumed
     ├── BadRowError (ValueError)            a row cannot be read; names file, line and byte offset
     ├── OversizeRowError (MemoryError)      one row needs more memory than there is; names file and line
     ├── BudgetError (MemoryError)           the plan does not fit the allowed bytes; nothing was started
@@ -60,6 +61,10 @@ class CorruptFileError(CuratorError, OSError):
     """
 
     path: str = ""
+
+
+class RemoteFileError(CuratorError, OSError):
+    """A remote store was busy or could not be reached, at every try. Nothing is damaged, and the run can be resumed."""
 
 
 class BadRowError(CuratorError, ValueError):

@@ -4,12 +4,13 @@
 Beside the output, in ``_curator/``: ``plan.json`` and ``ranges.npy`` (input, program and ranges, pinned at the first
 start; no memory, workers or block size), ``done.jsonl`` (one line for each finished range), ``receipt.json``
 (written last: the run is complete). On object stores, which cannot append, each batch of lines is an object of its own.
-A file lock keeps two local runs from writing to one folder; the kernel drops it when the process dies, however it dies.
+One run at a time may write to a folder: `core.owner`, and where there are locks, a lock that goes with its process.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import errno
 import fcntl
 import io
 import json
@@ -22,6 +23,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from curator_df.core.manifest import Manifest
+from curator_df.core.owner import OWNERS_FOLDER, Owner, is_taken, owner_of
 from curator_df.core.sink import Sink
 from curator_df.core.source import Ranges
 from curator_df.core.storage import JOURNAL_FOLDER, TEMPORARY_FOLDER, FileRecord, Folder, disk_errors, sync_folder
@@ -53,23 +55,40 @@ class Journal:
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self._lock: Any = None
+        self._owner = Owner(folder)
         self._lines: Any = None
         self._synced, self._is_synced = 0.0, True
 
     def __enter__(self) -> Self:
-        if self.folder.is_local:
-            home = Path(self.folder.path(JOURNAL_FOLDER))
+        is_locked = self.folder.is_local and self._take_lock()
+        try:
             with disk_errors(self.folder):
-                home.mkdir(parents=True, exist_ok=True)
-                self._lock = open(home / "lock", "w")
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as exc:
-                self._lock.close()
-                raise OutputExistsError(f"another run is writing to {self.folder.url} right now") from exc
+                self._owner.claim(is_locked=is_locked)
+        except BaseException:
+            self._close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._owner.release()
+        self._close()
+
+    def _take_lock(self) -> bool:
+        """Take the lock on the folder; return False where the file system has none."""
+        home = Path(self.folder.path(JOURNAL_FOLDER))
+        with disk_errors(self.folder):
+            home.mkdir(parents=True, exist_ok=True)
+            self._lock = open(home / "lock", "w")  # noqa: SIM115
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            if exc.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                self._close()
+                raise is_taken(self.folder, owner_of(self.folder)) from exc
+            return False  # NFS without lockd, Lustre without -o flock: the owner's file alone has to do
+        return True
+
+    def _close(self) -> None:
         for file in (self._lines, self._lock):
             if file is not None:
                 file.close()
@@ -95,6 +114,7 @@ class Journal:
 
     def finish(self, receipt: dict[str, Any]) -> None:
         """Mark the run complete."""
+        self._owner.check()
         self.sync()
         self.folder.write(f"{JOURNAL_FOLDER}/receipt.json", json.dumps(receipt, indent=1).encode())
         self.folder.delete_tree(TEMPORARY_FOLDER)
@@ -115,6 +135,7 @@ class Journal:
         A process that is killed loses none of them. They survive the end of the machine `SYNC_SECONDS` later, and all of them
         after `sync`: a range whose note is lost is done again, and its files are replaced.
         """
+        self._owner.check()
         content = b"".join(json.dumps(_to_json(manifest)).encode() + b"\n" for manifest in manifests)
         if not self.folder.is_local:
             # A resumed run must not take the names of an earlier one, also in one process; sorted, they are in order of time.
@@ -178,12 +199,13 @@ def whole_ranges(journal: Journal, rejects: Folder | None = None) -> Iterator[di
 
 
 def check_output(journal: Journal, sink: Sink, on_existing: OnExisting) -> list[str]:
-    """Return the files in the output folder, the lock left out; raise if they are in the way of a run.
+    """Return the files in the output folder, lock and owners left out; raise if they are in the way of a run.
 
     Nothing is deleted, so that a run into several folders touches none of them if one is refused.
     """
     folder = journal.folder
-    present = [name for name in folder.names() if not name.startswith(f"{JOURNAL_FOLDER}/lock")]
+    guards = (f"{JOURNAL_FOLDER}/lock", f"{OWNERS_FOLDER}/")
+    present = [name for name in folder.names() if not name.startswith(guards)]
     if present and on_existing == "error":
         state = "a complete run" if journal.receipt else "an interrupted run" if journal.is_started else "files"
         raise OutputExistsError(

@@ -40,8 +40,14 @@ ONE_BY_ONE_ROWS = 256
 UNIT_PARTS = 16
 _RECORD_BYTES = 512
 _TORCH_ON_CPU = "DefaultCPUAllocator: can't allocate memory"
-_MESSAGES = ("can't start new thread", "std::bad_alloc", _TORCH_ON_CPU, "not enough memory", "out of memory")
-"""What libraries say in errors that are no MemoryError: Python, C++ extensions, torch, zstandard, CUDA and LLVM."""
+_ONEDNN = ("could not create a primitive", "could not execute a primitive")
+_CUDA_LIBRARIES = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+_MESSAGES = (
+    *("can't start new thread", "std::bad_alloc", "not enough memory", "out of memory"),
+    *(_TORCH_ON_CPU, *_ONEDNN, *_CUDA_LIBRARIES),
+)
+"""What libraries say in errors that are no MemoryError: Python, C++ extensions, zstandard, CUDA and LLVM, torch and what it
+calls. oneDNN says no more than this when it gets no memory, as may be for other reasons: then it fails with one row as well."""
 
 
 def is_out_of_memory(exc: BaseException) -> bool:

@@ -7,20 +7,23 @@ A file is seen under its final name only when it is whole. Its checksum is taken
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import fsspec
+from fsspec.spec import AbstractBufferedFile
 
 from curator_df.core.sizes import show_size
+from curator_df.core.transient import patiently
 from curator_df.errors import DiskFullError
 
 JOURNAL_FOLDER = "_curator"
@@ -28,6 +31,9 @@ JOURNAL_FOLDER = "_curator"
 
 TEMPORARY_FOLDER = f"{JOURNAL_FOLDER}/unfinished"
 """Files that are being written."""
+LOG = logging.getLogger("curator_df")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -83,52 +89,65 @@ class Folder:
         if self.is_local:
             found = (Path(top) / name for top, _, files in os.walk(self.root) for name in files)
             return sorted(str(path.relative_to(self.root)) for path in found)
-        filesystem, root = self._filesystem
-        filesystem.invalidate_cache()
-        return sorted(path[len(root) :].lstrip("/") for path in filesystem.find(root))
+        return sorted(self._found())
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes of all files below the folder, by path relative to it."""
         if self.is_local:
             return {name: os.stat(self.path(name)).st_size for name in self.names()}
-        filesystem, root = self._filesystem
-        filesystem.invalidate_cache()
-        found = filesystem.find(root, detail=True)
-        return {path[len(root) :].lstrip("/"): int(entry["size"]) for path, entry in found.items()}
+        return {name: int(entry["size"]) for name, entry in self._found().items()}
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file."""
         filesystem, _ = self._filesystem
-        return bytes(filesystem.cat_file(self.path(name)))
+        return self._patiently("read", name, lambda: bytes(filesystem.cat_file(self.path(name))))
 
     def exists(self, name: str) -> bool:
         """Tell whether a file is there."""
-        return bool(self._filesystem[0].exists(self.path(name)))
+        return self.info(name) is not None
+
+    def info(self, name: str) -> dict[str, Any] | None:
+        """Return what the file system says of a file, None if it is not there."""
+        # fsspec's own `exists` says of some file systems that a file is not there when they could not be asked.
+        filesystem, _ = self._filesystem
+
+        def look_up() -> dict[str, Any]:
+            filesystem.invalidate_cache()  # others may have written or deleted it
+            found: dict[str, Any] = filesystem.info(self.path(name))
+            return found
+
+        try:
+            return self._patiently("look up", name, look_up)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def size(self, name: str) -> int | None:
         """Return the bytes of a file, None if it is not there."""
-        filesystem, _ = self._filesystem
-        try:
-            return int(filesystem.size(self.path(name)))
-        except FileNotFoundError:
-            return None
+        info = self.info(name)
+        return None if info is None else int(info["size"])
 
     def delete(self, name: str) -> None:
         """Delete a file."""
-        self._filesystem[0].rm_file(self.path(name))
+        self._patiently("delete", name, lambda: self._filesystem[0].rm_file(self.path(name)))
 
     def write(self, name: str, content: bytes) -> None:
         """Write a small file whole, and durably."""
-        with disk_errors(self), replace(self, is_durable=True).create(name) as file:
-            file.write(content)
-            file.commit()
+        folder = replace(self, is_durable=True)
+
+        def write() -> None:
+            with folder.create(name) as file:
+                file.write(content)
+                file.commit()
+
+        with disk_errors(self):
+            self._patiently("write", name, write)
 
     def delete_tree(self, name: str) -> None:
         """Delete a sub-folder and what is in it; nothing happens if it is not there."""
         if self.is_local:
             shutil.rmtree(self.path(name), ignore_errors=True)
         elif self.exists(name):
-            self._filesystem[0].rm(self.path(name), recursive=True)
+            self._patiently("delete", name, lambda: self._filesystem[0].rm(self.path(name), recursive=True))
 
     def free_bytes(self) -> int | None:
         """Return the free space of a local file system, None for others."""
@@ -138,6 +157,22 @@ class Folder:
         while not folder.exists():
             folder = folder.parent
         return shutil.disk_usage(folder).free
+
+    def _found(self) -> dict[str, dict[str, Any]]:
+        """Return what a file system that is not local says of each file below the folder, by path relative to it."""
+        filesystem, root = self._filesystem
+
+        def find() -> dict[str, dict[str, Any]]:
+            filesystem.invalidate_cache()
+            found: dict[str, dict[str, Any]] = filesystem.find(root, detail=True)
+            return found
+
+        found = self._patiently("list", "", find)
+        return {path[len(root) :].lstrip("/"): entry for path, entry in found.items()}
+
+    def _patiently(self, verb: str, name: str, call: Callable[[], T]) -> T:
+        """Call, and where the file system is not local again, while its errors pass by themselves."""
+        return call() if self.is_local else patiently(f"{verb} {f'{self.url}/{name}'.rstrip('/')!r}", call)
 
     @contextmanager
     def create(self, name: str) -> Iterator[NewFile]:
@@ -157,6 +192,7 @@ class NewFile:
         self.size_bytes = 0
         self.closed = False
         self._checksum = 0
+        self._sealed: dict[str, Any] | None = None
         self._final = folder.path(name)
         if folder.is_local:
             temporary = Path(folder.path(TEMPORARY_FOLDER))
@@ -201,7 +237,12 @@ class NewFile:
         return False
 
     def seal(self) -> None:
-        """Finish writing and give back the file descriptor; the file is still under its temporary name."""
+        """Finish writing and give back the file descriptor; a local file is still under its temporary name."""
+        self._finish()
+        if not self.folder.is_local and self._sealed is None:
+            self._sealed = self.folder.info(self.name)
+
+    def _finish(self) -> None:
         if self._file.closed:
             return
         self._file.flush()
@@ -211,7 +252,7 @@ class NewFile:
 
     def commit(self, rows: int = 0) -> FileRecord:
         """Make the file visible under its name, and durable before that if the folder's files are."""
-        self.seal()
+        self._finish()
         self.closed = True
         if self.folder.is_local:
             Path(self._final).parent.mkdir(parents=True, exist_ok=True)
@@ -228,11 +269,31 @@ class NewFile:
         if self.folder.is_local:
             _close_unflushed(self._file)
             os.unlink(self._path)
-        else:
-            if not self._file.closed and hasattr(self._file, "discard"):
-                self._file.discard()  # ends an upload in parts
-            if self.folder.exists(self.name):  # some file systems show a file before it is closed
-                self.folder.delete(self.name)
+        elif self._is_ours():
+            self.folder.delete(self.name)
+
+    def _is_ours(self) -> bool:
+        """End an upload; tell whether what is there under the name is what this one wrote.
+
+        It need not be: a task of an interrupted run may end after the resumed run has written the same file.
+        """
+        if self._sealed is not None:
+            return self.folder.info(self.name) == self._sealed
+        if isinstance(self._file, AbstractBufferedFile):  # nothing is seen before it is closed
+            _abort(self._file)
+            return False
+        return self.folder.exists(self.name)  # a file system that shows a file from its first byte on
+
+
+def _abort(file: Any) -> None:
+    """End an upload in parts, and close the file without writing what is still buffered."""
+    try:
+        if hasattr(file, "discard"):
+            file.discard()
+    except Exception as exc:  # noqa: BLE001 - what failed before is what counts; stores end such uploads by a rule of theirs
+        LOG.info("cannot end the upload of %s: %s", file.path, exc)
+    finally:
+        file.closed = True
 
 
 def _close_unflushed(file: Any) -> None:

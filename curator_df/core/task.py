@@ -47,6 +47,7 @@ from curator_df.core.sink import RangeWriter
 from curator_df.core.source import BadRow, Range
 from curator_df.core.storage import FileRecord, Folder, disk_errors
 from curator_df.core.stretch import OnError, Stretch
+from curator_df.core.transient import TASK_TRIES, patiently
 from curator_df.core.worker_profile import profile_without_collections
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError
 
@@ -131,9 +132,8 @@ def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
         enter_step(work.__qualname__.partition(".")[0].removeprefix("run_"))
         profile_without_collections()
         try:
-            _end_if_stopped(attempt)
             with raised_data_limit(attempt.exclusive_bytes), may_leave(attempt.beside):
-                work(manifest)
+                _work_patiently(attempt, manifest, work)
             manifest.outcome = "done"
         except BaseException as exc:  # noqa: BLE001 - it travels in the manifest
             manifest.outcome = _outcome_of(exc)
@@ -144,6 +144,18 @@ def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
     manifest.peak_bytes, manifest.device_peak_bytes = status_bytes("VmHWM"), device_peak_bytes()
     manifest.device_spilled_bytes = device_spilled_bytes()
     return manifest
+
+
+def _work_patiently(attempt: Attempt, manifest: Manifest, work: Callable[[Manifest], None]) -> None:
+    """Do the work, and all of it again when a remote store failed in the middle: what it had made is gone then."""
+
+    def once() -> None:
+        _end_if_stopped(attempt)
+        vars(manifest).update(vars(Manifest(attempt.piece.number, block_bytes=attempt.block_bytes)))
+        work(manifest)
+
+    # However long the work takes: it is the number of tries that counts.
+    patiently(f"finish task {attempt.piece.number}", once, tries=TASK_TRIES, total_seconds=float("inf"))
 
 
 @functools.lru_cache(maxsize=4)

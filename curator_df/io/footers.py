@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from curator_df.errors import CorruptFileError, SchemaError
+from curator_df.errors import CorruptFileError, RemoteFileError, SchemaError
 from curator_df.io.listing import Listing
 from curator_df.io.schema import TEXT
 from curator_df.io.streams import open_file
@@ -32,7 +32,7 @@ def open_parquet(listing: Listing, number: int) -> Iterator[pq.ParquetFile]:
         try:
             yield pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES)
         except (pa.ArrowInvalid, pa.ArrowSerializationError, OSError) as exc:
-            if isinstance(exc, (CorruptFileError, MemoryError)):
+            if isinstance(exc, (CorruptFileError, RemoteFileError, MemoryError)):
                 raise
             raise CorruptFileError(
                 f"{path!r} is no readable Parquet file: {exc}. Fetch it again, or leave it out"

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.transient import is_transient, patiently
 from curator_df.errors import InputError, ParameterError
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -267,17 +268,18 @@ def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
         system, path = fsspec.core.url_to_fs(url, **options)
     except (ImportError, ValueError) as exc:
         raise InputError(f"cannot read {url!r}: {exc}") from exc
-    system.invalidate_cache()  # what was listed before may have been written to since
-    infos = _remote_infos(system, path, suffixes)
+    infos = patiently(f"list {url!r}", lambda: _remote_infos(system, path, suffixes))
     if not infos:
         raise InputError(f"nothing matches {url!r}; {_nearest_remote(system, path)}")
     return sorted(_remote_found(system, url, info) for info in infos)
 
 
 def _remote_infos(system: Any, path: str, suffixes: tuple[str, ...]) -> list[dict[str, Any]]:
-    if system.isfile(path):
-        return [system.info(path)]
-    if system.isdir(path):
+    system.invalidate_cache()  # what was listed before may have been written to since
+    there = _info(system, path)
+    if there is not None and there["type"] == "file":
+        return [there]
+    if system.isdir(path) if there is None else there["type"] == "directory":
         infos = system.find(path, detail=True).values()
         return [info for info in infos if _is_wanted(info["name"], path, suffixes)]
     if not _MAGIC.search(path):
@@ -285,6 +287,17 @@ def _remote_infos(system: Any, path: str, suffixes: tuple[str, ...]) -> list[dic
     literal = path[: _MAGIC.search(path).start()].rpartition("/")[0]  # type: ignore[union-attr]
     infos = system.glob(path, detail=True).values()
     return [info for info in infos if info["type"] == "file" and _is_wanted(info["name"], literal, ())]
+
+
+def _info(system: Any, path: str) -> dict[str, Any] | None:
+    """Return what is at a path. fsspec's own `isfile` says no as well when the file system could not be asked."""
+    try:
+        found: dict[str, Any] = system.info(path)
+    except Exception as exc:  # whatever a file system raises for what it does not have
+        if is_transient(exc):
+            raise
+        return None
+    return found
 
 
 def _is_wanted(name: str, root: str, suffixes: tuple[str, ...]) -> bool:

@@ -12,9 +12,10 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from curator_df.errors import CorruptFileError, InputError
+from curator_df.core.transient import patiently
+from curator_df.errors import CorruptFileError, InputError, RemoteFileError
 from curator_df.io.listing import COMPRESSED_SUFFIXES
 
 READ_BYTES = 1 << 17
@@ -73,6 +74,8 @@ def open_bytes(path: str, storage_options: Mapping[str, Any] | None = None) -> I
         The file is not there, or may not be read.
     CorruptFileError
         While reading: the compressed data is truncated or damaged.
+    RemoteFileError
+        The remote store that has the file kept failing. Each read is tried again for a while before that.
 
     Notes
     -----
@@ -87,6 +90,8 @@ def open_file(path: str, storage_options: Mapping[str, Any] | None = None) -> It
     """Open a file for reading as it lies on disk."""
     try:
         file = _open(path, storage_options or {})
+    except RemoteFileError:
+        raise
     except OSError as exc:
         raise InputError(
             f"cannot open {path!r}: {exc.strerror or exc}; it was there when the input was listed"
@@ -100,8 +105,66 @@ def _open(path: str, options: Mapping[str, Any]) -> Any:
         return open(path, "rb", buffering=0)
     import fsspec
 
-    system, name = fsspec.core.url_to_fs(path, **options)
-    return system.open(name, "rb")
+    def opened() -> Any:
+        system, name = fsspec.core.url_to_fs(path, **options)
+        return system.open(name, "rb")
+
+    return _Remote(patiently(f"open {path!r}", opened), path)
+
+
+class _Remote:
+    """A remote file, of which each read is done again while the store's errors pass by themselves; pyarrow accepts it."""
+
+    def __init__(self, file: Any, path: str) -> None:
+        self._file, self._what = file, f"read {path!r}"
+        self._offset = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._file.closed)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def read(self, size: int = -1) -> bytes:
+        content: bytes = self._again(lambda: self._file.read(size))
+        self._offset += len(content)
+        return content
+
+    def readinto(self, view: memoryview) -> int:
+        count: int = self._again(lambda: self._file.readinto(view) or 0)
+        self._offset += count
+        return count
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._offset = self._file.seek(offset, whence)
+        return self._offset
+
+    def tell(self) -> int:
+        return self._offset
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return True
+
+    def _again(self, read: Callable[[], Any]) -> Any:
+        def once() -> Any:
+            if self._file.tell() != self._offset:  # where the try before stopped
+                self._file.seek(self._offset)
+            return read()
+
+        return patiently(self._what, once)
 
 
 class _Plain:
@@ -113,6 +176,8 @@ class _Plain:
     def readinto(self, view: memoryview) -> int:
         try:
             return int(self._file.readinto(view) or 0)
+        except RemoteFileError:
+            raise
         except OSError as exc:
             raise CorruptFileError(f"cannot read {self._path!r} on: {exc.strerror or exc}") from exc
 
@@ -133,6 +198,8 @@ class _Decompressed:
         while not self._rest:
             try:
                 piece = next(self._pieces, None)
+            except RemoteFileError:
+                raise
             except (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError) as exc:
                 raise CorruptFileError(self._damage(exc)) from exc
             if piece is None:

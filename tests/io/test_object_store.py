@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Input, stages, rejects and output in a bucket, over HTTP: a real server of the S3 protocol on this machine."""
 
+import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,7 +12,10 @@ import time
 import pytest
 
 import curator_df as cdf
-from curator_df.core import run
+from curator_df.core import owner, run
+from curator_df.core.journal import Journal
+from curator_df.core.storage import Folder
+from curator_df.errors import OutputExistsError
 
 pytest.importorskip("s3fs", reason="needs s3fs, and moto[server] to serve it")
 pytest.importorskip("moto", reason="needs moto[server], a server of the S3 protocol")
@@ -102,3 +107,53 @@ def test_an_interrupted_run_goes_on(docs, options, monkeypatch):
     receipt = cdf.write_parquet(clean, "s3://bucket/again", on_existing="resume", storage_options=options)
     assert receipt.ranges_resumed >= 3
     assert ids_in("s3://bucket/again", options) == FIRST
+
+
+@pytest.mark.parametrize("written", [4, 60_000_000], ids=["in one request", "in parts"])
+def test_a_task_that_ends_late_leaves_what_a_newer_one_wrote(options, written):
+    folder = Folder("s3://bucket/late", options)
+    with folder.create("part-000001-000.parquet") as late:
+        late.write(bytes(written))
+        with folder.create("part-000001-000.parquet") as newer:
+            newer.write(b"whole")
+            newer.commit(1)
+    assert folder.read("part-000001-000.parquet") == b"whole"
+    system, _ = folder._filesystem
+    assert not system.call_s3("list_multipart_uploads", Bucket="bucket").get("Uploads")
+
+
+def test_what_was_sealed_and_not_committed_goes_unless_another_has_written_it(options):
+    folder = Folder("s3://bucket/sealed", options)
+    with folder.create("a") as file, folder.create("b") as other:
+        file.write(b"mine")
+        file.seal()
+        other.write(b"mine too")
+        other.seal()
+        folder.write("b", b"newer")
+    assert folder.names() == ["b"]
+    assert folder.read("b") == b"newer"
+
+
+def test_one_run_at_a_time_writes_to_a_folder(options, monkeypatch):
+    monkeypatch.setattr(owner, "YIELD_SECONDS", 0.5)
+    folder = Folder("s3://bucket/mine", options)
+    with Journal(folder):
+        for _ in range(3):
+            with pytest.raises(OutputExistsError, match=f"process {os.getpid()} on "), Journal(folder):
+                pass
+    assert folder.names() == []
+
+
+def test_a_run_of_another_machine_has_the_folder_while_it_gives_signs_of_life(options, monkeypatch):
+    monkeypatch.setattr(owner, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(owner, "GONE_SECONDS", 3.0)
+    folder = Folder("s3://bucket/theirs", options)
+    other = owner.Owner(folder)
+    other._process = dataclasses.replace(other._process, boot="another", host="far")
+    other.claim()
+    with pytest.raises(OutputExistsError, match="on far, since "), Journal(folder):
+        pass
+    other._ended.set()  # and then it dies
+    other._thread.join()
+    with Journal(folder):
+        assert len(folder.names()) == 1
