@@ -67,11 +67,16 @@ class JobRequest:
     gpus: int = 0
     """GPUs of each job, with a worker process for each."""
 
+    @property
+    def _megabytes(self) -> int:
+        """Memory of each job in MiB, rounded up: what batch systems call MB."""
+        return -(-self.layout.allowed_bytes // (1 << 20))
+
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of dask-jobqueue's class."""
         layout = self.layout
         # In MiB, where dask-jobqueue would round up to the next GiB.
-        exact = {"job_mem": f"{-(-layout.allowed_bytes // (1 << 20))}M"} if self.system == "slurm" else {}
+        exact = {"job_mem": f"{self._megabytes}M"} if self.system == "slurm" else {}
         return {
             **exact,
             "cores": layout.cpus,
@@ -95,11 +100,17 @@ class JobRequest:
 
     def _directives(self) -> list[str]:
         asked = GPU_DIRECTIVES.get(self.system, "") if self.gpus else ""
-        return [*([asked.format(self.gpus)] if asked else []), *self.directives]
+        return [*([asked.format(self.gpus)] if asked else []), *self._reservation(), *self.directives]
+
+    def _reservation(self) -> list[str]:
+        """Return how LSF keeps the memory free for the job: its ``-M``, all that dask-jobqueue asks for, is a bound only."""
+        if self.system != "lsf" or any("rusage[" in directive for directive in self.directives):
+            return []
+        # With its unit, as without one ``-M`` may be in KB where this is in MB.
+        return [f'-R "rusage[mem={self._megabytes}MB]"']
 
     def _pbs_resources(self) -> str:
-        megabytes = -(-self.layout.allowed_bytes // (1 << 20))
-        return f"select=1:ncpus={self.layout.cpus}:mem={megabytes}MB:ngpus={self.gpus}"
+        return f"select=1:ncpus={self.layout.cpus}:mem={self._megabytes}MB:ngpus={self.gpus}"
 
     def _prologue(self) -> list[str]:
         settings, environment = worker_settings(), worker_environment(self.layout)
@@ -239,6 +250,18 @@ def read_jobs(jobs: int | tuple[int, int]) -> tuple[int, int]:
     return least, most
 
 
+def check_sge(allowed_bytes: int, cpus: int, directives: Sequence[str]) -> None:
+    """Check that a job for SGE asks for memory and CPUs in the words of its site: dask-jobqueue asks for neither there."""
+    slots = [directive for directive in directives if directive.split()[:1] == ["-pe"]]
+    if len(directives) > len(slots) and (cpus == 1 or slots):
+        return
+    example = [f"-l m_mem_free={-(-allowed_bytes // (cpus << 20))}M", *[f"-pe smp {cpus}"] * (cpus > 1)]
+    raise ParameterError(
+        f"SGE has no name of its own for a job's memory, nor for cpus={cpus} on one node (a parallel environment): say with "
+        f"directives= how your site asks for them, such as directives={example}. Most sites count memory for each slot"
+    )
+
+
 def request_jobs(
     system: BatchSystem,
     *,
@@ -258,11 +281,8 @@ def request_jobs(
     """Check what a user asks for, and compute what follows from it; ``names`` are queue, account and interface."""
     if system not in get_args(BatchSystem):
         raise ParameterError(f"system={system!r} is not one of {', '.join(map(repr, get_args(BatchSystem)))}")
-    if system == "sge" and not directives:
-        raise ParameterError(
-            "SGE has no name of its own for a job's memory: say with directives= how your site asks for it, "
-            f"such as directives=['-l m_mem_free={read_size('memory', memory) // 1_000_000}M']"
-        )
+    if system == "sge":
+        check_sge(read_size("memory", memory), cpus, directives)
     least_jobs, most_jobs = read_jobs(jobs)
     if read_gpus_of_job(gpus, device_memory):
         layout = gpu_job_layout(memory, cpus, most_jobs, gpus=gpus, device_memory=device_memory)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import itertools
 import logging
 import os
 from dataclasses import dataclass
@@ -25,8 +26,10 @@ from curator_df.errors import BudgetError, ParameterError
 
 DEVICE_FRACTION = 0.8
 """Share of a GPU's memory that ``device_memory=None`` takes; the rest is for CUDA's own context and for others."""
-REQUIRED = ("dask_cuda", "cudf", "rmm")
+REQUIRED = ("dask_cuda", "cudf", "rmm", "pynvml")
 """What GPU workers import (the gpu extra)."""
+UUIDS = ("GPU-", "MIG-")
+"""How a name begins that is no number."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +52,15 @@ def choose_devices(gpus: int | Literal["auto"], device_memory: str | int | None)
         if device_memory is not None:
             raise ParameterError("device_memory= is of GPUs, and gpus=0 asks for none: say gpus='auto' or how many")
         return None
-    missing = _missing()
     names = visible_gpus()
-    if missing or not names:
+    if why := _why_not(names):
         if gpus == "auto":
             return None
-        why = f"{', '.join(missing)} not installed (the gpu extra)" if missing else "the driver lists none here"
         raise ParameterError(f"gpus={gpus}: {why}. Say gpus='auto' to use the CPU where there is no GPU, or gpus=0")
     if gpus != "auto" and gpus > len(names):
         raise ParameterError(f"gpus={gpus}, but only {len(names)} are visible here ({', '.join(names)})")
     chosen = names if gpus == "auto" else names[:gpus]
-    total_bytes = min(gpu.total_bytes for gpu in read_gpus())
+    total_bytes = _smallest(chosen)
     device_bytes = (
         int(total_bytes * DEVICE_FRACTION) if device_memory is None else read_size("device_memory", device_memory)
     )
@@ -75,14 +76,37 @@ def describe_gpus(gpus: int | str, devices: Devices | None) -> str:
     if devices is not None:
         share = f"{show_size(devices.device_bytes)} of {show_size(devices.total_bytes)} each"
         return f"{', '.join(devices.names)}: {share}; cuDF spills"
-    return "none found: the workers use the CPU" if gpus == "auto" else ""
+    return f"{_why_not(visible_gpus())}: the workers use the CPU" if gpus == "auto" else ""
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """Return the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    """Return the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them.
+
+    As CUDA reads it: what comes after the first name that is no GPU's, such as ``-1``, is not seen either.
+    """
     numbers = tuple(str(gpu.index) for gpu in read_gpus())
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return numbers if given is None or not numbers else tuple(name for name in given.split(",") if name.strip())
+    if given is None or not numbers:
+        return numbers
+    names = (name.strip() for name in given.split(","))
+    return tuple(itertools.takewhile(lambda name: name in numbers or name.startswith(UUIDS), names))
+
+
+def _smallest(names: tuple[str, ...]) -> int:
+    """Return the memory of the smallest of some GPUs; of all where one goes by its UUID, which is not read."""
+    gpus = read_gpus()
+    chosen = [gpu.total_bytes for gpu in gpus if str(gpu.index) in names]
+    return min(chosen if len(chosen) == len(names) else [gpu.total_bytes for gpu in gpus])
+
+
+def _why_not(names: tuple[str, ...]) -> str:
+    """Say why none of these GPUs can be used; nothing where they can."""
+    reasons = []
+    if not names:
+        reasons.append("CUDA_VISIBLE_DEVICES shows none of the GPUs" if read_gpus() else "the driver lists no GPU here")
+    if missing := _missing():
+        reasons.append(f"{', '.join(missing)} not installed (the gpu extra)")
+    return ", and ".join(reasons)
 
 
 def _missing() -> list[str]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cluster whose workers are jobs of a batch system, each of which keeps a budget; through dask-jobqueue.
 
-The scheduler is in this process. Jobs that end (cancelled, preempted, out of time) are sent again; a range that one of them
-was working on runs again elsewhere.
+The scheduler is in this process. For jobs that end (cancelled, preempted, out of time) others are sent (`job_keeper`); a
+range that one of them was working on runs again elsewhere.
 """
 
 from __future__ import annotations
@@ -26,15 +26,13 @@ from curator_df.cluster.batch import CLUSTERS, BatchSystem, JobRequest, request_
 from curator_df.cluster.clock import watch_streams
 from curator_df.cluster.compiling import compile_kernels
 from curator_df.cluster.encryption import as_security
+from curator_df.cluster.job_keeper import JobKeeper
 from curator_df.cluster.worker_devices import verified_devices
+from curator_df.core.events import Event, TaskEnded
 from curator_df.core.session import Session, close_session, open_session
 from curator_df.core.sizes import show_size
 from curator_df.errors import NoClusterError, ParameterError
 
-WATCH_INTERVAL = "2s"
-"""How often it is looked whether there are as many jobs as there are to be."""
-LOOKS_BEFORE_STOP = 15
-"""So often in a row there must be too many jobs before one is ended: half a minute."""
 POLL_SECONDS = 0.2
 
 
@@ -60,6 +58,7 @@ class JobCluster:
             )
         self.client = Client(self._jobs, set_as_default=True)
         watch_streams(self.client, self._jobs)
+        self._keeper = JobKeeper(self._jobs, request)
         self._session = Session(
             self.client,
             self.layout,
@@ -87,47 +86,47 @@ class JobCluster:
         Raises
         ------
         NoClusterError
-            If the batch system refuses the job, with what it said, or no job has run after ``queue_timeout`` seconds.
+            If the batch system refuses the job, with what it said, no job has run after ``queue_timeout`` seconds, or several
+            in a row have ended before a worker came.
         BudgetError
             If the first workers have no GPU each, or a smaller one than ``device_memory``.
         """
         request = self.request
         try:
-            self._jobs.sync(self._send)
+            self._jobs.sync(self._keeper.start)
         except RuntimeError as exc:
             self.close()
             raise NoClusterError(
                 f"{request.system} did not take the job:\n{exc}\nThe script was:\n{self.job_script}"
             ) from exc
-        # Unlike `scale`, this sends a job again that was cancelled or preempted.
-        self._jobs.adapt(
-            minimum_jobs=request.least_jobs,
-            maximum_jobs=request.most_jobs,
-            interval=WATCH_INTERVAL,
-            wait_count=LOOKS_BEFORE_STOP,
-        )
-        if request.least_jobs:
-            self._wait_for_worker()
-            if request.gpus:
-                self._verify_devices()
+        if not request.least_jobs:
+            self._session.watchers.extend([self._verify_first_devices] * bool(request.gpus))
+            return self
+        self._wait_for_worker()
+        if request.gpus:
+            try:
+                verified_devices(self.client, self.layout.device_bytes)
+            except BaseException:
+                self.close()
+                raise
         return self
 
-    def _verify_devices(self) -> None:
+    def _verify_first_devices(self, event: Event) -> None:
+        """Ask for GPUs when the first task is over, where no worker was there to be asked before; an error ends the run."""
+        if not isinstance(event, TaskEnded) or not self.client.nthreads():
+            return
         try:
             verified_devices(self.client, self.layout.device_bytes)
-        except BaseException:
-            self.close()
-            raise
-
-    async def _send(self) -> None:
-        # What `scale` does, which would only log what the batch system says to it, and go on.
-        while len(self._jobs.worker_spec) < self.request.least_jobs:
-            self._jobs.worker_spec.update(self._jobs.new_worker_spec())
-        await self._jobs._correct_state()
+        except OSError:
+            return  # a worker left meanwhile: they are asked after the next task
+        self._session.watchers.remove(self._verify_first_devices)
 
     def _wait_for_worker(self) -> None:
         deadline = time.monotonic() + self._queue_timeout
         while not self.client.nthreads():
+            if problem := self._keeper.problem:
+                self.close()
+                raise NoClusterError(problem)
             if time.monotonic() > deadline:
                 self.close()
                 raise NoClusterError(
@@ -139,6 +138,8 @@ class JobCluster:
     def close(self) -> None:
         """End the jobs, and let go of the scheduler."""
         close_session(self._session)
+        if self._jobs.status == Status.running:
+            self._jobs.sync(self._keeper.stop)
         self.client.close()
         for job in list(self._jobs._created):
             job.status = Status.closed  # dask-jobqueue (0.9) never says so, and Dask asserts it once jobs are ended
@@ -239,7 +240,7 @@ def job_cluster(
     workdir : str or path, optional
         Folder (or URL) that all nodes see, for the results of ``find_`` operators.
     directives : sequence of str
-        Further options of the job, such as ``"--constraint=avx2"``.
+        Further options of the job, such as ``"--constraint=avx2"``. At SGE they ask for its memory, and for several CPUs.
     prologue : sequence of str
         Lines of shell before the worker, such as ``"module load python"``.
     python : str, optional

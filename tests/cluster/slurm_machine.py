@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Slurm on this machine for tests: munged, slurmctld and slurmd in a folder of their own, on free ports.
 
-Its node has two GPUs, which are device files that discard what is written to them: enough for Slurm to hand them out.
+Its node has two GPUs, which are device files that discard what is written to them: enough for Slurm to hand them out. It says
+that it has at least four CPUs, so that two jobs of two processes run side by side.
 
 Needs Debian's packages slurmctld, slurmd, slurm-client and munge, and root, as slurmd does.
 """
@@ -34,6 +35,7 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd.log
 SlurmctldPort={controller_port}
 SlurmdPort={node_port}
+SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -50,6 +52,7 @@ NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={megabytes} Gres=gpu:{
 PartitionName=cpu Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
 GPUS = 2
+LEAST_CPUS = 4
 START_SECONDS = 60
 
 
@@ -80,7 +83,7 @@ def running_slurm(folder: Path) -> Iterator[None]:
     megabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20) - 500
     ports = {"controller_port": free_port(), "node_port": free_port()}
     settings = folder / "slurm.conf"
-    node = {"host": host, "cpus": os.cpu_count(), "megabytes": megabytes, "gpus": GPUS}
+    node = {"host": host, "cpus": max(LEAST_CPUS, os.cpu_count() or 1), "megabytes": megabytes, "gpus": GPUS}
     settings.write_text(SETTINGS.format(folder=folder, **node, **ports), encoding="utf-8")
     for number in range(GPUS):
         os.mknod(folder / f"gpu{number}", 0o666 | stat.S_IFCHR, os.stat(os.devnull).st_rdev)

@@ -7,8 +7,11 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.cluster import jobs as jobs_module
 from curator_df.cluster.batch import job_layout, read_jobs, read_walltime, request_jobs
 from curator_df.core.budget import choose_layout, least_with_workers
+from curator_df.core.events import Note, TaskEnded
+from curator_df.core.session import current_session
 
 pytest.importorskip("dask_jobqueue", reason="needs the jobqueue extra")
 MB = 1_000_000
@@ -53,17 +56,63 @@ def test_the_budget_becomes_the_job_and_the_limits_of_its_workers(tmp_path):
     ("system", "lines"),
     [
         ("pbs", ["#PBS -l select=1:ncpus=4:mem=3815MB", "#PBS -l walltime=4:00:00"]),
-        ("lsf", ["#BSUB -n 4", "#BSUB -W 4:00"]),
-        ("sge", ["#$ -l h_rt=4:00:00", "#$ -l m_mem_free=4000M"]),
+        ("lsf", ["#BSUB -n 4", '#BSUB -R "span[hosts=1]"', '#BSUB -R "rusage[mem=3815MB]"', "#BSUB -W 4:00"]),
+        ("sge", ["#$ -l h_rt=4:00:00", "#$ -l m_mem_free=954M", "#$ -pe smp 4"]),
     ],
 )
 def test_other_batch_systems_ask_in_their_words(system, lines, tmp_path):
-    directives = ["-l m_mem_free=4000M"] if system == "sge" else []
+    directives = ["-l m_mem_free=954M", "-pe smp 4"] if system == "sge" else []
     cluster = made(system, tmp_path, directives=directives, security=False)
     try:
         assert set(lines) <= set(cluster.job_script.splitlines())
     finally:
         cluster.close()
+
+
+def test_what_a_user_reserves_at_lsf_is_not_reserved_again(tmp_path):
+    cluster = made("lsf", tmp_path, directives=['-R "rusage[mem=5000]"'], security=False)
+    try:
+        assert re.findall(r"rusage\S*", cluster.job_script) == ['rusage[mem=5000]"']
+    finally:
+        cluster.close()
+
+
+def test_a_job_for_sge_has_its_memory_and_its_cpus_from_the_user(tmp_path):
+    for directives, cpus in (([], 1), (["-l m_mem_free=4G"], 4), (["-pe smp 4"], 4)):
+        with pytest.raises(
+            errors.ParameterError, match=f"SGE has no name of its own for a job's memory, nor for cpus={cpus}"
+        ):
+            made("sge", tmp_path, directives=directives, cpus=cpus)
+    with pytest.raises(errors.ParameterError, match=re.escape("['-l m_mem_free=954M', '-pe smp 4']")):
+        made("sge", tmp_path)
+    made("sge", tmp_path, directives=["-l m_mem_free=4G"], cpus=1, security=False).close()
+
+
+def test_without_a_job_at_the_start_gpus_are_asked_for_after_the_first_task(tmp_path, monkeypatch):
+    asked = []
+
+    def verify(client, allowed_bytes):
+        asked.append(allowed_bytes)
+        if len(asked) == 1:
+            raise OSError("a worker left")
+        if len(asked) == 2:
+            raise errors.BudgetError("too small")
+
+    monkeypatch.setattr(jobs_module, "verified_devices", verify)
+    budget = {"gpus": 1, "device_memory": "60GB", "jobs": (0, 2), "security": False}
+    ended = TaskEnded("write", None, None, 1.0)
+    with made(tmp_path=tmp_path, **budget) as there:
+        session = current_session()
+        session.tell(ended)  # its worker is gone, and there is no other
+        monkeypatch.setattr(there.client, "nthreads", lambda: {"a worker": 1})
+        session.tell(Note("retry", "no task is over"))
+        assert asked == []
+        session.tell(ended)
+        with pytest.raises(errors.BudgetError, match="too small"):
+            session.tell(ended)
+        for _ in range(2):
+            session.tell(ended)
+    assert asked == [60_000 * MB] * 3
 
 
 def test_connections_are_encrypted_and_listen_on_one_interface(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.cluster import job_keeper
 from curator_df.cluster import jobs as jobs_module
 from curator_df.core import run
 from curator_df.core.events import TaskEnded
@@ -51,13 +52,24 @@ def jobs():
     return slurm("squeue", "-h", "-t", "running,pending", "-o", "%i").split()
 
 
-def cluster(tmp_path, **options):
-    return cdf.slurm_cluster(
-        memory="900MB", cpus=1, partition="cpu", job_directory=tmp_path / "jobs", queue_timeout=START_SECONDS, **options
+def cluster(tmp_path, processes=1, **options):
+    where = {"partition": "cpu", "job_directory": tmp_path / "jobs"}
+    made = cdf.slurm_cluster(
+        memory=900_000_000 * processes, cpus=processes, queue_timeout=START_SECONDS, **where, **options
     )
+    assert made.layout.node_workers == processes
+    return made
 
 
-def test_cancelled_jobs_are_sent_again_and_change_nothing(corpus, tmp_path):
+def wait_until(is_so):
+    deadline = time.monotonic() + START_SECONDS
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert is_so()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_cancelled_jobs_are_sent_again_and_change_nothing(processes, corpus, tmp_path):
     cancelled, ended = [], []
 
     def cancel_jobs(event):
@@ -69,33 +81,56 @@ def test_cancelled_jobs_are_sent_again_and_change_nothing(corpus, tmp_path):
             cancelled.extend(jobs())
             slurm("scancel", *jobs())
 
-    with cluster(tmp_path, jobs=2) as there:
-        assert "#SBATCH --mem=859M" in there.job_script
+    with cluster(tmp_path, processes, jobs=2) as there:
+        assert f"#SBATCH --mem={-(-900_000_000 * processes // 2**20)}M" in there.job_script
         assert there.client.scheduler.address.startswith("tls://")
         current_session().watchers.append(cancel_jobs)
         receipt = cdf.write_parquet(chain(corpus), tmp_path / "out", rejects=tmp_path / "rejects")
         assert len(cancelled) >= 2
-        deadline = time.monotonic() + START_SECONDS
-        while len(set(jobs()) - set(cancelled)) < 2 and time.monotonic() < deadline:
-            time.sleep(0.5)
-        assert len(set(jobs()) - set(cancelled)) == 2
+        wait_until(lambda: len(set(jobs()) - set(cancelled)) == 2)
     with cdf.start_cluster(memory="4GB", cpus=1):
         alone = cdf.write_parquet(chain(corpus), tmp_path / "alone", rejects=tmp_path / "alone_rejects")
     assert receipt.rows_read == alone.rows_read == ROWS
     assert receipt.rows_written == alone.rows_written > 0
     for ours, plain in ((tmp_path / "out", tmp_path / "alone"), (tmp_path / "rejects", tmp_path / "alone_rejects")):
         pd.testing.assert_frame_equal(pd.read_parquet(ours), pd.read_parquet(plain))
-    deadline = time.monotonic() + START_SECONDS
-    while jobs() and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert jobs() == []
+    wait_until(lambda: jobs() == [])
 
 
-def test_jobs_come_with_the_work(corpus, tmp_path):
-    with cluster(tmp_path, jobs=(0, 1)):
+def test_jobs_come_and_go_with_the_work(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(job_keeper, "LOOKS_BEFORE_END", 2)
+    with cluster(tmp_path, 2, jobs=(0, 1)):
         assert jobs() == []
         receipt = cdf.write_parquet(cdf.read_jsonl(corpus), tmp_path / "out")
+        wait_until(lambda: jobs() == [])
     assert receipt.rows_written == ROWS
+
+
+def test_a_job_that_is_cancelled_before_its_workers_come_is_sent_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(job_keeper, "ASK_SECONDS", 2.0)
+    first_waits = f"mkdir {tmp_path}/first 2> /dev/null && sleep 600"
+    with cluster(tmp_path, 2, jobs=2, prologue=[first_waits]) as there:
+        there.client.wait_for_workers(2, timeout=START_SECONDS)
+        (with_workers,) = set(there.client.run(lambda: os.environ["SLURM_JOB_ID"]).values())
+        (cancelled,) = set(jobs()) - {with_workers}
+        slurm("scancel", cancelled)
+        there.client.wait_for_workers(4, timeout=START_SECONDS)
+        assert len(jobs()) == 2
+        assert with_workers in jobs()
+
+
+def test_jobs_that_end_before_their_workers_come_are_not_sent_without_end(tmp_path, monkeypatch):
+    for name, value in {"ASK_SECONDS": 1.0, "LEAST_WAIT_SECONDS": 0.1, "MOST_FRUITLESS": 3}.items():
+        monkeypatch.setattr(job_keeper, name, value)
+    said = rf"3 times in a row, jobs of slurm came to nothing: job \d+ ended before(?s:.*){tmp_path}/jobs"
+    with (
+        pytest.raises(errors.NoClusterError, match=said),
+        cluster(tmp_path, jobs=1, prologue=["echo no such module >&2; exit 1"]),
+    ):
+        pytest.fail("a job has started a worker")
+    logs = list((tmp_path / "jobs").glob("*.err"))
+    assert [log.read_text() for log in logs] == ["no such module\n"] * 3
+    assert jobs() == []
 
 
 @pytest.mark.filterwarnings("default")

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep as many jobs of a batch system as there are to be: send others for those that ended, more for work, fewer without.
+
+Dask's own ``adapt`` counts worker processes, so it never finds out that a job of several has ended, nor that one ended before
+its worker came; and it ends a job in which one process is idle and another works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import math
+import time
+from typing import Any
+
+from distributed import Status
+
+from curator_df.cluster.batch import JobRequest
+from curator_df.cluster.ended_jobs import ended_jobs
+from curator_df.core.session import WORKER_START_SECONDS
+
+LOG = logging.getLogger("curator_df.cluster")
+LOOK_SECONDS = 2.0
+"""How often it is looked whether there are as many jobs as there are to be."""
+LOOKS_BEFORE_END = 15
+"""So often in a row there must be too many jobs before one is ended: half a minute."""
+ASK_SECONDS = 15.0
+"""How often the batch system is asked about jobs without a worker, and how long after they were sent for the first time."""
+LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 5.0, 300.0
+"""How long nothing is sent after a job ended before a worker of it came: twice as long after each in a row."""
+MOST_FRUITLESS = 5
+"""So often in a row jobs may end before a worker comes until it is said aloud."""
+
+
+class JobKeeper:
+    """Sends jobs and looks after them, in the thread of the cluster's event loop."""
+
+    def __init__(self, cluster: Any, request: JobRequest) -> None:
+        self._cluster, self._request = cluster, request
+        self._numbers = itertools.count()
+        self._seen_at: dict[str, float] = {}  # when a job was sent, or a worker of it was there for the last time
+        self._came: set[str] = set()  # jobs that have had a worker
+        self._ask_from = self._send_from = self._fruitless_at = -math.inf
+        self._fruitless = self._looks_with_too_many = 0
+        self._refusal = ""
+        self._stopped = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.problem = ""
+        """Why no job has brought a worker, once that was so several times in a row; empty otherwise."""
+
+    async def start(self) -> None:
+        """Send the least number of jobs, and look after them from now on.
+
+        Raises
+        ------
+        RuntimeError
+            If the batch system refuses a job, with what it said.
+        """
+        self._add(self._request.least_jobs)
+        await self._cluster._correct_state()
+        self._task = asyncio.create_task(self._keep())
+
+    async def stop(self) -> None:
+        """Look no more. A look that goes on is waited for: a job that is just being sent could not be ended."""
+        self._stopped.set()
+        if self._task is not None:
+            await self._task
+
+    async def _keep(self) -> None:
+        while not self._stopped.is_set() and self._cluster.status == Status.running:
+            try:
+                await self._look(time.monotonic())
+            except Exception as exc:  # noqa: BLE001 - jobs have to be looked after again, whatever one look came to
+                LOG.warning("a look after the jobs failed: %r", exc)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), LOOK_SECONDS)
+
+    async def _look(self, now: float) -> None:
+        workers = self._workers()
+        if not self._came.issuperset(workers):
+            self._fruitless, self.problem = 0, ""
+        self._came.update(workers)
+        self._seen_at.update(dict.fromkeys(workers, now))
+        gone = await self._gone(now)
+        self._count_fruitless([job for job in gone if job not in self._came], now)
+        self._forget(gone)
+        await self._scale(now)
+
+    def _workers(self) -> dict[str, list[Any]]:
+        """Return what the scheduler knows of each job's workers; jobs without one are not in it."""
+        workers: dict[str, list[Any]] = {}
+        for worker in self._cluster.scheduler.workers.values():
+            # Of several in a job, each has a number behind the name of the job.
+            name = str(worker.name)
+            job = name if name in self._cluster.worker_spec else name.rpartition("-")[0]
+            if job in self._cluster.worker_spec:
+                workers.setdefault(job, []).append(worker)
+        return workers
+
+    async def _gone(self, now: float) -> list[str]:
+        """Return the jobs that have ended, were not taken, or whose workers have been away for long."""
+        workers, there = self._workers(), self._cluster.workers
+        quiet = {job: now - self._seen_at[job] for job in self._cluster.worker_spec if job not in workers}
+        numbers = {job: there[job].job_id for job in quiet if job in there and there[job].job_id}
+        asked = {number: job for job, number in numbers.items() if quiet[job] >= ASK_SECONDS}
+        ended: set[str] = set()
+        if asked and now >= self._ask_from:
+            self._ask_from = now + ASK_SECONDS
+            ended = {asked[number] for number in await asyncio.to_thread(ended_jobs, self._request.system, asked)}
+            ended -= self._workers().keys()
+        # A nanny may start workers again. Then they are gone for good, though the batch system may not know it of the node.
+        lost = {job for job in self._came.intersection(quiet) if quiet[job] >= WORKER_START_SECONDS}
+        # Dask itself ends a job of one worker 15 s after that worker, and takes it out of `workers`.
+        return [job for job in quiet if job in ended | lost or job not in numbers]
+
+    def _count_fruitless(self, jobs: list[str], now: float) -> None:
+        """Wait longer each time that jobs ended before a worker came; those that were sent together count once."""
+        if not any(self._seen_at[job] > self._fruitless_at for job in jobs):
+            return
+        self._fruitless_at, self._fruitless = now, self._fruitless + 1
+        self._send_from = now + min(LEAST_WAIT_SECONDS * 2 ** (self._fruitless - 1), MOST_WAIT_SECONDS)
+        if self._fruitless < MOST_FRUITLESS:
+            return
+        numbers = [there.job_id for job in jobs if (there := self._cluster.workers.get(job)) and there.job_id]
+        system, folder = self._request.system, self._request.job_directory
+        self.problem = f"{self._fruitless} times in a row, jobs of {system} came to nothing: " + (
+            f"job {numbers[-1]} ended before a worker of it had connected. What the jobs wrote is in {folder}"
+            if numbers
+            else f"it did not take them, and said\n{self._refusal}"
+        )
+        wait_seconds = self._send_from - now
+        LOG.warning("%s\nThe next is sent in %.0f s; workers that are there go on", self.problem, wait_seconds)
+
+    async def _scale(self, now: float) -> None:
+        """Send or end jobs, until there are as many as there are to be."""
+        too_many = len(self._cluster.worker_spec) - self._wanted_jobs()
+        self._looks_with_too_many = self._looks_with_too_many + 1 if too_many > 0 else 0
+        if self._looks_with_too_many >= LOOKS_BEFORE_END:
+            await self._end(self._idle_jobs()[:too_many])
+        if too_many < 0 and now >= self._send_from:
+            self._add(-too_many)
+        if self._cluster.worker_spec.keys() != self._cluster.workers.keys():
+            try:
+                await self._cluster._correct_state()
+            except (RuntimeError, ValueError, OSError) as exc:
+                self._refusal = str(exc)  # the job has no number now: the next look finds it gone
+
+    def _wanted_jobs(self) -> int:
+        least, most = self._request.least_jobs, self._request.most_jobs
+        if least == most:
+            return most
+        workers = self._cluster.scheduler.adaptive_target()
+        return int(min(max(-(-workers // self._request.layout.node_workers), least), most))
+
+    def _idle_jobs(self) -> list[str]:
+        """Return jobs that still wait for the queue, the latest first, and then those in which no worker works."""
+        workers = self._workers()
+        waiting = [job for job in self._cluster.worker_spec if job not in workers]
+        return waiting[::-1] + [job for job in workers if not any(worker.processing for worker in workers[job])]
+
+    async def _end(self, jobs: list[str]) -> None:
+        workers = self._workers()
+        names = [worker.name for job in jobs for worker in workers.get(job, ())]
+        if names:
+            await self._cluster.scheduler.retire_workers(names=names, close_workers=True)
+        self._forget(jobs)
+
+    def _add(self, number: int) -> None:
+        # A new name for each: Dask still ends the job that a worker's name belongs to, 15 s after the worker went.
+        for _ in range(number):
+            job = self._cluster._new_worker_name(next(self._numbers))
+            self._cluster.worker_spec[job] = self._cluster.new_spec
+            self._seen_at[job] = time.monotonic()
+
+    def _forget(self, jobs: list[str]) -> None:
+        """Take jobs out of those that are to be; `_correct_state` cancels them."""
+        for job in jobs:
+            del self._cluster.worker_spec[job], self._seen_at[job]
+            self._came.discard(job)
