@@ -38,15 +38,29 @@ from curator_df.kernels.measure import measure
 from curator_df.kernels.minhash import minhash_signatures
 from curator_df.kernels.minhash_scheme import Scheme
 from curator_df.profiles import (
+    DATATROVE_C4,
     DATATROVE_FINEWEB,
     DATATROVE_GOPHER_QUALITY,
     DATATROVE_GOPHER_REPETITION,
     DCLM_QUALITY,
+    DCLM_REPETITION,
+    DOLMA_GOPHER_V1,
     NEMO_CODE,
+    NEMO_ENGLISH,
 )
 from curator_df.profiles.minhash import FINEWEB, NEMO
 
-PROFILES = (DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION, DATATROVE_FINEWEB, DCLM_QUALITY, NEMO_CODE)
+PROFILES = (
+    DATATROVE_GOPHER_QUALITY,
+    DATATROVE_GOPHER_REPETITION,
+    DATATROVE_FINEWEB,
+    DATATROVE_C4,
+    DCLM_QUALITY,
+    DCLM_REPETITION,
+    DOLMA_GOPHER_V1,
+    NEMO_CODE,
+    NEMO_ENGLISH,
+)
 SCHEMES = (NEMO, replace(NEMO, use_64_bit_hash=True), FINEWEB)
 Contest = tuple[str, dict[str, Callable[[], Any]]]
 
@@ -82,6 +96,7 @@ def kernels(texts: pd.Series, moved: Any, given: Any) -> Iterator[Contest]:
             {
                 "curator_df, CPU": lambda names=names: measured(texts, names),
                 "curator_df, GPU": lambda names=names: text_metrics(given, names),
+                "cuDF, words counted and nothing else": moved.str.token_count,
             },
         )
 

@@ -3,7 +3,8 @@
 
     python benchmarks/gpu_suite.py CORPUS --page gpu-results.md [--memory 64GB] [--device-memory 60GB]
 
-CORPUS is JSON Lines with a column ``text``, a file or a folder; 10 GB or more say most. One after the other:
+CORPUS is JSON Lines with a column ``text``, a file or a folder, such as ``make_corpus.py`` makes; 10 GB or more say most. One
+after the other:
 
 1. ``pytest tests/gpu tests/contracts tests/models/test_devices.py``, slow ones too;
 2. ``gpu.py`` on the first ``--kernel-bytes`` of the corpus, which are to fit on the device three times;

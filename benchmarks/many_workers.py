@@ -22,7 +22,7 @@ from distributed import Client, LocalCluster
 
 import curator_df as cdf
 from curator_df.cluster.settings import LOG_MESSAGES
-from curator_df.core import run, task
+from curator_df.core import freed_pages, run
 from curator_df.core.limits import status_bytes
 
 ROW_BYTES = 80
@@ -72,9 +72,8 @@ def main() -> int:
     options.add_argument("--ranges", type=int, nargs="+", default=[1_000, 2_000, 4_000, 8_000, 16_000])
     given = options.parse_args()
     dask.config.set(QUIET)
-    task.release_free_memory = lambda: (
-        None
-    )  # collects the garbage of a process: here that of all workers, after each task
+    # It collects the garbage of a process: here that of all workers, after each few tasks.
+    freed_pages.release_free_memory = lambda: None
     cluster = LocalCluster(
         n_workers=given.workers, threads_per_worker=1, processes=False, memory_limit="1GB", dashboard_address=None
     )

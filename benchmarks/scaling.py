@@ -5,7 +5,8 @@
 
 Nothing is run. OUTPUT is a folder that a run of yours has written: its receipt says how fast a core was (of a run on GPUs, a
 GPU), how often the input was read, and what lay on temporary disks. Without one the speeds are those of docs/benchmarks.md, on
-one machine with two cores, and what a row needs is what the library counts on when it plans: the table of docs/scaling.md.
+one machine with two cores, and what a row needs is what the library counts on when it plans: the table of docs/scaling.md. Its
+rows of GPUs are bounds: what is left for the one core that reads and writes for each, if all that a GPU does took no time.
 """
 
 from __future__ import annotations
@@ -42,17 +43,27 @@ class Work:
     """Whether what does that is a GPU instead of a core."""
 
 
+CONVERT_SECONDS = 2 * 3.8
+"""Of a core: to read a gigabyte of JSON Lines and write it as Parquet."""
+READ_SECONDS = CONVERT_SECONDS * 0.98 / 3.28
+"""Of a core: to read it and keep nothing. The share is that of medians of five runs of each in turn."""
+
+
+def bound(name: str, reads: int, row_bytes: int, text_share: float = 0.0) -> Work:
+    """Return a chain on GPUs of which only the host's work takes time: to read the input so often, and once more to write it."""
+    seconds = reads * READ_SECONDS + CONVERT_SECONDS
+    return Work(f"{name}, on GPUs at best", 1_000 / seconds, reads + 1, row_bytes, text_share, of_gpus=True)
+
+
+NEAR_ROW_BYTES = KEY_BYTES * (cdf.minhash.FINEWEB.num_bands + 1)
 WORKS = (
-    Work("JSON Lines to Parquet", 1_000 / 3.8 / 2, 1, 0),
-    Work("all rules of Gopher, FineWeb and C4 in one pass", 1 / (1 / 63.2 + 2 * 3.8 / 1_000), 1, 0),
+    Work("JSON Lines to Parquet", 1_000 / CONVERT_SECONDS, 1, 0),
+    Work("all rules of Gopher, FineWeb and C4 in one pass", 1 / (1 / 63.2 + CONVERT_SECONDS / 1_000), 1, 0),
+    bound("any rules in one pass", 0, 0),
     Work("exact duplicates", 1_000 / 5.7 / 2, 2, KEY_BYTES),
-    Work(
-        "near duplicates, FineWeb's scheme",
-        268 / 3.6 / 2,
-        3,
-        KEY_BYTES * (cdf.minhash.FINEWEB.num_bands + 1),
-        PAIRED_SHARE,
-    ),
+    bound("exact duplicates", 1, KEY_BYTES),
+    Work("near duplicates, FineWeb's scheme", 268 / 3.6 / 2, 3, NEAR_ROW_BYTES, PAIRED_SHARE),
+    bound("near duplicates, FineWeb's scheme", 2, NEAR_ROW_BYTES, PAIRED_SHARE),
 )
 
 

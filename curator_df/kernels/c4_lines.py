@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit, types
 
 from curator_df.kernels.code_points import DECIMAL, LINE_END, SPACE
+from curator_df.kernels.counts import C4_COUNTS, COUNT_C4, COUNT_C4_UNPUNCTUATED
 from curator_df.kernels.eight_bytes import dark_marks, first_mark, word_at, zero_marks
 from curator_df.kernels.sentences import sentence_count
 from curator_df.kernels.word_counts import code_point
@@ -27,6 +28,7 @@ MIN_LINE_WORDS = 3
 KEPT, GONE, LOREM_IPSUM_LINE, CURLY_BRACKET_LINE = range(4)
 """What becomes of a line; the last two fail the text."""
 
+_COLUMNS = len(C4_COUNTS)
 _LOREM, _JAVASCRIPT, _POLICY, _CURLY, _BRACKET, _LONG_WORD = 1, 2, 4, 8, 16, 32
 _PLAIN, _BLANK, _HIGH, _MARK = range(4)
 
@@ -269,13 +271,23 @@ def found_again(found: int, found_in_rest: int) -> int:
 
 @njit(nogil=True)
 def count_c4(
-    data: Any, start: int, stop: int, classes: Any, is_punctuated: bool, scratch: Any, scratch_view: Any, row: Any
+    data: Any, start: int, stop: int, classes: Any, features: int, scratch: Any, scratch_view: Any, row: Any
 ) -> None:
-    """Count what ``C4_COUNTS`` names.
+    """Count what ``C4_COUNTS`` and then ``C4_UNPUNCTUATED_COUNTS`` name, as far as it is wanted.
 
     ``scratch`` has room for a line; ``scratch_view`` is the same memory, read-only as ``data`` is, so that what reads a
     line is compiled once.
     """
+    for is_unpunctuated in range(2):
+        if features & (COUNT_C4_UNPUNCTUATED if is_unpunctuated else COUNT_C4):
+            columns = row[is_unpunctuated * _COLUMNS :]
+            _count_lines(data, start, stop, classes, is_unpunctuated == 0, scratch, scratch_view, columns)
+
+
+@njit(nogil=True)
+def _count_lines(
+    data: Any, start: int, stop: int, classes: Any, is_punctuated: bool, scratch: Any, scratch_view: Any, row: Any
+) -> None:
     lorem_ipsum = curly_bracket = sentences = 0
     at = start
     while at < stop and not lorem_ipsum and not curly_bracket:

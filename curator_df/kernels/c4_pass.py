@@ -15,10 +15,10 @@ from typing import Any
 from numba import njit, types
 
 from curator_df.kernels.c4_lines import count_c4
-from curator_df.kernels.counts import C4_COUNTS, C4_UNPUNCTUATED_COUNTS, COUNT_C4, COUNT_C4_UNPUNCTUATED, COUNTS
+from curator_df.kernels.counts import C4_COUNTS, COUNTS
 from curator_df.kernels.word_counts import BYTES, COUNTS_TYPE, SPAN
 
-_PUNCTUATED, _UNPUNCTUATED = COUNTS.index(C4_COUNTS[0]), COUNTS.index(C4_UNPUNCTUATED_COUNTS[0])
+_FIRST = COUNTS.index(C4_COUNTS[0])
 
 
 @njit(types.void(*SPAN, types.int64, types.uint8[::1], BYTES, COUNTS_TYPE), nogil=True, cache=True)
@@ -39,8 +39,5 @@ def count_c4_of_span(
     """
     classes = (byte_classes, page_of, pages)
     for row in range(len(counts)):
-        start, stop = offsets[row], offsets[row + 1]
-        for is_punctuated in range(2):
-            if features & (COUNT_C4 if is_punctuated else COUNT_C4_UNPUNCTUATED):
-                columns = counts[row, _PUNCTUATED:] if is_punctuated else counts[row, _UNPUNCTUATED:]
-                count_c4(data, start, stop, classes, is_punctuated == 1, scratch, scratch_view, columns)
+        columns = counts[row, _FIRST:]
+        count_c4(data, offsets[row], offsets[row + 1], classes, features, scratch, scratch_view, columns)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which metrics and signatures have kernels for a device, and what they hold there: asked without loading any of them."""
+"""What metrics and signatures take on a device, and which arguments have no kernels there: asked without loading any."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ from dataclasses import dataclass
 
 from curator_df.errors import UnsupportedBackendError
 from curator_df.kernels.counts import (
+    C4_COUNTS,
+    C4_FEATURES,
+    C4_UNPUNCTUATED_COUNTS,
     CHARACTER_COUNTS,
     CHARACTER_FEATURES,
+    COUNT_DCLM_REPEATS,
     COUNT_DCLM_TEXT,
+    COUNT_SENTENCES,
     COUNT_STOP_WORDS,
+    COUNT_UNICODE_GRAMS,
+    DCLM_REPEAT_COUNTS,
     DCLM_TEXT_COUNTS,
+    DOLMA_LINE_COUNTS,
     GRAM_FEATURES,
     LENGTH_COUNTS,
     LINE_COUNTS,
@@ -23,11 +31,16 @@ from curator_df.kernels.counts import (
     REPEAT_FEATURES,
     REPEAT_WORK_COLUMNS,
     REPEATED_GRAM_COUNTS,
+    SENTENCE_COUNTS,
     SHORT_TEXT_BYTES,
     SOURCE_COUNTS,
     SOURCE_FEATURES,
     STOP_WORDS,
     TOP_GRAM_COUNTS,
+    UNICODE_GRAM_COUNTS,
+    WEB_FEATURES,
+    WEB_LINE_COUNTS,
+    WEB_PARAGRAPH_COUNTS,
     WORD_COUNTS,
     WORD_FEATURES,
 )
@@ -42,30 +55,40 @@ GROUPS = (
     (SOURCE_FEATURES, SOURCE_COUNTS),
     (GRAM_FEATURES, TOP_GRAM_COUNTS + REPEATED_GRAM_COUNTS),
     (REPEAT_FEATURES, REPEAT_COUNTS),
+    (C4_FEATURES, C4_COUNTS + C4_UNPUNCTUATED_COUNTS),
+    (WEB_FEATURES, WEB_LINE_COUNTS + DOLMA_LINE_COUNTS + WEB_PARAGRAPH_COUNTS),
+    (COUNT_DCLM_REPEATS, DCLM_REPEAT_COUNTS),
+    (COUNT_UNICODE_GRAMS, UNICODE_GRAM_COUNTS),
+    (COUNT_SENTENCES, SENTENCE_COUNTS),
 )
 """Feature bits of the counts that are made together, and their names."""
-DEVICE_FEATURES = sum(features for features, _ in GROUPS)
-"""Feature bits of the counts that have kernels for a device."""
-DEVICE_METRICS = tuple(name for name in METRICS if not features_of([name]) & ~DEVICE_FEATURES)
-"""Metrics that are made of those counts alone."""
 _WAY_OUT = "convert the table first with to_backend(df, 'pandas')"
 
 MOST_THREADS = 16_384
 """Threads of a launch in which each has an array of its own to work in. Not measured on a GPU."""
 SPAN_ROWS = 65_536
-"""Rows whose counts are held at a time: all groups together 48 MB."""
-TABLE_SLOTS = 1 << 26
-"""Slots, of 4 bytes, of the table of lines of as many texts as are looked at together; more only for one that needs more."""
+"""Rows whose counts are held at a time: all groups together 71 MB."""
+TABLE_CELLS = 1 << 26
+"""Cells, of 4 bytes, of the tables of as many texts as are looked at together; more only for one that needs more."""
 COLUMN_FACTOR = 0.9
 """Of every 10 metrics, or fewer, of rows of 100 bytes: 8 bytes each."""
-LONG_TEXT_FACTOR = 4.0
-"""The table of lines or n-grams of one text, as a multiple of its bytes, where that is more than what is for all."""
+TABLE_FACTORS = {
+    LINE_FEATURES: 4.0,
+    WEB_FEATURES: 4.2,
+    COUNT_DCLM_REPEATS: 4.3,
+    COUNT_UNICODE_GRAMS: 16.0,
+    C4_FEATURES: 1.0,
+}
+"""The table of one text, as a multiple of its bytes, where that is more than what is for all. Lines: every other byte is a line
+feed; as dolma counts them, a bit more for each byte, and as DCLM does, two. Words by Unicode's rules: two in three bytes."""
+LONG_GRAM_FACTOR = 4.0
+"""The same of its n-grams."""
 GRAM_BYTES = 1 << 28
 """Bytes in which n-grams of as many texts as are looked at together are counted; more only for one that needs more."""
 SHORT_GRAM_FACTOR = 36
 """Of a short text, what its n-grams need at most as a multiple of its bytes: words of one letter."""
 LONG_GRAM_BYTES = 295_000
-"""The window of a long text, and the table of as many words as are in a window; a table of more is in `LONG_TEXT_FACTOR`."""
+"""The window of a long text, and the table of as many words as are in a window; a table of more is in `LONG_GRAM_FACTOR`."""
 REPEAT_BITS_FACTOR = 0.2
 """A bit for each byte of a long text, as NeMo's and dolma's n-grams need it."""
 SIGNATURE_ROWS = 4_096
@@ -85,8 +108,8 @@ class Room:
 
     span_rows: int = SPAN_ROWS
     """Rows."""
-    table_slots: int = TABLE_SLOTS
-    """Slots of a table of lines."""
+    table_cells: int = TABLE_CELLS
+    """Cells of the tables of texts."""
     threads: int = MOST_THREADS
     """Threads of a launch."""
     gram_bytes: int = GRAM_BYTES
@@ -104,7 +127,9 @@ def columns_of(group: int) -> int:
     return len(dict(GROUPS)[group]) + (REPEAT_WORK_COLUMNS if group == REPEAT_FEATURES else 0)
 
 
-def metrics_price(names: Sequence[str], room: Room = WHOLE_ROOM) -> tuple[float, int]:
+def metrics_price(
+    names: Sequence[str], room: Room = WHOLE_ROOM, stop_words: tuple[str, ...] = STOP_WORDS
+) -> tuple[float, int]:
     """Return what metrics take of a device's memory: a multiple of the block, and bytes whatever the block.
 
     Examples
@@ -116,16 +141,27 @@ def metrics_price(names: Sequence[str], room: Room = WHOLE_ROOM) -> tuple[float,
     for group, _ in GROUPS:
         if features & group:
             fixed_bytes += room.span_rows * 8 * columns_of(group)
-    if features & (LINE_FEATURES | GRAM_FEATURES | REPEAT_FEATURES):
-        factor += LONG_TEXT_FACTOR + (REPEAT_BITS_FACTOR if features & REPEAT_FEATURES else 0.0)
     # Groups are counted one after the other: what one is counted in is gone before the next.
-    return factor, fixed_bytes + max(_room_bytes(features & group, room) for group, _ in GROUPS)
+    factor += max(_room_factor(features & group, group) for group, _ in GROUPS)
+    most_bytes = max(_room_bytes(features & group, group, room) for group, _ in GROUPS)
+    if features & COUNT_STOP_WORDS and stop_words != STOP_WORDS:
+        most_bytes = max(most_bytes, room.threads * len(stop_words) * 4)
+    return factor, fixed_bytes + most_bytes
 
 
-def _room_bytes(features: int, room: Room) -> int:
-    """Return what some features of one group are counted in."""
-    if features & LINE_FEATURES:  # which slots each text needs, where they begin, and the table
-        return room.span_rows * 16 + room.table_slots * 4
+def _room_factor(features: int, group: int) -> float:
+    """Return what some features of a group are counted in, of a long text, as a multiple of its bytes."""
+    if not features:
+        return 0.0
+    if group & (GRAM_FEATURES | REPEAT_FEATURES):
+        return LONG_GRAM_FACTOR + (REPEAT_BITS_FACTOR if group == REPEAT_FEATURES else 0.0)
+    return TABLE_FACTORS.get(group, 0.0)
+
+
+def _room_bytes(features: int, group: int, room: Room) -> int:
+    """Return what some features of a group are counted in."""
+    if features and group in TABLE_FACTORS:  # which cells each text needs, where they begin, and these
+        return room.span_rows * 16 + room.table_cells * 4
     if features & CHARACTER_FEATURES:
         return room.threads * (LONGEST_COUNTED_WORD + 1) * 4
     if not features & (GRAM_FEATURES | REPEAT_FEATURES):
@@ -144,11 +180,10 @@ def require_device_metrics(
     operator: str,
     names: Sequence[str],
     words: Words = "whitespace",
-    stop_words: tuple[str, ...] = STOP_WORDS,
     *,
     from_columns: bool = False,
 ) -> None:
-    """Raise `UnsupportedBackendError`, naming the metrics, unless all can be made on a device.
+    """Raise `UnsupportedBackendError` unless metrics are those of `METRICS`, made of texts and of words between white space.
 
     Examples
     --------
@@ -158,7 +193,7 @@ def require_device_metrics(
         raise UnsupportedBackendError(
             f"{operator} reads metrics from columns of pandas blocks alone, and this table has cudf blocks; {_WAY_OUT}"
         )
-    missing = [name for name in names if name not in DEVICE_METRICS]
+    missing = [name for name in names if name not in METRICS]
     if missing:
         raise UnsupportedBackendError(
             f"{operator} has no kernel for cuDF blocks that measures {', '.join(missing)}; {_WAY_OUT}"
@@ -166,10 +201,6 @@ def require_device_metrics(
     if words != "whitespace":
         raise UnsupportedBackendError(
             f"{operator} cuts the texts of cuDF blocks at white space alone, not as words={words!r} says; {_WAY_OUT}"
-        )
-    if stop_words != STOP_WORDS and features_of(names) & COUNT_STOP_WORDS:
-        raise UnsupportedBackendError(
-            f"{operator} counts the stop words {', '.join(STOP_WORDS)} in cuDF blocks, and no other list; {_WAY_OUT}"
         )
 
 

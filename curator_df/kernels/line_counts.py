@@ -103,7 +103,7 @@ def _is_equal(data: Any, first: int, second: int, length: int) -> bool:
 
 
 @njit(nogil=True)
-def filled_pieces(data: Any, start: int, stop: int) -> int:
+def _filled_pieces(data: Any, start: int, stop: int) -> int:
     """Return the number of pieces between line feeds that are not empty."""
     pieces, before = 0, 0x0A
     for at in range(_U(start), _U(stop)):
@@ -214,9 +214,13 @@ def count_lines(data: Any, start: int, stop: int, classes: Any, features: int, t
 @njit(nogil=True)
 def line_slots(data: Any, start: int, stop: int, features: int) -> int:
     """Return the slots of the table that `count_lines_within` needs for a text."""
-    if not features & (COUNT_LINES | COUNT_PARAGRAPHS):
-        return 0
-    pieces = filled_pieces(data, start, stop)
+    return piece_slots(data, start, stop) if features & (COUNT_LINES | COUNT_PARAGRAPHS) else 0
+
+
+@njit(nogil=True)
+def piece_slots(data: Any, start: int, stop: int) -> int:
+    """Return the slots of a table for all pieces of a text between line feeds."""
+    pieces = _filled_pieces(data, start, stop)
     return 4 * pieces + 4 if pieces <= MANY_LINES else 2 * pieces
 
 

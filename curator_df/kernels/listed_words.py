@@ -75,7 +75,22 @@ def _number(data: Any, start: int, stop: int, listed: Any, offsets: Any, slots: 
 
 
 @njit(nogil=True)
-def _count(data: Any, start: int, stop: int, classes: Any, words: Any, longest: int, seen: Any, stamp: int) -> int:
+def longest_listed(offsets: Any) -> int:
+    """Return the bytes of the longest word of a list."""
+    longest = 0
+    for number in range(len(offsets) - 1):
+        longest = max(longest, offsets[number + 1] - offsets[number])
+    return longest
+
+
+@njit(nogil=True)
+def count_listed_words(
+    data: Any, start: int, stop: int, classes: Any, words: Any, longest: int, seen: Any, stamp: int
+) -> int:
+    """Return how many words of a list (`WordList` as a tuple) are in a text.
+
+    ``seen`` has a number for each word of the list: ``stamp``, once it was found, which must be another one for each text.
+    """
     byte_classes, page_of, pages = classes
     listed, offsets, slots = words
     found, at, word = 0, start, -1
@@ -116,9 +131,7 @@ def count_listed_words_of_span(
 ) -> None:
     """Count, for each text of a span, the words of a list (`word_list`) that stand in it between white space."""
     classes, words = (byte_classes, page_of, pages), (listed, listed_offsets, slots)
-    longest = 0
-    for number in range(len(listed_offsets) - 1):
-        longest = max(longest, listed_offsets[number + 1] - listed_offsets[number])
-    seen = np.full(len(listed_offsets), -1, dtype=np.int64)
+    longest = longest_listed(listed_offsets)
+    seen = np.full(len(listed_offsets) - 1, -1, dtype=np.int64)
     for row in range(len(counts)):
-        counts[row] = _count(data, offsets[row], offsets[row + 1], classes, words, longest, seen, row)
+        counts[row] = count_listed_words(data, offsets[row], offsets[row + 1], classes, words, longest, seen, row)

@@ -13,9 +13,8 @@ from typing import Any
 
 from numba import njit, types
 
-from curator_df.kernels.sentences import sentence_count
+from curator_df.kernels.sentences import text_sentence_count
 from curator_df.kernels.word_counts import SPAN
-from curator_df.kernels.word_reading import next_word
 
 
 @njit(types.void(*SPAN, types.int64[::1]), nogil=True, cache=True)
@@ -25,7 +24,4 @@ def count_sentences_of_span(
     """Write the sentences of each text: 0 of one without words."""
     classes = (byte_classes, page_of, pages)
     for row in range(len(sentences)):
-        start, stop = offsets[row], offsets[row + 1]
-        sentences[row] = 0
-        if next_word(data, start, stop, classes) < stop:
-            sentences[row] = sentence_count(data, start, stop, classes)
+        sentences[row] = text_sentence_count(data, offsets[row], offsets[row + 1], classes)

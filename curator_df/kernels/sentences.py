@@ -24,6 +24,7 @@ from curator_df.kernels.code_points import ALPHA, SPACE, SYMBOL, TERMINAL, UPPER
 from curator_df.kernels.eight_bytes import dark_marks, first_mark, word_at, zero_marks
 from curator_df.kernels.line_counts import last_flags
 from curator_df.kernels.word_counts import code_point
+from curator_df.kernels.word_reading import next_word
 
 ABBREVIATIONS = (
     "Mr.", "Mrs.", "Ms.", "Dr.", "Prof.", "Gen.", "Gov.", "Rep.", "Sen.", "Rev.", "Col.", "Lt.", "Capt.", "St.", "Mt.",
@@ -82,7 +83,10 @@ def _is_abbreviation(data: Any, start: int, stop: int) -> bool:
     key = np.uint64(0)
     for place in range(stop - start):
         key |= np.uint64(data[start + place]) << np.uint64(8 * place)
-    return bool(np.any(key == _KEYS))
+    for known in _KEYS:  # noqa: SIM110 (numba)
+        if key == known:
+            return True
+    return False
 
 
 @njit(nogil=True)
@@ -164,3 +168,9 @@ def sentence_count(data: Any, start: int, stop: int, classes: Any) -> int:
         at += np.uint64(width)
         word = at
     return sentences
+
+
+@njit(nogil=True)
+def text_sentence_count(data: Any, start: int, stop: int, classes: Any) -> int:
+    """Return the same of a whole text; 0 of one without words."""
+    return sentence_count(data, start, stop, classes) if next_word(data, start, stop, classes) < stop else 0

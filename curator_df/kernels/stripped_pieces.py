@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit, types
 
 from curator_df.kernels.byte_search import are_same
-from curator_df.kernels.line_counts import MANY_LINES, filled_pieces
+from curator_df.kernels.line_counts import piece_slots
 from curator_df.kernels.unicode_grams import first_slot, hash_of
 from curator_df.kernels.unicode_words import class_at
 from curator_df.kernels.word_break import WHITE, WORD_START
@@ -177,11 +177,13 @@ def _earlier_piece(data: Any, start: int, stop: int, piece: tuple[int, int, int]
 
 @njit(nogil=True)
 def _count_pieces(
-    data: Any, start: int, stop: int, classes: Any, feeds: int, table: Any, slots: int
+    data: Any, start: int, stop: int, classes: Any, feeds: int, table: Any, marks: Any
 ) -> tuple[int, int, int, int]:
     """Return the pieces, the code points of all, and of both what is in pieces that occur twice."""
-    table[:slots] = 0
-    ends, counted = np.zeros(((stop - start) >> 3) + 1, np.uint8), np.zeros(((stop - start) >> 3) + 1, np.uint8)
+    table[:] = 0
+    marks[:] = 0
+    slots, half = len(table), len(marks) >> 1
+    ends, counted = marks[:half], marks[half:]
     pieces = repeated = characters = repeated_characters = 0
     at = start
     while at <= stop:
@@ -205,10 +207,22 @@ def _count_pieces(
 @njit(nogil=True)
 def count_dclm_repeats(data: Any, start: int, stop: int, classes: Any, table: Any, row: Any) -> Any:
     """Count what ``DCLM_REPEAT_COUNTS`` name into ``row``; return the table, larger if this text needs a larger one."""
-    pieces = filled_pieces(data, start, stop)
-    slots = 4 * pieces + 4 if pieces <= MANY_LINES else 2 * pieces
+    slots = piece_slots(data, start, stop)
     if len(table) < slots:
         table = np.empty(slots, dtype=np.uint32)
-    _, row[1], row[0], row[2] = _count_pieces(data, start, stop, classes, 1, table, slots)
-    row[3], row[5], row[4], row[6] = _count_pieces(data, start, stop, classes, 2, table, slots)
+    marks = np.empty(mark_bytes(stop - start), dtype=np.uint8)
+    count_repeats_within(data, start, stop, classes, table[:slots], marks, row)
     return table
+
+
+@njit(nogil=True)
+def mark_bytes(length: int) -> int:
+    """Return the bytes that `count_repeats_within` needs for a text of so many: two bits for each."""
+    return 2 * ((length >> 3) + 1)
+
+
+@njit(nogil=True)
+def count_repeats_within(data: Any, start: int, stop: int, classes: Any, table: Any, marks: Any, row: Any) -> None:
+    """Count as `count_dclm_repeats` does, with a table of `piece_slots` slots and `mark_bytes` bytes: both overwritten."""
+    _, row[1], row[0], row[2] = _count_pieces(data, start, stop, classes, 1, table, marks)
+    row[3], row[5], row[4], row[6] = _count_pieces(data, start, stop, classes, 2, table, marks)

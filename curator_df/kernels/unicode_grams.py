@@ -60,13 +60,33 @@ def hash_of(data: Any, first: int, last: int) -> int:
 
 
 @njit(nogil=True)
-def new_room(words: int) -> tuple[Any, Any]:
-    """Return arrays for so many words: four rows of numbers, and a table."""
-    return np.empty((4, words + 1), dtype=np.uint32), np.empty(2 * words, dtype=np.uint32)
+def room_cells(words: int) -> int:
+    """Return the numbers of 32 bits in which so many words are counted."""
+    return 6 * words + 4
 
 
 @njit(nogil=True)
-def _count_words(data: Any, start: int, stop: int, classes: Any) -> int:
+def room_within(cells: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Return `room_cells` as four arrays with a number for each word and one more, and a table."""
+    size = len(cells) // 6 + 1
+    return (
+        cells[:size],
+        cells[size : 2 * size],
+        cells[2 * size : 3 * size],
+        cells[3 * size : 4 * size],
+        cells[4 * size :],
+    )
+
+
+@njit(nogil=True)
+def new_room(words: int) -> tuple[Any, Any, Any, Any, Any]:
+    """Return room for so many words."""
+    return room_within(np.empty(room_cells(words), dtype=np.uint32))
+
+
+@njit(nogil=True)
+def count_unicode_words(data: Any, start: int, stop: int, classes: Any) -> int:
+    """Return how many words a text has that begin with a letter or a digit."""
     words, at = 0, start
     while at < stop:
         at = after_spaces(data, at, stop, classes)
@@ -175,9 +195,14 @@ def count_unicode_grams(data: Any, start: int, stop: int, classes: Any, room: An
     """Count what ``UNICODE_GRAM_COUNTS`` name in the text ``data[start:stop]`` into ``row``."""
     row[:] = 0
     if 2 * (stop - start) // 3 >= ROOM_WORDS:  # There are at most two words in three bytes.
-        room = new_room(_count_words(data, start, stop, classes))
-    rows, table = room
-    numbers, longer, times, letters = rows[0], rows[1], rows[2], rows[3]
+        room = new_room(count_unicode_words(data, start, stop, classes))
+    count_unicode_grams_within(data, start, stop, classes, room, row)
+
+
+@njit(nogil=True)
+def count_unicode_grams_within(data: Any, start: int, stop: int, classes: Any, room: Any, row: Any) -> None:
+    """Count as `count_unicode_grams` does, with room for the words of the text, into a row of zeros."""
+    numbers, longer, times, letters, table = room
     words, row[0] = _read_words(data, start, stop, classes, longer, times, letters)
     _number_words(data, start, words, longer, times, table, numbers)
     _count_times(words, numbers, times)

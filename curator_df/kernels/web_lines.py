@@ -18,7 +18,7 @@ from numba import njit, types
 from curator_df.kernels.boilerplate import A_PHRASE, LOREM_IPSUM, find_boilerplate
 from curator_df.kernels.code_points import SPACE
 from curator_df.kernels.counts import COUNT_DOLMA_LINES, COUNT_WEB_LINES, COUNT_WEB_PARAGRAPHS
-from curator_df.kernels.line_counts import MANY_LINES, earlier_line, filled_pieces, last_flags, read_line
+from curator_df.kernels.line_counts import earlier_line, last_flags, piece_slots, read_line
 from curator_df.kernels.word_counts import code_point
 from curator_df.kernels.word_reading import next_word
 
@@ -82,10 +82,9 @@ def _is_bullet(data: Any, at: int, stop: int) -> bool:
 
 @njit(nogil=True)
 def _count_web_lines(
-    data: Any, start: int, stop: int, classes: Any, features: int, table: Any, slots: int, row: Any
+    data: Any, start: int, stop: int, classes: Any, features: int, table: Any, slots: int, twice: Any, row: Any
 ) -> None:
     """Count what ``WEB_LINE_COUNTS`` and ``DOLMA_LINE_COUNTS`` name."""
-    twice = np.zeros(((stop - start) >> 3) + 1 if features & COUNT_DOLMA_LINES else 0, dtype=np.uint8)
     filled = unique = code_points = unique_code_points = unpunctuated = ellipsis_lines = bullets = 0
     pieces = feeds = dashes = dots = repeated = repeated_code_points = 0
     at = start
@@ -171,14 +170,29 @@ def _count_web_paragraphs(data: Any, start: int, stop: int, table: Any, slots: i
 @njit(nogil=True)
 def count_web(data: Any, start: int, stop: int, classes: Any, features: int, table: Any, row: Any) -> Any:
     """Count into ``row`` what the web counts name; return the table, larger if this text has more lines than any before."""
-    pieces = filled_pieces(data, start, stop)
-    slots = 4 * pieces + 4 if pieces <= MANY_LINES else 2 * pieces
+    slots = piece_slots(data, start, stop)
     if len(table) < slots:
         table = np.empty(slots, dtype=np.uint32)
-    if features & (COUNT_WEB_LINES | COUNT_DOLMA_LINES):
-        table[:slots] = 0
-        _count_web_lines(data, start, stop, classes, features, table, slots, row)
-    if features & COUNT_WEB_PARAGRAPHS:
-        table[:slots] = 0
-        _count_web_paragraphs(data, start, stop, table, slots, row[14:])
+    twice = np.empty(web_bytes(stop - start, features), dtype=np.uint8)
+    count_web_within(data, start, stop, classes, features, table[:slots], twice, row)
     return table
+
+
+@njit(nogil=True)
+def web_bytes(length: int, features: int) -> int:
+    """Return the bytes that `count_web_within` needs for a text of so many: a bit for each."""
+    return (length >> 3) + 1 if features & COUNT_DOLMA_LINES else 0
+
+
+@njit(nogil=True)
+def count_web_within(
+    data: Any, start: int, stop: int, classes: Any, features: int, table: Any, twice: Any, row: Any
+) -> None:
+    """Count as `count_web` does, with a table of `piece_slots` slots and `web_bytes` bytes, which are overwritten."""
+    if features & (COUNT_WEB_LINES | COUNT_DOLMA_LINES):
+        table[:] = 0
+        twice[:] = 0
+        _count_web_lines(data, start, stop, classes, features, table, len(table), twice, row)
+    if features & COUNT_WEB_PARAGRAPHS:
+        table[:] = 0
+        _count_web_paragraphs(data, start, stop, table, len(table), row[14:])

@@ -28,12 +28,12 @@ from curator_df.ops.rules import MISSING_TEXT, Profile
 
 def require_device_profile(operator: str, profile: Profile, *, from_metrics: bool) -> None:
     """Raise `UnsupportedBackendError`, with the way out, unless a profile can be judged on cuDF blocks from their texts."""
-    require_device_metrics(operator, profile.metrics, profile.words, profile.stop_words, from_columns=from_metrics)
+    require_device_metrics(operator, profile.metrics, profile.words, from_columns=from_metrics)
 
 
-def device_prices(metrics: Sequence[str], rows_factor: float = 0.0) -> dict[str, Any]:
+def device_prices(metrics: Sequence[str], stop_words: tuple[str, ...], rows_factor: float = 0.0) -> dict[str, Any]:
     """Return what a `BlockKernel` that measures texts, and then makes so much of the rows, takes of a GPU."""
-    factor, fixed_bytes = metrics_price(metrics)
+    factor, fixed_bytes = metrics_price(metrics, stop_words=stop_words)
     # Metrics are held as they were measured and as columns, which are null where the text is.
     columns = COLUMN_FACTOR * -(-len(metrics) // 10)
     return {"device_peak_factor": round(factor + columns + rows_factor, 1), "device_fixed_bytes": fixed_bytes}
@@ -53,13 +53,13 @@ def with_text_column(meta: Any, name: str) -> Any:
     return device_meta(meta, {name: "str"})
 
 
-def with_device_metrics(block: Any, text: str, metrics: Sequence[str]) -> Any:
+def with_device_metrics(block: Any, text: str, metrics: Sequence[str], stop_words: tuple[str, ...]) -> Any:
     """Return a cuDF block with metrics of its texts at its end, null where the text is null."""
     from curator_df.kernels.device.columns import number_column, texts_of
     from curator_df.kernels.device.measured import text_metrics
 
     with texts_of(block[text]) as texts:
-        values = text_metrics(texts, metrics)
+        values = text_metrics(texts, metrics, stop_words=stop_words)
     return block.assign(**{name: number_column(values[name], block[text]) for name in metrics})
 
 
@@ -108,7 +108,7 @@ def _judged(block: Any, text: str, profile: Profile) -> tuple[dict[str, Any], An
 
     rules = [(rule.column, rule.keep, rule.threshold) for rule in profile.rules]
     with texts_of(block[text]) as texts:
-        values = text_metrics(texts, profile.metrics)
+        values = text_metrics(texts, profile.metrics, stop_words=profile.stop_words)
         codes, passes, counted = first_broken(values, rules, texts.valid, len(texts))
     return values, codes, passes, counted
 

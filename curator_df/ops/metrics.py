@@ -100,7 +100,7 @@ def add_metrics(
     require_words_package("add_metrics", words)
     require_text(df, "add_metrics", text)
     if backend_of(df._meta) == "cudf":
-        require_device_metrics("add_metrics", added, words, stop_words)
+        require_device_metrics("add_metrics", added, words)
     refuse_columns(df, "add_metrics", *added)
     factor = max(METRICS_PEAK_FACTOR * -(-len(added) // 10), work_factor(names, words) + WORK_PEAK_FACTOR)
     kernel = BlockKernel(
@@ -108,7 +108,7 @@ def add_metrics(
         add_metrics_block,
         {"metrics": added, "text": text, "words": words, "stop_words": stop_words, "own": own},
         user_factor(factor, own),
-        **device_prices(names),
+        **device_prices(names, stop_words),
         peak_is_measured=True,
         is_users=bool(own),
         slow_path=slow_path(own),
@@ -143,7 +143,7 @@ def add_metrics_block(
 ) -> Any:
     """Kernel of `add_metrics`; ``metrics`` are the columns in order, those of ``own`` among them."""
     if backend_of(block) == "cudf":
-        return with_device_metrics(block, text, metrics)
+        return with_device_metrics(block, text, metrics, stop_words)
     columns: dict[str, Any] = {metric.name: user_values(block, metric, text) for metric in own}
     names = [name for name in metrics if name not in columns]
     columns |= {name: np.zeros(len(block), dtype=METRICS[name].dtype.lower()) for name in names}

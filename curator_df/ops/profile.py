@@ -118,7 +118,7 @@ def keep_profile(
         refuse_columns(df, "keep_profile", *profile.made_metrics)
     parameters = {"profile": profile, "text": text, "add_metrics": add_metrics, "from_metrics": from_metrics}
     factor = _peak_factor(KEEP_PEAK_FACTOR, profile, add_metrics=add_metrics, from_metrics=from_metrics)
-    prices = device_prices(profile.text_metrics, KEEP_PEAK_FACTOR)
+    prices = device_prices(profile.text_metrics, profile.stop_words, KEEP_PEAK_FACTOR)
     kernel = BlockKernel(
         "keep_profile", keep_profile_block, parameters, factor, **prices, **_about(profile, from_metrics)
     )
@@ -173,11 +173,10 @@ def add_profile(
     Rows: same. Columns: plus ``reason`` and, unless ``add_metrics=False``, a column for each metric of the profile.
     Backends: pandas; cudf where every metric has a kernel for devices (``docs/gpu.md#cudf-blocks``). Peak extra memory:
     1.0 x block for up to 10 metrics, with ``add_metrics=False`` 0.2 x block; at least 4.2 x block with rules on repeated
-    lines or n-grams. Computes: no.
+    lines or n-grams, on n-grams of datatrove's or ICU's words (``docs/profiles.md#words``) 10.2 x block. Computes: no.
 
-    With ``from_metrics`` the reason takes 0.6 x. Every 10 further metrics take 0.9 x more. With rules on n-grams of
-    datatrove's or ICU's words it is 10.2 x at least. Each metric of yours (`UserMetric`) takes 0.2 x more, 5.2 x at least
-    if one is of a document, and what its function holds.
+    With ``from_metrics`` the reason takes 0.6 x. Every 10 further metrics take 0.9 x more. Each metric of yours
+    (`UserMetric`) takes 0.2 x more, 5.2 x at least if one is of a document, and what its function holds.
 
     Examples
     --------
@@ -208,7 +207,7 @@ def add_profile(
     }
     rows_factor = STORED_ADD_PEAK_FACTOR if from_metrics else ADD_PEAK_FACTOR
     factor = _peak_factor(rows_factor, profile, add_metrics=add_metrics, from_metrics=from_metrics)
-    prices = device_prices(profile.text_metrics, ADD_PEAK_FACTOR)
+    prices = device_prices(profile.text_metrics, profile.stop_words, ADD_PEAK_FACTOR)
     kernel = BlockKernel(
         "add_profile", add_profile_block, parameters, factor, **prices, **_about(profile, from_metrics)
     )

@@ -10,6 +10,7 @@ import pandas as pd
 
 from curator_df.core.backend import backend_of, require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.resources import NO_LIMITS
 from curator_df.core.set_up import SetUp, set_up
 from curator_df.errors import ColumnError, ParameterError
 from curator_df.kernels.keep_rows import keep_rows
@@ -54,7 +55,8 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
 
     Of an object with methods to set it up each worker process makes one, which all its threads call: ``setup_on_node`` is called
     in one process of each machine in a run, ``setup`` in each process, ``teardown`` in each when the run ends. An attribute
-    ``held_bytes`` says what it holds then, for the plan.
+    ``held_bytes`` says what it holds then, for the plan, and one ``resources`` what a call takes of its worker
+    (`curator_df.resources`).
 
     Examples
     --------
@@ -82,6 +84,7 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
         PEAK_FACTOR,
         device_peak_factor=PEAK_FACTOR,
         held_bytes=predicate.held_bytes if isinstance(predicate, SetUp) else 0,
+        resources=predicate.resources if isinstance(predicate, SetUp) else NO_LIMITS,
         peak_is_measured=True,
         is_users=callable(predicate),
     )

@@ -71,6 +71,10 @@ OPERATORS = tuple(name for name in ALL_OPERATORS if name not in WITHOUT_EXTRA)
 """Those that work here."""
 
 
+BOTH = ("pandas", "cudf")
+"""Kinds of blocks."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One way of calling an operator on `ROWS`, and what must come of it."""
@@ -211,6 +215,13 @@ ALL_CASES = (
         adds=("class", "class_score"),
     ),
     Case(
+        "add_class",
+        {"classifier": letter_counts, "labels": ("long", "short"), "max_chars": 1_000, "filter_by": "long"},
+        "filter_by",
+        adds=("class", "class_score"),
+        costly={"filter_by": ("long", "short")},
+    ),
+    Case(
         "keep_class",
         {"classifier": letter_counts, "keep": "long", "labels": ("long", "short"), "max_chars": 1_000},
         costly={"keep": ("long", "short")},
@@ -224,11 +235,9 @@ ALL_CASES = (
     Case("add_comment_ratio", {"language": "python", "max_file_size": "20kB"}, "python", adds=("comment_ratio",)),
     Case("add_embedding", {"model": length_vectors, "dimensions": 384, "max_chars": 1_000}, adds=("embedding",)),
     Case("add_html_text_ratio", {"min_characters": 5}, adds=("html_text_ratio",)),
-    Case("add_ids", {"into": "number"}, adds=("number",), backends=("pandas", "cudf")),
+    Case("add_ids", {"into": "number"}, adds=("number",), backends=BOTH),
     Case("add_ids", {"into": "number", "by": "content"}, "content", adds=("number",)),
-    Case(
-        "add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True, backends=("pandas", "cudf")
-    ),
+    Case("add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True, backends=BOTH),
     Case("add_language", adds=("language", "language_score")),
     Case("add_language", {"by": "lines", "top": 2}, "lines", adds=("language", "language_score", "language_top")),
     Case("add_minhash", adds=("minhash",)),
@@ -236,24 +245,18 @@ ALL_CASES = (
         "drop_exact_duplicates",
         waits=True,
         costly={"keep": "longest", "normalize": "case_and_spaces"},
-        backends=("pandas", "cudf"),
+        backends=BOTH,
     ),
     Case("drop_exact_duplicates", {"on_text": "lines"}, "lines", rewrites=("text",), waits=True),
     Case("drop_exact_duplicates", {"on_text": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
-    Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "verify": None}, backends=("pandas", "cudf")),
-    Case(
-        "drop_near_duplicates",
-        {"ngrams": "words", "ngram_size": 5},
-        "words",
-        waits=True,
-        backends=("pandas", "cudf"),
-    ),
+    Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "verify": None}, backends=BOTH),
+    Case("drop_near_duplicates", {"ngrams": "words", "ngram_size": 5}, "words", waits=True, backends=BOTH),
     Case("drop_semantic_duplicates", {"embedding": VECTORS[0]}, adds=VECTORS, before=with_vectors, waits=True),
     Case(
         "add_metrics",
         {"metrics": ("word_count", "digit_ratio")},
         adds=("word_count", "digit_ratio"),
-        backends=("pandas", "cudf"),
+        backends=BOTH,
     ),
     Case(
         "add_metrics",
@@ -261,6 +264,7 @@ ALL_CASES = (
         "web",
         adds=("nemo_top_2_gram_character_ratio", "unique_line_ratio"),
         costly={"metrics": WEB},
+        backends=BOTH,
     ),
     Case("add_metrics", {"metrics": (SPACES, "word_count")}, "yours", adds=("space_count", "word_count")),
     Case("add_metrics", {"metrics": (PLACES,)}, "yours of a block", adds=("place",)),
@@ -269,21 +273,23 @@ ALL_CASES = (
         {"profile": OURS},
         adds=("reason", "word_count", "hash_ratio"),
         costly={"profile": LOOSE},
-        backends=("pandas", "cudf"),
+        backends=BOTH,
     ),
-    Case(
-        "add_profile",
-        {"profile": OURS, "add_metrics": False},
-        "no metrics",
-        adds=("reason",),
-        backends=("pandas", "cudf"),
-    ),
+    Case("add_profile", {"profile": OURS, "add_metrics": False}, "no metrics", adds=("reason",), backends=BOTH),
     Case(
         "add_profile",
         {"profile": REPEATED, "add_metrics": False},
         "repetition",
         adds=("reason",),
         costly={"profile": EVERYTHING},
+        backends=BOTH,
+    ),
+    Case(
+        "add_profile",
+        {"profile": REPEATED_TOKENS, "add_metrics": False},
+        "tokens",
+        adds=("reason",),
+        costly={"profile": EVERYTHING_TOKENS},
     ),
     Case(
         "add_quality_tier",
@@ -303,28 +309,28 @@ ALL_CASES = (
         "bytes",
         adds=("token_count", "bytes_per_token"),
     ),
-    Case("keep_profile", {"profile": OURS}, costly={"profile": LOOSE}, backends=("pandas", "cudf")),
+    Case("keep_profile", {"profile": OURS}, costly={"profile": LOOSE}, backends=BOTH),
     Case(
         "keep_profile",
         {"profile": OURS, "add_metrics": True},
         "metrics",
         adds=("word_count", "hash_ratio"),
         costly={"profile": LOOSE},
-        backends=("pandas", "cudf"),
+        backends=BOTH,
     ),
     Case("keep_profile", {"profile": MINE}, "yours", costly={"profile": MINE.replace(few_spaces=0, empty=0)}),
-    Case("keep_profile", {"profile": REPEATED}, "repetition", costly={"profile": EVERYTHING}),
+    Case("keep_profile", {"profile": REPEATED}, "repetition", costly={"profile": EVERYTHING}, backends=BOTH),
     Case("keep_profile", {"profile": REPEATED_TOKENS}, "tokens", costly={"profile": EVERYTHING_TOKENS}),
     Case("keep_profile", {"profile": REPEATED_ICU}, "words by ICU", costly={"profile": EVERYTHING_ICU}),
-    Case("keep_profile", {"profile": DCLM_REPETITION}, "unicode words", costly={"profile": DCLM}),
+    Case("keep_profile", {"profile": DCLM_REPETITION}, "unicode words", costly={"profile": DCLM}, backends=BOTH),
     Case("keep_language", {"languages": "en", "threshold": 0.3}, costly={"threshold": 0.0}),
-    Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}, backends=("pandas", "cudf")),
+    Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}, backends=BOTH),
     Case(
         "keep_where",
         {"predicate": has_a_high_score},
         "function",
         costly={"predicate": is_not_the_first},
-        backends=("pandas", "cudf"),
+        backends=BOTH,
     ),
     Case("join_documents", {"id": "title", "segment_id": "id"}, waits=True),
     Case("normalize_newlines", rewrites=("text",)),
@@ -343,13 +349,13 @@ ALL_CASES = (
     Case("remove_quotation_marks", rewrites=("text",)),
     Case("remove_urls", rewrites=("text",)),
     # Of a small block too some rows go, so that what copies the others is loaded before anything is measured.
-    Case("sample_rows", {"fraction": 0.5}, costly={"fraction": 0.9}, backends=("pandas", "cudf")),
+    Case("sample_rows", {"fraction": 0.5}, costly={"fraction": 0.9}, backends=BOTH),
     Case(
         "sample_rows",
         {"fraction": 0.5, "by": "content"},
         "content",
         costly={"fraction": 0.9, "text": ("id", "text")},
-        backends=("pandas", "cudf"),
+        backends=BOTH,
     ),
     Case("sample_rows", {"fraction": 0.5, "by": "content", "text": ("id", "text")}, "columns"),
     # With one space a segment has a letter or less on some shapes.

@@ -21,7 +21,7 @@ _CONTAMINATION = {
 _CLASSES = {"classifier": vowel_counts, "labels": ("long", "not long"), "max_chars": 100, "text": "title"}
 ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_contamination": {**_CONTAMINATION, "into": "found"},
-    "add_class": {**_CLASSES, "into": "kind", "score_of": "long"},
+    "add_class": {**_CLASSES, "into": "kind", "score_of": "long", "filter_by": "long"},
     "keep_class": {**_CLASSES, "keep": "short"},
     "add_completion": {
         "prompt": "Say twice: {text}",

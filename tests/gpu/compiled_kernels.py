@@ -11,7 +11,15 @@ from numba import cuda, types
 from numba.core.errors import NumbaError
 from numba.cuda import compiler, dispatcher
 
-from curator_df.kernels.device import counts, gram_kernels, hashes, shingle_texts, signatures, verdicts
+from curator_df.kernels.device import (
+    counts,
+    gram_kernels,
+    hashes,
+    shingle_texts,
+    signatures,
+    table_kernels,
+    verdicts,
+)
 
 BYTES, TABLE = types.uint8[::1], types.int64[:, ::1]
 CLASSES = (types.uint8[::1], types.uint16[::1], types.uint8[:, ::1])
@@ -20,6 +28,20 @@ RULE = (types.int64, types.float64, types.int64, types.int64)
 PLACES = types.int64[::1]
 VALID = types.boolean[::1]
 HASHES = types.uint64[:, ::1]
+CELLS_KERNELS = (
+    table_kernels.line_cells_kernel,
+    table_kernels.web_cells_kernel,
+    table_kernels.piece_cells_kernel,
+    table_kernels.word_cells_kernel,
+    table_kernels.c4_cells_kernel,
+)
+TABLE_KERNELS = (
+    table_kernels.lines_kernel,
+    table_kernels.web_kernel,
+    table_kernels.pieces_kernel,
+    table_kernels.unicode_grams_kernel,
+    table_kernels.c4_kernel,
+)
 WINDOWS = (types.uint64[:, :, ::1], types.int64[:, :, ::1])
 
 
@@ -38,11 +60,13 @@ def arguments(offsets):
         signatures.signatures_32_kernel: (BYTES, offsets, offsets, BYTES, types.int64, *numbers[types.uint32]),
         signatures.signatures_64_kernel: (BYTES, offsets, offsets, BYTES, types.int64, *numbers[types.uint64]),
         counts.words_kernel: (*counted, types.int64, TABLE),
-        counts.line_slots_kernel: (*texts, types.int64, types.int64[::1]),
-        counts.lines_kernel: (*counted, types.int64, types.uint32[::1], types.int64[::1], TABLE),
+        counts.listed_words_kernel: (*counted, BYTES, PLACES, PLACES, types.int32[:, ::1], types.int64, TABLE),
         counts.characters_kernel: (*counted, types.int32[:, ::1], TABLE),
         counts.dclm_kernel: (*counted, TABLE),
         counts.source_kernel: (*counted, TABLE),
+        counts.sentences_kernel: (*counted, TABLE),
+        **dict.fromkeys(CELLS_KERNELS, (*counted, types.int64, PLACES)),
+        **dict.fromkeys(TABLE_KERNELS, (*counted, types.int64, types.uint32[::1], PLACES, TABLE)),
         gram_kernels.gram_needs_kernel: (*counted, types.int64, TABLE),
         gram_kernels.short_grams_kernel: short,
         gram_kernels.short_repeats_kernel: short,

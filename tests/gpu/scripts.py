@@ -21,6 +21,8 @@ SCHEMES = {
     "normalized_word_signatures": Scheme("words", 5, 2, 2, use_64_bit_hash=True, normalize="case_and_spaces"),
 }
 """Of which signatures are compared."""
+STOP_WORDS_OF_TEST = ("The", "and", "\xc4\xd6", "\u4e00\u4e8c\u4e09", "a", "b", "in", "is", "with", "this", "x" * 1000)
+"""A list that is not that of English."""
 LONG_METRICS = (
     ["top_2_gram_character_ratio", "repeated_5_gram_character_ratio"],
     ["nemo_duplicate_5_gram_character_ratio"],

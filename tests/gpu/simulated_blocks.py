@@ -12,7 +12,17 @@ import pyarrow as pa
 import curator_df as cdf
 from curator_df.errors import UnsupportedBackendError
 from curator_df.ops.rules import Profile, Rule
-from curator_df.profiles import DATATROVE_C4, DATATROVE_FINEWEB, DATATROVE_GOPHER_REPETITION, NEMO_CODE
+from curator_df.ops.user_metrics import UserMetric
+from curator_df.profiles import (
+    DATATROVE_C4,
+    DATATROVE_FINEWEB,
+    DATATROVE_GOPHER_QUALITY,
+    DATATROVE_GOPHER_REPETITION,
+    DCLM_REPETITION,
+    NEMO_CODE,
+    NEMO_CODE_HTML,
+)
+from tests.gpu.scripts import STOP_WORDS_OF_TEST
 from tests.gpu.stand_ins import DataFrame, stand_in_for_cudf
 
 
@@ -28,14 +38,17 @@ def starts_late(block):
     return block["text"] > "a"
 
 
+SHORT = UserMetric("short", lambda text: int(len(text) < 9))
+
+
 def refusals(docs):
     """Yield what is said of calls that have no kernel, and of Dask's own moves in a run."""
     for call in (
-        lambda: cdf.add_metrics(docs, ["word_count", "unique_line_ratio"]),
+        lambda: cdf.add_metrics(docs, ["word_count", SHORT]),
         lambda: cdf.add_metrics(docs, ["word_count"], words="datatrove"),
-        lambda: cdf.keep_profile(docs, DATATROVE_C4),
+        lambda: cdf.keep_profile(docs.assign(html_text_ratio=0.5), NEMO_CODE_HTML),
         lambda: cdf.keep_profile(docs.assign(word_count=1), LENGTHS, from_metrics=True),
-        lambda: cdf.add_profile(docs, DATATROVE_C4),
+        lambda: cdf.add_profile(docs.assign(html_text_ratio=0.5), NEMO_CODE_HTML),
         lambda: cdf.sample_rows(docs, fraction=0.5, by="content", text=["id", "text"]),
         lambda: cdf.add_ids(docs, by="content"),
         lambda: cdf.drop_exact_duplicates(docs, on_text="lines"),
@@ -62,7 +75,10 @@ def main(source, folder):
         "keep_profile": cdf.keep_profile(docs, DATATROVE_FINEWEB, add_metrics=True),
         "keep_code": cdf.keep_profile(docs, NEMO_CODE),
         "keep_repetition": cdf.keep_profile(docs, DATATROVE_GOPHER_REPETITION, add_metrics=True),
+        "keep_dclm": cdf.keep_profile(docs, DCLM_REPETITION, add_metrics=True),
         "add_profile": cdf.add_profile(docs, DATATROVE_FINEWEB),
+        "add_c4": cdf.add_profile(docs, DATATROVE_C4, add_metrics=True),
+        "add_stop_words": cdf.add_metrics(docs, DATATROVE_GOPHER_QUALITY.replace(stop_words=STOP_WORDS_OF_TEST)),
         "add_ids": cdf.add_ids(docs, into="number"),
         "sample_rows": cdf.sample_rows(docs, fraction=0.5),
         "sample_content": cdf.sample_rows(docs, fraction=0.5, by="content"),

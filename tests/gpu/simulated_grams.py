@@ -15,16 +15,16 @@ from curator_df.kernels.buffers import array_spans
 from curator_df.kernels.counts import GRAM_FEATURES, REPEAT_FEATURES
 from curator_df.kernels.device import grams, measured
 from curator_df.kernels.device.texts import texts_to_device
-from curator_df.kernels.device_support import DEVICE_METRICS, Room, metrics_price
-from curator_df.kernels.metrics import features_of
+from curator_df.kernels.device_support import Room, metrics_price
+from curator_df.kernels.metrics import METRICS, features_of
 from tests.gpu.scripts import LONG_METRICS
 from tests.gpu.simulated_kernels import Allocations, few_of
 
-GRAM_METRICS = [name for name in DEVICE_METRICS if features_of([name]) & (GRAM_FEATURES | REPEAT_FEATURES)]
+GRAM_METRICS = [name for name in METRICS if features_of([name]) & (GRAM_FEATURES | REPEAT_FEATURES)]
 OF_ONE_GROUP = [name for name in GRAM_METRICS if not features_of([name]) & REPEAT_FEATURES]
 ROOMS = {
-    "short": Room(span_rows=40, table_slots=300, threads=16, gram_bytes=10_000),
-    "as_long": Room(span_rows=40, table_slots=300, threads=16, gram_bytes=400_000, short_text_bytes=0),
+    "short": Room(span_rows=40, table_cells=300, threads=16, gram_bytes=10_000),
+    "as_long": Room(span_rows=40, table_cells=300, threads=16, gram_bytes=400_000, short_text_bytes=0),
 }
 
 

@@ -19,15 +19,14 @@ from curator_df.kernels.device.hashes import text_hashes
 from curator_df.kernels.device.signatures import text_signatures
 from curator_df.kernels.device.texts import DeviceTexts, texts_to_device
 from curator_df.kernels.device_support import (
-    DEVICE_METRICS,
     GROUPS,
     SIGNATURE_ROWS,
     Room,
     metrics_price,
     signatures_price,
 )
-from curator_df.kernels.metrics import features_of
-from tests.gpu.scripts import SCHEMES
+from curator_df.kernels.metrics import METRICS, features_of
+from tests.gpu.scripts import SCHEMES, STOP_WORDS_OF_TEST
 
 FEW, FEWER = 36, 12
 """First texts of which signatures and prices are made: the simulator is slow."""
@@ -65,9 +64,9 @@ def few_of(texts, rows):
 
 def prices(texts):
     """Yield, for each kind of counts, what metrics of it hold at most, and the price that was said."""
-    room = Room(span_rows=20, table_slots=300, threads=16, gram_bytes=300_000, short_text_bytes=300)
+    room = Room(span_rows=20, table_cells=300, threads=16, gram_bytes=300_000, short_text_bytes=300)
     for number, (group, _) in enumerate(GROUPS):
-        metrics = [name for name in DEVICE_METRICS if features_of([name]) & group]
+        metrics = [name for name in METRICS if features_of([name]) & group]
         with Allocations() as tables:
             measured.text_metrics(few_of(texts, 0), metrics, room)
         with Allocations() as counted:
@@ -77,6 +76,17 @@ def prices(texts):
         known = fixed_bytes + 8 * len(texts) * len(metrics)  # but for the table of lines of a long text
         held = counted.most - tables.most
         yield f"price_{number}", np.array([held, known, block_bytes * factor + fixed_bytes, tables.most])
+
+
+def listed_price(texts):
+    """Return what a list of stop words holds at most beside tables, and the price that was said."""
+    room, names, listed = Room(span_rows=20, threads=200), ["stop_word_count"], {"stop_words": STOP_WORDS_OF_TEST}
+    with Allocations() as tables:
+        measured.text_metrics(few_of(texts, 0), names, room, **listed)
+    with Allocations() as counted:
+        measured.text_metrics(texts, names, room, **listed)
+    factor, fixed_bytes = metrics_price(names, room, STOP_WORDS_OF_TEST)
+    return np.array([counted.most - tables.most, (len(texts.data) + 8 * len(texts)) * factor + fixed_bytes])
 
 
 def signature_prices(texts):
@@ -95,8 +105,10 @@ def results(texts, few):
     """Yield each result by name; ``few``: of so many rows, where a block of threads takes a text."""
     yield "hashes", text_hashes(texts, most_threads=16)
     yield "normalized_hashes", text_hashes(texts, normalize="case_and_spaces", most_threads=16)
-    room = measured.Room(span_rows=50, table_slots=300, threads=16)
-    yield from measured.text_metrics(texts, DEVICE_METRICS, room).items()
+    room = measured.Room(span_rows=50, table_cells=300, threads=16)
+    yield from measured.text_metrics(texts, METRICS, room).items()
+    listed = measured.text_metrics(texts, ["stop_word_count"], room, stop_words=STOP_WORDS_OF_TEST)
+    yield "listed_words", listed["stop_word_count"]
     for name, scheme in SCHEMES.items():
         yield name, text_signatures(few, scheme, threads=4)
 
@@ -110,6 +122,7 @@ def main(source, target):
     parts = (array, array[:FEW], array[:FEWER])
     texts, few, fewer = (texts_to_device(next(array_spans(part, rows=len(array)))) for part in parts)
     found = {name: values.copy_to_host() for name, values in results(texts, few)}
+    found["price_of_listed_words"] = listed_price(few)
     np.savez(target, **found, **dict(prices(few)), **dict(signature_prices(fewer)))
 
 

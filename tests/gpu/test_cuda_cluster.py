@@ -31,15 +31,21 @@ def no_gpu(monkeypatch):
 
 def test_without_a_gpu_one_is_an_error_and_auto_is_the_cpu(no_gpu, monkeypatch):
     with pytest.raises(
-        errors.ParameterError, match=r"gpus=1: the driver lists none here\. Say gpus='auto' to use the CPU"
+        errors.ParameterError, match=r"gpus=1: the driver lists no GPU here\. Say gpus='auto' to use the CPU"
     ):
         cdf.start_cluster(memory="1GB", gpus=1)
     assert cuda.choose_devices("auto", "10GB") is None
     with cdf.start_cluster(memory="6GB", cpus=1, gpus="auto") as cluster:
-        assert "none found: the workers use the CPU" in repr(cluster)
+        assert "the driver lists no GPU here: the workers use the CPU" in repr(cluster)
     monkeypatch.setattr(cuda, "_missing", lambda: ["cudf"])
-    with pytest.raises(errors.ParameterError, match=r"gpus=2: cudf not installed \(the gpu extra\)"):
+    with pytest.raises(errors.ParameterError, match=r"gpus=2: .*, and cudf not installed \(the gpu extra\)"):
         cuda.choose_devices(2, None)
+
+
+def test_gpus_without_the_extra_are_not_said_to_be_missing(two_gpus, monkeypatch):
+    monkeypatch.setattr(cuda, "_missing", lambda: ["cudf"])
+    assert cuda.choose_devices("auto", None) is None
+    assert cuda.describe_gpus("auto", None) == "cudf not installed (the gpu extra): the workers use the CPU"
 
 
 def test_devices_and_their_bytes_follow_from_what_is_there(two_gpus, monkeypatch):
@@ -56,6 +62,32 @@ def test_devices_and_their_bytes_follow_from_what_is_there(two_gpus, monkeypatch
         cuda.choose_devices(0, "10GB")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5a,")
     assert cuda.visible_gpus() == ("GPU-5a",)
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"), [("-1", ()), ("", ()), ("1", ("1",)), ("1, 0", ("1", "0")), ("0,7,1", ("0",)), ("none", ())]
+)
+def test_what_cuda_does_not_see_is_not_used(two_gpus, monkeypatch, given, seen):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    assert cuda.visible_gpus() == seen
+    if not seen:
+        assert cuda.choose_devices("auto", None) is None
+        with pytest.raises(errors.ParameterError, match="gpus=1: CUDA_VISIBLE_DEVICES shows none of the GPUs"):
+            cuda.choose_devices(1, None)
+
+
+def test_the_smallest_gpu_is_that_of_those_which_are_used(monkeypatch):
+    sizes = (80 * GB, 8 * GB)
+    monkeypatch.setattr(
+        cuda, "read_gpus", lambda: tuple(GpuReading(n, 0, size, None, ()) for n, size in enumerate(sizes))
+    )
+    monkeypatch.setattr(cuda, "_missing", list)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert cuda.choose_devices(1, "60GB") == cuda.Devices(("0",), 60 * GB, 80 * GB)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert cuda.choose_devices("auto", None).total_bytes == 8 * GB
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5a")
+    assert cuda.choose_devices("auto", None).total_bytes == 8 * GB
 
 
 def test_a_worker_for_each_gpu_has_to_fit_into_the_hosts_memory():

@@ -7,11 +7,18 @@ import pyarrow as pa
 import pytest
 
 import curator_df as cdf
-from curator_df.profiles import DATATROVE_FINEWEB, DATATROVE_GOPHER_REPETITION, NEMO_CODE
+from curator_df.profiles import (
+    DATATROVE_C4,
+    DATATROVE_FINEWEB,
+    DATATROVE_GOPHER_QUALITY,
+    DATATROVE_GOPHER_REPETITION,
+    DCLM_REPETITION,
+    NEMO_CODE,
+)
 from tests.contracts.operator_cases import CASES
 from tests.contracts.operator_rows import ROWS
 from tests.gpu.chains import TEXTS as CHAIN_TEXTS
-from tests.gpu.scripts import put_texts, run_script
+from tests.gpu.scripts import STOP_WORDS_OF_TEST, put_texts, run_script
 
 METRICS = ["word_count", "mean_word_length", "duplicate_line_ratio", "digit_ratio"]
 TEXTS = [*CHAIN_TEXTS, "\U0001f600 " * 20, "\n\n\n", None, "http://a.b/c" * 4, "1234 5678"]
@@ -20,6 +27,9 @@ OPERATORS = {
     "keep_profile": lambda df: cdf.keep_profile(df, DATATROVE_FINEWEB, add_metrics=True),
     "keep_code": lambda df: cdf.keep_profile(df, NEMO_CODE),
     "keep_repetition": lambda df: cdf.keep_profile(df, DATATROVE_GOPHER_REPETITION, add_metrics=True),
+    "keep_dclm": lambda df: cdf.keep_profile(df, DCLM_REPETITION, add_metrics=True),
+    "add_c4": lambda df: cdf.add_profile(df, DATATROVE_C4, add_metrics=True),
+    "add_stop_words": lambda df: cdf.add_metrics(df, DATATROVE_GOPHER_QUALITY.replace(stop_words=STOP_WORDS_OF_TEST)),
     "add_profile": lambda df: cdf.add_profile(df, DATATROVE_FINEWEB),
     "add_ids": lambda df: cdf.add_ids(df, into="number"),
     "sample_rows": lambda df: cdf.sample_rows(df, fraction=0.5),
@@ -63,11 +73,11 @@ def test_what_has_no_kernel_is_refused_with_the_way_out(folder):
     for message, expected in zip(
         said,
         [
-            r"add_metrics has no kernel for cuDF blocks that measures unique_line_ratio; .*'pandas'\)",
+            r"add_metrics has no kernel for cuDF blocks that measures short; .*'pandas'\)",
             r"at white space alone, not as words='datatrove' says",
-            r"keep_profile has no kernel for cuDF blocks that measures c4_",
+            r"keep_profile has no kernel for cuDF blocks that measures html_text_ratio;",
             r"keep_profile reads metrics from columns of pandas blocks alone",
-            r"add_profile has no kernel for cuDF blocks that measures c4_",
+            r"add_profile has no kernel for cuDF blocks that measures html_text_ratio;",
             r"sample_rows hashes one column of text of cuDF blocks, and was given 'id', 'text'; .*'pandas'\)",
             r"add_ids works on pandas blocks, and this table has cudf blocks",
             r"drop_exact_duplicates works on pandas blocks",

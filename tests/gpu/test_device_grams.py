@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from curator_df.kernels.counts import GRAM_FEATURES, REPEAT_FEATURES, SHORT_TEXT_BYTES
-from curator_df.kernels.device_support import DEVICE_METRICS, LONG_GRAM_BYTES, SHORT_GRAM_FACTOR
+from curator_df.kernels.device_support import LONG_GRAM_BYTES, SHORT_GRAM_FACTOR
 from curator_df.kernels.gram_counts import table_slots
 from curator_df.kernels.measure import measure
 from curator_df.kernels.metrics import METRICS, features_of
@@ -106,7 +106,3 @@ def test_prices_of_one_text_are_what_it_needs_at_most():
     assert 5 * 8 * (WINDOW + 1) + 4 * table_slots(WINDOW) <= LONG_GRAM_BYTES
     for size in (2 * WINDOW + 2, 1 << 20):
         assert 5 * 8 * (WINDOW + 1) + 4 * table_slots((size + 1) // 2) <= 4 * size + LONG_GRAM_BYTES
-
-
-def test_every_n_gram_of_words_has_a_kernel():
-    assert set(GRAM_METRICS) <= set(DEVICE_METRICS)

@@ -13,12 +13,12 @@ from curator_df import profiles
 from curator_df.core.device_plan import DEVICE_FIXED_BYTES
 from curator_df.errors import UnsupportedBackendError
 from curator_df.kernels.content_hash import column_hashes
-from curator_df.kernels.device_support import DEVICE_METRICS, GROUPS, NORMALIZED_BYTES, require_device_metrics
+from curator_df.kernels.device_support import GROUPS, NORMALIZED_BYTES, require_device_metrics
 from curator_df.kernels.measure import measure
 from curator_df.kernels.metrics import METRICS
 from curator_df.kernels.minhash import minhash_signatures
 from curator_df.ops.rules import Profile
-from tests.gpu.scripts import CHECKOUT, SCHEMES, put_texts, run_script
+from tests.gpu.scripts import CHECKOUT, SCHEMES, STOP_WORDS_OF_TEST, put_texts, run_script
 
 ODD = [
     "",
@@ -43,6 +43,18 @@ ODD = [
     "\u00e9" * 24,
     "a\0b\x1cc",
     "12 \u0663\u0664 \uff11 1,234.5",
+    "One (e.g. this). Two! Mr. Smith left. \u201cYes.\u201d at the end.Next? J. Doe... so it goes\xbb. \u3002 \u4e00\u3002",
+    "This line stays here.[1] And goes on[edit].\nThis one has [\u0663] marks[citation needed].\nand no mark[Edit] here",
+    "Here we have a line.\nlorem Ipsum is in this line.\nA { is in this line.",
+    "A bracket { is in this line.\nlorem ipsum is in this line.",
+    "We ask for JavaScript in this line.\nThe terms of Use of this site.\nWe use of coo\u212aies here.\nThis one stays here.",
+    f"a line with {'w' * 1001} in it.\nthis one is fine.\n{'w' * 1000} is short enough.",
+    "* one\n- two\n\u2022 three read More\n \u25e6 four [...]\n* one\nfive \u2026\n* one\n\n\n- two\nno mark\t\n",
+    " we use cookies here \n\nwe USE coo\u212aIES here\n\nother\n\nother\n\n\n\nother\n",
+    "\n lorem ipsum \n\n twice \n\n twice\n\n",
+    "the cat can't sit, the cat can't sit; the cat can't sit on 3.14 and 3.14 or \u05d0\"\u05d1 \u30a2\u30a2_a a\u00b2a\u00b2 "
+    * 3,
+    "to be or not to be that is the question whether it is nobler in the mind to suffer slings and arrows. " * 3,
 ]
 
 
@@ -101,16 +113,25 @@ def test_signatures_are_those_of_the_cpu(texts, simulated, name):
 
 def test_metrics_are_those_of_the_cpu(texts, simulated):
     known = texts.is_valid().to_numpy(zero_copy_only=False)
-    for measured in measure(column(texts), DEVICE_METRICS):
+    for measured in measure(column(texts), METRICS):
         rows = slice(measured.first_row, measured.first_row + measured.rows)
-        for name in DEVICE_METRICS:
+        for name in METRICS:
             found, expected = simulated[name][rows], measured.values[name]
             assert found.dtype == expected.dtype, name
             # Bits, so that a zero's sign counts too.
             np.testing.assert_array_equal(
                 found.view(np.int64)[known[rows]], expected.view(np.int64)[known[rows]], err_msg=name
             )
-    assert all(len(np.unique(simulated[name][known])) > 1 for name in DEVICE_METRICS), "a metric tells nothing apart"
+    assert all(len(np.unique(simulated[name][known])) > 1 for name in METRICS), "a metric tells nothing apart"
+
+
+def test_stop_words_of_any_list_are_those_of_the_cpu(texts, simulated):
+    known = texts.is_valid().to_numpy(zero_copy_only=False)
+    [measured] = measure(column(texts), ["stop_word_count"], stop_words=STOP_WORDS_OF_TEST)
+    found, (held, price) = simulated["listed_words"], simulated["price_of_listed_words"]
+    np.testing.assert_array_equal(found[known], measured.values["stop_word_count"][known])
+    assert len(np.unique(found[known])) > 3
+    assert 128 * len(STOP_WORDS_OF_TEST) * 4 < held <= price  # a block of threads
 
 
 def test_metrics_hold_no_more_than_their_price(simulated):
@@ -132,47 +153,47 @@ def test_the_price_of_normalised_hashes_is_that_of_their_arrays():
     assert NORMALIZED_BYTES == PIECE_ROOM
 
 
-def test_seven_published_profiles_can_be_measured_on_a_device():
+def test_thirteen_published_profiles_can_be_measured_on_a_device():
     held = {
         name
         for name in profiles.__all__
         if isinstance(profile := getattr(profiles, name), Profile)
         and profile.text_metrics
-        and set(profile.text_metrics) <= set(DEVICE_METRICS)
+        and not set(profile.metrics) - set(METRICS)
     }
     assert held == {
+        "DATATROVE_C4",
         "DATATROVE_FINEWEB",
         "DATATROVE_GOPHER_QUALITY",
         "DATATROVE_GOPHER_REPETITION",
         "DCLM_QUALITY",
+        "DCLM_REPETITION",
         "DOLMA_C4",
+        "DOLMA_GOPHER_V1",
+        "DOLMA_GOPHER_V2",
+        "FINEWEB_C4",
         "FINEWEB_PAPER",
         "NEMO_CODE",
+        "NEMO_ENGLISH",
     }
     page = (CHECKOUT / "docs/gpu.md").read_text()
-    assert f"{len(DEVICE_METRICS)} metrics are made of these counts" in page
+    assert f"All {len(METRICS)} metrics are made of these counts" in page
     assert all(f"`{name}`" in page for name in held)
 
 
-def test_what_has_no_kernel_is_refused_by_its_name():
-    require_device_metrics("add_metrics", DEVICE_METRICS)
-    missing = sorted(set(METRICS) - set(DEVICE_METRICS))
-    assert "dclm_top_2_gram_character_ratio" in missing
-    with pytest.raises(
-        UnsupportedBackendError,
-        match=r"add_metrics has no kernel .* measures c4_sentence_count, dclm_top_2_.*'pandas'\)",
-    ):
-        require_device_metrics("add_metrics", ["word_count", "c4_sentence_count", "dclm_top_2_gram_character_ratio"])
+def test_what_has_no_kernel_is_refused():
+    require_device_metrics("add_metrics", list(METRICS))
     with pytest.raises(UnsupportedBackendError, match="at white space alone, not as words='icu' says"):
         require_device_metrics("add_metrics", ["word_count"], "icu")
-    with pytest.raises(UnsupportedBackendError, match=r"counts the stop words the, be, .* and no other list"):
-        require_device_metrics("add_metrics", ["stop_word_count"], stop_words=("a",))
-    require_device_metrics("add_metrics", ["word_count"], stop_words=("a",))
+    with pytest.raises(
+        UnsupportedBackendError, match=r"no kernel for cuDF blocks that measures comment_ratio; .*'pandas'\)"
+    ):
+        require_device_metrics("keep_profile", ["word_count", "comment_ratio"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("offsets", [32, pytest.param(64, marks=pytest.mark.proof)])
 def test_kernels_compile_to_code_of_a_gpu(offsets):
     sizes = json.loads(run_script("compiled_kernels", offsets, simulated=False))
-    assert len(sizes) == 22
+    assert len(sizes) == 32
     assert min(sizes.values()) > 1_000

@@ -3,8 +3,8 @@
 # mypy: disable-error-code="untyped-decorator"
 """Kernels that count what metrics are made of: a thread for a text, with the CPU's own function of a text.
 
-Each counts a group of counts into a row of its own array, shape (rows, counts of the group). What a function works in is
-given to it: a tally for each thread, or a part of one table for each text. See `measured` for the function to call.
+Each counts a group of counts into a row of its own array, shape (rows, counts of the group). What needs a table for each text
+is in `table_kernels` and `gram_kernels`. See `measured` for the function to call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 from numba import cuda
 
 from curator_df.kernels.character_counts import count_characters
-from curator_df.kernels.line_counts import count_lines_within, line_slots
+from curator_df.kernels.listed_words import count_listed_words, longest_listed
+from curator_df.kernels.sentences import text_sentence_count
 from curator_df.kernels.source_pass import count_source
 from curator_df.kernels.stripped_pieces import count_dclm_text
 from curator_df.kernels.word_counts import count_words
@@ -32,32 +33,27 @@ def words_kernel(
 
 
 @cuda.jit
-def line_slots_kernel(data: Any, offsets: Any, features: int, slots: Any) -> None:
-    """Count the slots of the table that each text needs for its lines or paragraphs."""
-    for row in range(cuda.grid(1), len(slots), cuda.gridsize(1)):
-        slots[row] = line_slots(data, np.int64(offsets[row]), np.int64(offsets[row + 1]), features)
-
-
-@cuda.jit
-def lines_kernel(
+def listed_words_kernel(
     data: Any,
     offsets: Any,
     byte_classes: Any,
     page_of: Any,
     pages: Any,
-    features: int,
-    table: Any,
-    places: Any,
+    listed: Any,
+    listed_offsets: Any,
+    slots: Any,
+    seen: Any,
+    column: int,
     counts: Any,
 ) -> None:
-    """Count `counts.LENGTH_COUNTS`, `counts.LINE_COUNTS` and `counts.PARAGRAPH_COUNTS`.
-
-    ``places``, shape (rows + 1): where the part of ``table`` for each text starts, and where the last one ends.
-    """
-    classes = (byte_classes, page_of, pages)
+    """Count the words of a list into a column; ``seen``: a row for each thread, a number for each word of the list."""
+    classes, words = (byte_classes, page_of, pages), (listed, listed_offsets, slots)
+    longest, stamps = longest_listed(listed_offsets), seen[cuda.grid(1)]
+    for number in range(len(stamps)):
+        stamps[number] = -1
     for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
         start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
-        count_lines_within(data, start, stop, classes, features, table[places[row] : places[row + 1]], counts[row])
+        counts[row, column] = count_listed_words(data, start, stop, classes, words, longest, stamps, row)
 
 
 @cuda.jit
@@ -90,6 +86,14 @@ def source_kernel(data: Any, offsets: Any, byte_classes: Any, page_of: Any, page
     classes = (byte_classes, page_of, pages)
     for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
         count_source(data, np.int64(offsets[row]), np.int64(offsets[row + 1]), classes, counts[row])
+
+
+@cuda.jit
+def sentences_kernel(data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, counts: Any) -> None:
+    """Count `counts.SENTENCE_COUNTS`."""
+    classes = (byte_classes, page_of, pages)
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        counts[row, 0] = text_sentence_count(data, np.int64(offsets[row]), np.int64(offsets[row + 1]), classes)
 
 
 @cuda.jit

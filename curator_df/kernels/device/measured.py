@@ -2,7 +2,7 @@
 """Text metrics of a column on a device: bit for bit those of `measure.measure`, of the same functions of a text.
 
 Rows are measured `SPAN_ROWS` at a time, so that counts never add up over a block. Of the texts nothing is copied, and to the
-host go numbers for each text and call: how large a table its lines need, and how much room its n-grams.
+host go numbers for each text and call: how large a table it needs, and how much room its n-grams.
 """
 
 from __future__ import annotations
@@ -18,32 +18,46 @@ from curator_df.kernels.counts import (
     CHARACTER_FEATURES,
     COUNT_DCLM_TEXT,
     COUNT_MARKS,
+    COUNT_SENTENCES,
+    COUNT_STOP_WORDS,
+    DCLM_FEATURES,
     GRAM_FEATURES,
-    LINE_FEATURES,
     LONGEST_COUNTED_WORD,
     REPEAT_FEATURES,
     SOURCE_FEATURES,
+    STOP_WORDS,
+    WORD_COUNTS,
     WORD_FEATURES,
 )
 from curator_df.kernels.device.counts import (
     characters_kernel,
     count_kernel,
     dclm_kernel,
-    line_slots_kernel,
-    lines_kernel,
+    listed_words_kernel,
     quotient_kernel,
+    sentences_kernel,
     source_kernel,
     words_kernel,
 )
 from curator_df.kernels.device.grams import count_grams_into
-from curator_df.kernels.device.launch import allocate, consecutive, one_by_one, starts_of, to_device
+from curator_df.kernels.device.launch import allocate, one_by_one, to_device
+from curator_df.kernels.device.tables import count_in_tables
 from curator_df.kernels.device.texts import DeviceTexts
-from curator_df.kernels.device_support import GROUPS, WHOLE_ROOM, Room, columns_of, require_device_metrics
+from curator_df.kernels.device_support import GROUPS, WHOLE_ROOM, Room, columns_of
+from curator_df.kernels.listed_words import word_list
 from curator_df.kernels.metrics import METRICS, features_of
 from curator_df.kernels.word_break import word_break_byte_classes, word_break_classes
 
+_STOP_WORDS = WORD_COUNTS.index("stop_words")
 
-def text_metrics(texts: DeviceTexts, metrics: Sequence[str], room: Room = WHOLE_ROOM) -> dict[str, Any]:
+
+def text_metrics(
+    texts: DeviceTexts,
+    metrics: Sequence[str],
+    room: Room = WHOLE_ROOM,
+    *,
+    stop_words: tuple[str, ...] = STOP_WORDS,
+) -> dict[str, Any]:
     """Measure a text column.
 
     Parameters
@@ -51,9 +65,11 @@ def text_metrics(texts: DeviceTexts, metrics: Sequence[str], room: Room = WHOLE_
     texts : DeviceTexts
         The column; null is allowed.
     metrics : sequence of str
-        Names of `device_support.DEVICE_METRICS`.
+        Names of `metrics.METRICS`.
     room : Room
         How much is worked on at a time.
+    stop_words : tuple of str
+        What ``stop_word_count`` counts.
 
     Returns
     -------
@@ -62,15 +78,14 @@ def text_metrics(texts: DeviceTexts, metrics: Sequence[str], room: Room = WHOLE_
 
     Notes
     -----
-    Memory of the device: the result, 8 bytes a row and metric; up to 48 MB of counts; for metrics of characters 16 KB for each
-    thread, at most 268 MB; for those of lines and then for those of n-grams tables of at most 268 MB, or 4 x the longest text
-    if that is more, 4.2 x with n-grams as NeMo and dolma count them.
+    Memory of the device: the result, 8 bytes a row and metric; up to 71 MB of counts; for metrics of characters 16 KB for each
+    thread, at most 268 MB, and for stop words other than `counts.STOP_WORDS` 4 bytes for each of them. Then for each group of
+    lines, n-grams or C4's lines tables of at most 268 MB, or for the longest text what `device_support.TABLE_FACTORS` says.
     """
-    require_device_metrics("text_metrics", metrics)
     features = features_of(metrics)
     dtypes = {name: np.dtype(METRICS[name].dtype.lower()) for name in metrics}
     values = {name: allocate(len(texts), dtype) for name, dtype in dtypes.items()}
-    counting = _Counting(features, room)
+    counting = _Counting(features, room, stop_words)
     for first in range(0, len(texts), room.span_rows):
         stop = min(first + room.span_rows, len(texts))
         counts = counting.counts(texts.data, texts.offsets[first : stop + 1])
@@ -83,15 +98,19 @@ def text_metrics(texts: DeviceTexts, metrics: Sequence[str], room: Room = WHOLE_
 class _Counting:
     """Kernels with their tables, which go to the device once for a block."""
 
-    def __init__(self, features: int, room: Room) -> None:
+    def __init__(self, features: int, room: Room, stop_words: tuple[str, ...]) -> None:
         self.features, self.room = features, room
+        self.listed: tuple[Any, ...] = ()
+        if features & COUNT_STOP_WORDS and stop_words != STOP_WORDS:
+            words = word_list(stop_words)
+            self.listed = (to_device(words.data), to_device(words.offsets), to_device(words.slots))
         self.words: tuple[Any, ...] = ()
-        if features & (WORD_FEATURES | LINE_FEATURES | SOURCE_FEATURES | GRAM_FEATURES | REPEAT_FEATURES):
+        if features & ~(CHARACTER_FEATURES | DCLM_FEATURES):
             marks = "#." if features & COUNT_MARKS else ""
             self.words = _classes(word_byte_classes(marks), word_classes())
         if features & CHARACTER_FEATURES:
             self.characters = _classes(character_byte_classes(), character_classes())
-        if features & COUNT_DCLM_TEXT:
+        if features & DCLM_FEATURES:
             self.breaks = _classes(word_break_byte_classes(), word_break_classes())
 
     def counts(self, data: Any, offsets: Any) -> dict[str, tuple[Any, int]]:
@@ -109,8 +128,9 @@ class _Counting:
         launch = one_by_one(len(counts), self.room.threads)
         if group == WORD_FEATURES:
             words_kernel[launch](data, offsets, *self.words, self.features, counts)
-        elif group == LINE_FEATURES:
-            self._count_lines(data, offsets, counts)
+            if self.listed:
+                seen = allocate((launch[0] * launch[1], len(self.listed[1]) - 1), np.int32)
+                listed_words_kernel[launch](data, offsets, *self.words, *self.listed, seen, _STOP_WORDS, counts)
         elif group == CHARACTER_FEATURES:
             tallies = allocate((launch[0] * launch[1], LONGEST_COUNTED_WORD + 1), np.int32)
             characters_kernel[launch](data, offsets, *self.characters, tallies, counts)
@@ -118,26 +138,13 @@ class _Counting:
             dclm_kernel[launch](data, offsets, *self.breaks, counts)
         elif group in (GRAM_FEATURES, REPEAT_FEATURES):
             count_grams_into((data, offsets, *self.words), group, self.features, self.room, counts)
-        else:
+        elif group == SOURCE_FEATURES:
             source_kernel[launch](data, offsets, *self.words, counts)
-
-    def _count_lines(self, data: Any, offsets: Any, counts: Any) -> None:
-        needed = allocate(len(counts), np.int64)
-        line_slots_kernel[one_by_one(len(counts), self.room.threads)](data, offsets, self.features, needed)
-        slots = needed.copy_to_host()
-        parts = list(consecutive(slots, self.room.table_slots))
-        table = allocate(max(1, *(int(slots[part].sum()) for part in parts)), np.uint32)
-        for part in parts:
-            places = to_device(starts_of(slots[part]))
-            lines_kernel[one_by_one(part.stop - part.start, self.room.threads)](
-                data,
-                offsets[part.start : part.stop + 1],
-                *self.words,
-                self.features,
-                table,
-                places,
-                counts[part],
-            )
+        elif group == COUNT_SENTENCES:
+            sentences_kernel[launch](data, offsets, *self.words, counts)
+        else:
+            classes = self.breaks if group & DCLM_FEATURES else self.words
+            count_in_tables((data, offsets, *classes), group, self.features, self.room, counts)
 
 
 def _classes(byte_classes: Any, table: CodePointTable) -> tuple[Any, ...]:

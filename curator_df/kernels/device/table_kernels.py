@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator"
+# All kernels here take the same arguments.
+# ruff: noqa: ARG001
+"""Kernels that count what needs a table of a text's own: a thread for a text, with the CPU's own function of a text.
+
+Two for each group of counts, with the same arguments. One says how many cells of 32 bits each text needs; the other counts a
+group into a row of its own array, shape (rows, counts of the group). ``places``, shape (rows + 1), says where the part of
+``cells`` for each text starts, and where the last one ends. See `tables` for the function to call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import cuda
+
+from curator_df.kernels.c4_lines import count_c4
+from curator_df.kernels.line_counts import count_lines_within, line_slots, piece_slots
+from curator_df.kernels.stripped_pieces import count_repeats_within, mark_bytes
+from curator_df.kernels.unicode_grams import count_unicode_grams_within, count_unicode_words, room_cells, room_within
+from curator_df.kernels.web_lines import count_web_within, web_bytes
+
+_OPENING_BRACKET = 0x5B
+
+
+@cuda.jit
+def line_cells_kernel(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, needed: Any
+) -> None:
+    """Count the cells of each text for its lines or paragraphs."""
+    for row in range(cuda.grid(1), len(needed), cuda.gridsize(1)):
+        needed[row] = line_slots(data, np.int64(offsets[row]), np.int64(offsets[row + 1]), features)
+
+
+@cuda.jit
+def lines_kernel(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    features: int,
+    cells: Any,
+    places: Any,
+    counts: Any,
+) -> None:
+    """Count `counts.LENGTH_COUNTS`, `counts.LINE_COUNTS` and `counts.PARAGRAPH_COUNTS`."""
+    classes = (byte_classes, page_of, pages)
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        count_lines_within(data, start, stop, classes, features, cells[places[row] : places[row + 1]], counts[row])
+
+
+@cuda.jit
+def web_cells_kernel(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, needed: Any
+) -> None:
+    """Count the cells of each text for its lines and paragraphs as NeMo Curator and dolma cut them."""
+    for row in range(cuda.grid(1), len(needed), cuda.gridsize(1)):
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        needed[row] = piece_slots(data, start, stop) + (web_bytes(stop - start, features) + 3) // 4
+
+
+@cuda.jit
+def web_kernel(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    features: int,
+    cells: Any,
+    places: Any,
+    counts: Any,
+) -> None:
+    """Count `counts.WEB_LINE_COUNTS`, `counts.DOLMA_LINE_COUNTS` and `counts.WEB_PARAGRAPH_COUNTS`."""
+    classes = (byte_classes, page_of, pages)
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        size = web_bytes(stop - start, features)
+        first, last = places[row], places[row + 1] - (size + 3) // 4
+        twice = cells[last : places[row + 1]].view(np.uint8)
+        count_web_within(data, start, stop, classes, features, cells[first:last], twice[:size], counts[row])
+
+
+@cuda.jit
+def piece_cells_kernel(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, needed: Any
+) -> None:
+    """Count the cells of each text for its lines and paragraphs as DCLM cuts them."""
+    for row in range(cuda.grid(1), len(needed), cuda.gridsize(1)):
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        needed[row] = piece_slots(data, start, stop) + (mark_bytes(stop - start) + 3) // 4
+
+
+@cuda.jit
+def pieces_kernel(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    features: int,
+    cells: Any,
+    places: Any,
+    counts: Any,
+) -> None:
+    """Count `counts.DCLM_REPEAT_COUNTS`. The classes are those of `word_break`."""
+    classes = (byte_classes, page_of, pages)
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        size = mark_bytes(stop - start)
+        first, last = places[row], places[row + 1] - (size + 3) // 4
+        marks = cells[last : places[row + 1]].view(np.uint8)
+        count_repeats_within(data, start, stop, classes, cells[first:last], marks[:size], counts[row])
+
+
+@cuda.jit
+def word_cells_kernel(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, needed: Any
+) -> None:
+    """Count the cells of each text for its words by Unicode's rules. The classes are those of `word_break`."""
+    classes = (byte_classes, page_of, pages)
+    for row in range(cuda.grid(1), len(needed), cuda.gridsize(1)):
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        needed[row] = room_cells(count_unicode_words(data, start, stop, classes))
+
+
+@cuda.jit
+def unicode_grams_kernel(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    features: int,
+    cells: Any,
+    places: Any,
+    counts: Any,
+) -> None:
+    """Count `counts.UNICODE_GRAM_COUNTS`. The classes are those of `word_break`."""
+    classes = (byte_classes, page_of, pages)
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        part, columns = cells[places[row] : places[row + 1]], counts[row]
+        columns[:] = 0
+        count_unicode_grams_within(data, start, stop, classes, room_within(part), columns)
+
+
+@cuda.jit
+def c4_cells_kernel(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, needed: Any
+) -> None:
+    """Count the cells of each text for a line of it without citations: none if there is no bracket."""
+    for row in range(cuda.grid(1), len(needed), cuda.gridsize(1)):
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        at = start
+        while at < stop and data[at] != _OPENING_BRACKET:
+            at += 1
+        needed[row] = (stop - start + 3) // 4 if at < stop else 0
+
+
+@cuda.jit
+def c4_kernel(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    features: int,
+    cells: Any,
+    places: Any,
+    counts: Any,
+) -> None:
+    """Count `counts.C4_COUNTS` and `counts.C4_UNPUNCTUATED_COUNTS`."""
+    classes = (byte_classes, page_of, pages)
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        scratch = cells[places[row] : places[row + 1]].view(np.uint8)
+        count_c4(data, start, stop, classes, features, scratch, scratch, counts[row])
