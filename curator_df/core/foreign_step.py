@@ -11,6 +11,7 @@ import dask
 import numpy as np
 
 from curator_df.core.blocks import Outcome
+from curator_df.core.resources import NO_LIMITS, Resources
 
 FOREIGN_PEAK_FACTOR = 1.5
 """Assumed for a step that is not ours: one copy of the block, and masks and new columns half as large again."""
@@ -30,6 +31,8 @@ class Graph:
     """The key of its result."""
     held_bytes: int = 0
     """Bytes that a worker holds once, as an object of the user says."""
+    resources: Resources = NO_LIMITS
+    """What a call takes of its worker, as such an object says and asks for itself."""
     is_users: ClassVar[bool] = True
     """What runs is the user's."""
 

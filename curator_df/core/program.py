@@ -125,7 +125,7 @@ class Step:
     @property
     def resources(self) -> Resources:
         """What one call takes of its worker."""
-        return self.action.resources if isinstance(self.action, BlockKernel) else NO_LIMITS
+        return NO_LIMITS if isinstance(self.action, RangeAction) else self.action.resources
 
     @property
     def resource_bytes(self) -> int:
@@ -308,7 +308,7 @@ def _is_ours(node: Expr) -> bool:
 def _with_set_up(expression: Expr) -> Expr:
     """Return an expression in which objects given to ``map_partitions`` are set up where they are called."""
     for node in expression.walk():
-        if isinstance(node, MapPartitions):
+        if isinstance(node, MapPartitions) and not isinstance(node.operand("func"), BlockKernel):
             function = set_up("map_partitions", node.operand("func"))
             if function is not node.operand("func"):
                 return _with_set_up(expression.substitute(node, node.substitute_parameters({"func": function})))
@@ -358,9 +358,10 @@ def _step(before: Expr, after: Expr) -> Step:
     hole = _placeholder(before._meta)
     expression = after.substitute(before, hole)
     tasks = dict(expression.lower_completely().__dask_graph__())
-    objects = [node.operand("func") for node in expression.walk() if isinstance(node, MapPartitions)]
-    held_bytes = sum(each.held_bytes for each in objects if isinstance(each, SetUp))
-    action = Graph(tasks, (hole._name, 0), (expression._name, 0), held_bytes)
+    functions = [node.operand("func") for node in expression.walk() if isinstance(node, MapPartitions)]
+    objects = [function for function in functions if isinstance(function, SetUp)]
+    resources = max((each.resources for each in objects), default=NO_LIMITS, key=lambda one: one != NO_LIMITS)
+    action = Graph(tasks, (hole._name, 0), (expression._name, 0), sum(each.held_bytes for each in objects), resources)
     return Step(_title(after), action, FOREIGN_PEAK_FACTOR, False, **places)
 
 

@@ -14,6 +14,7 @@ import inspect
 import os
 import socket
 import tempfile
+import time
 import types
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -26,6 +27,8 @@ import cloudpickle
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.held import held
 from curator_df.core.out_of_memory import is_out_of_memory
+from curator_df.core.owner import LOOK_SECONDS, is_running, this_process
+from curator_df.core.resources import NO_LIMITS, Resources, admitted
 from curator_df.core.sizes import read_size
 from curator_df.errors import CuratorError, OperatorError, ParameterError
 
@@ -47,10 +50,13 @@ class SetUp:
     """The pickled object."""
     held_bytes: int = field(default=0, metadata={"identity": False})
     """What it holds in each process, as it says itself."""
+    resources: Resources = field(default=NO_LIMITS, metadata={"identity": False})
+    """What a call takes of its worker, as it says itself."""
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        """Call the object of this process; the first who calls sets it up."""
-        return held(self.digest, lambda: InProcess(self, _run.get())).made(*given, **named)
+        """Call the object of this process when there is what it takes; the first who calls sets it up."""
+        with admitted(self.resources):
+            return held(self.digest, lambda: InProcess(self, _run.get())).made(*given, **named)
 
     def __dask_tokenize__(self) -> str:
         return self.digest
@@ -88,16 +94,57 @@ class InProcess:
         flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self._marker, flags, 0o600)  # type: ignore[arg-type]
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # let go of when the process dies
-            if os.pread(descriptor, len(DONE), 0) != DONE:
-                function()
-                os.pwrite(descriptor, DONE, 0)
+            with _alone(descriptor, Path(f"{self._marker}.by")):
+                if os.pread(descriptor, len(DONE), 0) != DONE:
+                    function()
+                    os.pwrite(descriptor, DONE, 0)
         finally:
             os.close(descriptor)
 
 
+@contextlib.contextmanager
+def _alone(descriptor: int, taken: Path) -> Iterator[None]:
+    """Wait until no other process of this machine is here: with a lock on a file, or without where there are no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # let go of when the process dies
+    except OSError:
+        with _alone_without_locks(taken):
+            yield
+    else:
+        yield
+
+
+@contextlib.contextmanager
+def _alone_without_locks(taken: Path) -> Iterator[None]:
+    """Wait until a file can be made that is there while a process is here; one that died has left it, which shows."""
+    own = this_process()
+    while True:
+        try:
+            descriptor = os.open(taken, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            break
+        except FileExistsError:
+            _delete_if_left(taken)
+            time.sleep(LOOK_SECONDS)
+    try:
+        os.write(descriptor, f"{own.pid} {own.started}".encode())
+        os.close(descriptor)
+        yield
+    finally:
+        taken.unlink(missing_ok=True)
+
+
+def _delete_if_left(taken: Path) -> None:
+    try:
+        words = taken.read_text().split()
+    except FileNotFoundError:
+        return
+    # Without words it is being made just now.
+    if len(words) == 2 and is_running(int(words[0]), int(words[1])) is False:
+        taken.unlink(missing_ok=True)
+
+
 def set_up(operator: str, function: Any) -> Any:
-    """Return an object that is to be set up as a `SetUp`, and any other function as it is.
+    """Return an object that is to be set up, or says what a call takes, as a `SetUp`, and any other function as it is.
 
     Raises
     ------
@@ -105,13 +152,17 @@ def set_up(operator: str, function: Any) -> Any:
         If one of the methods wants to be given something, or the object cannot be called or pickled.
     """
     methods = [name for name in METHODS if callable(getattr(function, name, None))]
-    if isinstance(function, type | SetUp) or not methods:
+    asked = getattr(function, "resources", None)
+    resources = asked if isinstance(asked, Resources) else NO_LIMITS
+    if isinstance(function, type | SetUp) or (not methods and resources == NO_LIMITS):
         return function
     name = type(function).__name__
     for method in methods:
         _require_no_parameters(operator, f"{name}.{method}", getattr(function, method))
     if not callable(function):
-        raise ParameterError(f"{operator}: {name} has {methods[0]}, but no __call__; it must be called like a function")
+        raise ParameterError(
+            f"{operator}: {name} has {[*methods, 'resources'][0]}, but no __call__; it must be called like a function"
+        )
     try:
         content = cloudpickle.dumps(function)
     except Exception as exc:
@@ -120,7 +171,7 @@ def set_up(operator: str, function: Any) -> Any:
         ) from exc
     given = getattr(function, "held_bytes", 0)
     held_bytes = given if given == 0 else read_size(f"{name}.held_bytes", given)
-    return SetUp(name, _digest(function), content, held_bytes)
+    return SetUp(name, _digest(function), content, held_bytes, resources)
 
 
 @contextlib.contextmanager

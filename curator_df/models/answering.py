@@ -6,6 +6,7 @@ See also ``answers.py``, where prompts and classes are; this needs torch.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -100,6 +101,8 @@ def _steps(
     from transformers import DynamicCache
 
     cache, going = DynamicCache(config=module.config), np.ones(len(padded), dtype=bool)
+    # transformers 5.24 has another name for it, and warns of the one before.
+    kept = {"cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values": cache}
     device = module.device
     given, mask = torch.from_numpy(padded).to(device), torch.from_numpy(is_token.astype(np.int64)).to(device)
     places = (mask.cumsum(1) - 1).clamp(min=0)
@@ -109,9 +112,9 @@ def _steps(
                 input_ids=given,
                 attention_mask=mask,
                 position_ids=places,
-                past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,  # of a long prompt those of all its tokens would be the most that is held
+                **kept,
             )
             .logits[:, -1]
             .float()

@@ -70,7 +70,7 @@ class ClassScores:
         return dataclasses.replace(self, column=self.labels.index(label))
 
     def read(self, made: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Return the place of the class in ``labels``, and the score, of each row of numbers.
+        """Return the place of the class in ``labels`` (-1: a number is none, so there is no class), and the score, of each row.
 
         Examples
         --------
@@ -82,11 +82,14 @@ class ClassScores:
             return made[:, 0].astype(np.int64), made[:, 1].astype(np.float32)
         if self.meaning == "one":
             numbers = made[:, 0] if self.clip is None else np.clip(made[:, 0], *self.clip)
-            return np.searchsorted(np.asarray(self.bounds), numbers, side="right"), numbers
+            places = np.searchsorted(np.asarray(self.bounds, numbers.dtype), numbers, side="right")
+            return np.where(np.isnan(numbers), -1, places), numbers
+        is_number: npt.NDArray[np.bool_] = np.less(made, np.inf).all(axis=1)  # not less: NaN too
+        made = np.where(is_number[:, None], made, 0)
         codes = made.argmax(axis=1)
         largest = made[np.arange(len(made)), codes]
         numbers = largest if self.column is None else made[:, self.column]
         if self.meaning == "probabilities":
             # The others are not above the largest, so nothing overflows.
             numbers = np.exp(numbers - largest) / np.exp(made - largest[:, None]).sum(axis=1)
-        return codes, numbers
+        return np.where(is_number, codes, -1), np.where(is_number, numbers, np.nan)

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,39 +14,30 @@ import pyarrow as pa
 
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
-from curator_df.core.columns import refuse_columns, require_text
+from curator_df.core.columns import refuse_columns
 from curator_df.core.resources import NO_LIMITS, Resources
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import repeated_texts, text_chunks
 from curator_df.kernels.keep_rows import keep_rows
 from curator_df.models.batches import BatchCounts
-from curator_df.models.callables import UserModel
-from curator_df.models.catalogue import Classifier
-from curator_df.models.class_scores import ClassScores, Meaning
+from curator_df.models.class_models import Found, Model, answer_tokens, chosen_model
+from curator_df.models.class_scores import ClassScores
 from curator_df.models.devices import Dtype
 from curator_df.models.inference import run_model
-from curator_df.models.local_models import (
-    FastTextClassifier,
-    Pipeline,
-    fasttext_classifier,
-    is_fasttext,
-    is_pipeline,
-    pipeline,
-)
-from curator_df.models.text_model import BatchRows, TextModel, price_of, refuse_settings, text_model, user_model
+from curator_df.models.text_model import BatchRows, price_of
 
-Model = Classifier | str | os.PathLike[str] | Callable[[Sequence[str]], Any]
-Found = TextModel | UserModel | FastTextClassifier | Pipeline
 ROW_BYTES = 100
 """Of the rows for which the peak factors hold; a block of shorter ones is halved when it does not fit."""
 ADD_FACTOR = 0.8
 """Peak extra bytes without the names of the classes: codes, numbers and what makes strings of them, and cut texts."""
 KEEP_FACTOR = 1.5
 """What `keep_where` takes, and codes and numbers."""
+FILTER_FACTOR = 1.2
+"""What ``filter_by`` adds: what `keep_where` takes."""
 TOKEN_BYTES = 8
 """Of an answer in words; twice, while its column is made. Assumed."""
 NO_CLASS = "no_class"
-"""Reason under which rows without text are dropped."""
+"""Reason under which rows without a class are dropped: those without text, and those of whose numbers one is none."""
 
 
 def add_class(
@@ -59,6 +49,7 @@ def add_class(
     tiers: Mapping[str, float] | None = None,
     score_of: str | None = None,
     answer_into: str | None = None,
+    filter_by: str | Sequence[str] | None = None,
     max_length: int | None = None,
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
@@ -92,6 +83,8 @@ def add_class(
         and bad sees it. By default the score is that of the text's class.
     answer_into : str, optional
         Of a classifier that answers in words, Aegis: column for its answers as they are, which tells why a class is unknown.
+    filter_by : str or sequence of str, optional
+        Classes of the rows that stay, the others are dropped as by `keep_class`. By default all rows stay.
     max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, trust_remote_code
         As in `add_embedding`.
     revision : str, optional
@@ -105,7 +98,7 @@ def add_class(
     dask.dataframe.DataFrame
         The same rows with two columns, null where the text is null: the class, and as ``Float32`` its probability (of a
         model with one number that number, of a function what it returned for the class, of an answer in words that of the
-        whole answer); and with ``answer_into`` the answers.
+        whole answer); and with ``answer_into`` the answers. With ``filter_by`` only the rows of these classes, in order.
 
     Raises
     ------
@@ -114,8 +107,8 @@ def add_class(
     InputError
         If there is no such model, or files of it are missing.
     ParameterError
-        If the model has no safetensors or makes no classes, an entry of the catalogue names no commit, or a parameter is out of
-        range.
+        If the model has no safetensors or makes no classes, an entry of the catalogue names no commit, ``filter_by`` names a
+        class that the model does not have, or a parameter is out of range.
     OperatorError
         On computing, if a function returns anything but such an array.
     UnsupportedBackendError
@@ -123,9 +116,11 @@ def add_class(
 
     Notes
     -----
-    Rows: same. Columns: plus ``class`` and ``class_score``, and with ``answer_into=`` what Aegis answers. Backends:
-    pandas. Peak extra memory: 0.9 x block for rows of 100 bytes and names of few letters, and the model
-    (``docs/models.md#memory``). Computes: no; it reads the model's files.
+    Rows: same; with ``filter_by=`` a subset. Columns: plus ``class`` and ``class_score``, and with ``answer_into=`` what Aegis
+    answers. Backends: pandas. Peak extra memory: 0.9 x block for rows of 100 bytes and names of few letters, with
+    ``filter_by=`` 2.1 x, and the model (``docs/models.md#memory``). Computes: no; it reads the model's files.
+
+    A text of whose numbers one is none (NaN) has no class: null, and dropped by ``filter_by``.
 
     What is said of memory and batches in `add_embedding` holds here.
 
@@ -142,15 +137,19 @@ def add_class(
     given = {"labels": labels, "tiers": tiers, "max_length": max_length, "max_chars": max_chars}
     batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
     how = {**batches, "dtype": dtype, "resources": resources, "trust_remote_code": trust_remote_code}
-    model, scores = _chosen(df, "add_class", classifier, text, revision, given, how)
+    model, scores = chosen_model(df, "add_class", classifier, text, revision, given, how)
     if score_of is not None:
         scores = scores.of_class("add_class", score_of)
     longest = max(len(name.encode()) for name in scores.labels)
     if answer_into is not None:
-        longest += 2 * TOKEN_BYTES * _answer_tokens("add_class", model)
+        longest += 2 * TOKEN_BYTES * answer_tokens("add_class", model)
     factor = math.ceil(10 * ADD_FACTOR + 10 * longest / ROW_BYTES) / 10
+    wanted = None if filter_by is None else _known("add_class", "filter_by", filter_by, scores)
+    factor += 0.0 if wanted is None else FILTER_FACTOR
     parameters = {"text": text, "into": into, "model": model, "scores": scores, "resources": resources or NO_LIMITS}
-    kernel = _kernel("add_class", add_class_block, parameters | {"answer_into": answer_into}, factor)
+    kernel = _kernel(
+        "add_class", add_class_block, parameters | {"answer_into": answer_into, "filter_by": wanted}, round(factor, 1)
+    )
     dtypes: dict[str, Any] = {into: pd.StringDtype("pyarrow"), f"{into}_score": "Float32"}
     dtypes |= {} if answer_into is None else {answer_into: pd.StringDtype("pyarrow")}
     return map_blocks(df, kernel, meta=df._meta.assign(**{n: pd.Series([], dtype=d) for n, d in dtypes.items()}))
@@ -193,7 +192,7 @@ trust_remote_code
     -------
     dask.dataframe.DataFrame
         The rows of these classes, in order. Dropped rows are counted by their class, ``class_<name>``, and those without
-        text as ``no_class``.
+        text, or of which the model makes no number (NaN), as ``no_class``.
 
     Raises
     ------
@@ -213,8 +212,9 @@ trust_remote_code
     Rows: subset. Columns: same. Backends: pandas. Peak extra memory: 1.5 x block, and the model
     (``docs/models.md#memory``). Computes: no; it reads the model's files.
 
-    Rejects have the class as ``reject_rule`` and its score as ``reject_value``. To see the classes before rows go, use
-    `add_class`, `checkpoint` and then `keep_where`; several classifiers stand one after the other.
+    Rejects have the class as ``reject_rule`` and its score as ``reject_value``. To have the classes as columns of the rows that
+    stay, use `add_class` with ``filter_by=``; to see them before rows go, `add_class`, `checkpoint` and then `keep_where`.
+    Several classifiers stand one after the other.
 
     Examples
     --------
@@ -228,94 +228,21 @@ trust_remote_code
     given = {"labels": labels, "tiers": tiers, "max_length": max_length, "max_chars": max_chars}
     batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
     how = {**batches, "dtype": dtype, "resources": resources, "trust_remote_code": trust_remote_code}
-    model, scores = _chosen(df, "keep_class", classifier, text, revision, given, how)
-    wanted = (keep,) if isinstance(keep, str) else tuple(keep)
-    if unknown := [name for name in wanted if name not in scores.labels]:
-        known = ", ".join(map(repr, scores.labels))
-        raise ParameterError(f"keep_class: keep names {unknown[0]!r}, which is no class of the model; it has: {known}")
+    model, scores = chosen_model(df, "keep_class", classifier, text, revision, given, how)
+    wanted = _known("keep_class", "keep", keep, scores)
     parameters = {"text": text, "keep": wanted, "model": model, "scores": scores, "resources": resources or NO_LIMITS}
     return map_blocks(df, _kernel("keep_class", keep_class_block, parameters, KEEP_FACTOR), meta=df._meta)
 
 
-def _chosen(
-    df: Any,
-    operator: str,
-    classifier: Model,
-    text: str,
-    revision: str | None,
-    given: Mapping[str, Any],
-    batches: Mapping[str, Any],
-) -> tuple[Found, ClassScores]:
-    """Check everything at the door; return the model, and what its numbers mean."""
-    require_text(df, operator, text)
-    require_backend(df._meta, operator, "pandas")
-    chosen = dict(given)
-    clip, center, adapter, answers = None, None, None, None
-    if isinstance(classifier, Classifier):
-        of_catalogue = {
-            "tiers": classifier.tiers,
-            "max_length": classifier.max_length,
-            "max_chars": classifier.max_chars,
-        }
-        chosen |= {name: value for name, value in of_catalogue.items() if chosen[name] is None}
-        name = classifier.model
-        if not os.path.isdir(name):
-            revision = revision or classifier.revision or _no_revision(operator, classifier)
-        clip, center, adapter = classifier.clip, classifier.center_chars, classifier.adapter
-        answers = None if classifier.answers is None else classifier.answers()
-    elif is_pipeline(classifier):
-        refuse_settings(operator, batches["dtype"], batches["trust_remote_code"])
-        made = pipeline(operator, classifier, chosen["max_chars"])
-        kind: Meaning = "largest" if made.labels else "probabilities"
-        names = tuple(chosen["labels"] or made.labels)
-        return made, ClassScores.of(operator, names, max(len(made.labels), 1), chosen["tiers"], None, kind)
-    elif is_fasttext(classifier):
-        refuse_settings(operator, batches["dtype"], batches["trust_remote_code"])
-        file = fasttext_classifier(operator, os.fspath(classifier), chosen["max_chars"])  # type: ignore[arg-type]
-        names = tuple(chosen["labels"] or file.labels)
-        return file, ClassScores.of(operator, names, len(file.labels), chosen["tiers"], None, "largest")
-    elif callable(classifier):
-        if not chosen["labels"]:
-            raise ParameterError(f"{operator}: a function needs labels=, the names of its classes in order")
-        scores = ClassScores.of(operator, tuple(chosen["labels"]), len(chosen["labels"]), None, None, "largest")
-        width = len(scores.labels)
-        refuse_settings(operator, batches["dtype"], batches["trust_remote_code"])
-        return user_model(operator, classifier, width, chosen["max_chars"], batches["batch_rows"]), scores
-    else:
-        name = os.fspath(classifier)
-    lengths = {key: chosen[key] for key in ("max_length", "max_chars")}
-    where: dict[str, Any] = {"revision": revision, "center_chars": center, "adapter": adapter, "answers": answers}
-    model = text_model(operator, name, head="classes", **where, **lengths, **batches)
-    if answers is not None:
-        names = tuple(chosen["labels"] or answers.labels)
-        return model, ClassScores.of(operator, names, len(answers.labels), chosen["tiers"], None, "answers")
-    if model.files.several_classes:
+def _known(operator: str, parameter: str, names: str | Sequence[str], scores: ClassScores) -> tuple[str, ...]:
+    """Return names of classes; raise `ParameterError` if one is none of the model's."""
+    wanted = (names,) if isinstance(names, str) else tuple(names)
+    if unknown := [name for name in wanted if name not in scores.labels]:
+        known = ", ".join(map(repr, scores.labels))
         raise ParameterError(
-            f"{operator}: {name!r} gives a text several classes at once; pass a function that returns one number for each"
+            f"{operator}: {parameter} names {unknown[0]!r}, which is no class of the model; it has: {known}"
         )
-    widths = (len(model.files.classes),) if model.files.layers is None else model.files.layers.widths
-    if len(widths) > 1:
-        raise ParameterError(
-            f"{operator}: {name!r} answers {len(widths)} questions at once; add_prompt_scores takes it"
-        )
-    names = tuple(chosen["labels"] or model.files.classes)
-    return model, ClassScores.of(operator, names, widths[0], chosen["tiers"], clip, "probabilities")
-
-
-def _no_revision(operator: str, classifier: Classifier) -> NoReturn:
-    raise ParameterError(
-        f"{operator}: no commit is known of {classifier.name}, {classifier.model!r} on the hub; pass revision=, the commit that "
-        "you have looked at, or revision='main' for whatever is the latest there"
-    )
-
-
-def _answer_tokens(operator: str, model: Found) -> int:
-    """Return the most tokens of an answer; raise `ParameterError` if a model gives none."""
-    if isinstance(model, TextModel) and model.answers is not None:
-        return model.answers.new_tokens
-    raise ParameterError(
-        f"{operator}: answer_into= is for a classifier that answers in words, as classifiers.AEGIS_DEFENSIVE"
-    )
+    return wanted
 
 
 def _kernel(operator: str, function: Callable[..., Any], parameters: dict[str, Any], peak_factor: float) -> BlockKernel:
@@ -334,6 +261,7 @@ def add_class_block(
     scores: ClassScores,
     resources: Resources,
     answer_into: str | None,
+    filter_by: tuple[str, ...] | None,
 ) -> Outcome:
     """Kernel of `add_class`."""
     require_backend(block, "add_class", "pandas")
@@ -347,7 +275,10 @@ def add_class_block(
         dtype: Any = pd.StringDtype("pyarrow")
         column = dtype.__from_arrow__(pa.chunked_array([pa.array(answers, pa.large_string())]))
         columns[answer_into] = pd.Series(column, index=block.index, copy=False)
-    return Outcome(block.assign(**columns), counters=counts.counters(), peaks=counts.peaks)
+    made = block.assign(**columns)
+    if filter_by is not None:
+        return _of_classes(made, codes, numbers, scores, filter_by, counts)
+    return Outcome(made, counters=counts.counters(), peaks=counts.peaks)
 
 
 def keep_class_block(
@@ -356,6 +287,18 @@ def keep_class_block(
     """Kernel of `keep_class`."""
     require_backend(block, "keep_class", "pandas")
     codes, numbers, counts = _classified(block, text, model, scores, resources)
+    return _of_classes(block, codes, numbers, scores, keep, counts)
+
+
+def _of_classes(
+    block: Any,
+    codes: npt.NDArray[np.int32],
+    numbers: npt.NDArray[np.float32],
+    scores: ClassScores,
+    keep: tuple[str, ...],
+    counts: BatchCounts,
+) -> Outcome:
+    """Return the rows of some classes, and those of the others by their class."""
     staying = np.isin(codes, [scores.labels.index(name) for name in keep])
     if staying.all():
         return Outcome(block, counters=counts.counters(), peaks=counts.peaks)

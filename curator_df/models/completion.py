@@ -70,7 +70,8 @@ def add_completion(
     max_tokens : int, default 256
         Of an answer. It is what the memory is planned for.
     options : mapping, optional
-        Further fields of each request, such as ``{"temperature": 0.7, "seed": 1}``. By default ``{"temperature": 0}``.
+        Further fields of each request, such as ``{"temperature": 0.7, "seed": 1}``. By default ``{"temperature": 0}``. With
+        ``"max_completion_tokens"`` among them, as some servers want it, ``max_tokens`` is not sent, and memory is planned for it.
     max_chars : int, default 20_000
         Characters of each column that go into a prompt.
     max_concurrent : int, default 8
@@ -89,7 +90,8 @@ def add_completion(
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows with a column of text, null where a column of the prompt is null.
+        The same rows with a column of text, null where a column of the prompt is null, or the answer has no text: a refusal,
+        or a model that was cut while it thought.
 
     Raises
     ------
@@ -108,7 +110,7 @@ def add_completion(
 
     A request that is refused, or not answered after all tries, is an error of the row: ``on_error="quarantine"`` of a run sets
     the row aside. The receipt counts ``requests``, ``retries``, ``cached``, ``cut_answers`` (at ``max_tokens``),
-    ``prompt_tokens`` and ``completion_tokens``. A chain that runs twice, as before a drop, asks once.
+    ``empty_answers``, ``prompt_tokens`` and ``completion_tokens``. A chain that runs twice, as before a drop, asks once.
 
     Examples
     --------
@@ -125,13 +127,17 @@ def add_completion(
         raise ParameterError(f"{operator} needs httpx: pip install 'curator-df[completions]'")
     if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc:
         raise ParameterError(f"{operator}: base_url={base_url!r} is no http:// or https:// address")
-    for name, value in (("max_tokens", max_tokens), ("max_chars", max_chars), ("max_concurrent", max_concurrent)):
+    given = dict(options or {})
+    limit, most_tokens = "max_tokens", max_tokens
+    if "max_completion_tokens" in given:
+        limit, most_tokens = "max_completion_tokens", given["max_completion_tokens"]
+    for name, value in ((limit, most_tokens), ("max_chars", max_chars), ("max_concurrent", max_concurrent)):
         require_count(operator, name, value)
     if not isinstance(max_retries, int) or max_retries < 0 or not timeout_seconds > 0:
         raise ParameterError(
             f"{operator}: max_retries={max_retries!r} must be 0 or more, timeout_seconds={timeout_seconds!r} above 0"
         )
-    fields = {"temperature": 0, **(options or {}), "max_tokens": max_tokens}
+    fields = {"temperature": 0, **given, limit: most_tokens}
     try:
         json.dumps(fields)
     except TypeError as exc:
@@ -152,7 +158,7 @@ def add_completion(
         operator,
         add_completion_block,
         parameters,
-        round(1.0 + 2 * TOKEN_BYTES * max_tokens / ROW_BYTES, 1),
+        round(1.0 + 2 * TOKEN_BYTES * most_tokens / ROW_BYTES, 1),
         fixed_bytes=2 * MOST_ANSWER_BYTES * max_concurrent,
         held_bytes=LIBRARY_BYTES,
         libraries={"httpx": LIBRARY_BYTES},

@@ -146,7 +146,7 @@ class Caller:
             with contextlib.suppress(ValueError):  # a file that is not whole is asked for again
                 return json.loads(self._folder.read(name)), {"cached": 1}
         answer, counts = self._asked(body, given_up)
-        self._folder.write(name, json.dumps(answer, ensure_ascii=False).encode())
+        self._folder.write(name, json.dumps(answer).encode())
         return answer, counts
 
     def _asked(self, body: bytes, given_up: threading.Event) -> tuple[Answer, dict[str, int]]:
@@ -161,7 +161,7 @@ class Caller:
                 if status < 500 and status not in TRIED_AGAIN:
                     raise NoAnswerError(f"{self.server.base_url} refused a request with {problem}")
                 wait = asked_wait(headers.get("retry-after"))
-            except self._httpx.TransportError as exc:
+            except self._httpx.RequestError as exc:
                 problem = self._without_key(f"{type(exc).__name__}: {exc}")
             except StrangeAnswerError as exc:
                 problem = f"a response that is no completion ({exc})"
@@ -204,19 +204,28 @@ class Caller:
 
 
 def _read(content: bytes, attempt: int) -> tuple[Answer, dict[str, int]]:
+    """Return the answer in a response, and what it took. One without text that says how it ended is an answer as well."""
     try:
         said = json.loads(content)
         choice = said["choices"][0]
-        text = choice["message"]["content"]
-        usage = said.get("usage") or {}
+        text, ended = choice["message"].get("content"), choice.get("finish_reason")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as exc:
         raise StrangeAnswerError(f"{type(exc).__name__}: {exc}") from exc
-    if not isinstance(text, str):
+    if isinstance(text, str):
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of characters have no UTF-8
+    elif text is not None or not isinstance(ended, str):
         raise StrangeAnswerError("its content is no text")
-    tokens = {name: int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")}
-    is_cut = choice.get("finish_reason") == "length"
-    counts = {"requests": attempt + 1, "retries": attempt, "cut_answers": int(is_cut), **tokens}
-    return {"content": text, "finish_reason": choice.get("finish_reason")}, counts
+    usage = said.get("usage")
+    tokens = {name: _tokens(usage, name) for name in ("prompt_tokens", "completion_tokens")}
+    told = {"cut_answers": int(ended == "length"), "empty_answers": int(text is None)}
+    counts = {"requests": attempt + 1, "retries": attempt, **told, **tokens}
+    return {"content": text, "finish_reason": ended}, counts
+
+
+def _tokens(usage: Any, name: str) -> int:
+    """Return what a server says that it counted; 0 where it says nothing that is a number."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def asked_wait(value: str | None) -> float | None:

@@ -38,8 +38,13 @@ CODE = "*.py"
 """And code of its own, where the user trusts it."""
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 INSTALL = "install what models need: pip install 'curator-df[models]'"
-OFFSET_POSITIONS = frozenset({"camembert", "roberta", "xlm-roberta", "xlm-roberta-xl"})
-"""Kinds of models whose first positions are those of padding."""
+OFFSET_POSITIONS = frozenset(
+    {
+        *("camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "markuplm", "mpnet", "roberta"),
+        *("roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
+    }
+)
+"""Kinds of models whose first positions are those of padding: they count from the padding token's number on."""
 MOST_TOKENS = 4096
 """Of a text, for a model that has no limit of its own and whose tokenizer names none."""
 _HIDDEN = ("hidden_size", "dim", "d_model")

@@ -48,7 +48,7 @@ class Runs(Protocol):
 
 
 class LoadedModel:
-    """A model in this process, as one step uses it: with a tokenizer, and sizes of batches, of its own."""
+    """A model in this process, as steps with the same resources use it: with a tokenizer, and sizes of batches, of their own."""
 
     def __init__(self, model: TextModel, resources: Resources = NO_LIMITS) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -66,8 +66,7 @@ class LoadedModel:
                 local_files_only=True,
                 trust_remote_code=model.files.runs_code,
             )
-        padding = self._tokenizer.pad_token_id
-        self._padding = 0 if padding is None else int(padding)
+        self._padding = self._padding_token()
         self.size = batch_size(model, resources)
 
     def run(self, texts: pa.ChunkedArray, keep: Keep, resources: Resources = NO_LIMITS) -> BatchCounts:
@@ -92,6 +91,27 @@ class LoadedModel:
                 counts.waited_milliseconds += waited
                 run_batches(np.diff(offsets), self.size, forward, counts)
         return counts
+
+    def _padding_token(self) -> int:
+        """Return what stands behind shorter texts: what the model itself takes for padding.
+
+        A decoder with classes judges by the last token that is no padding, and models such as RoBERTa count positions without
+        it: with another token a text's numbers would depend on the batch that it is in.
+        """
+        of_tokenizer = self._tokenizer.pad_token_id
+        if self.model.files.adapted is not None:  # the place of its last token is told
+            return 0 if of_tokenizer is None else int(of_tokenizer)
+        config = self._weights.module.config.get_text_config()
+        known = getattr(config, "pad_token_id", None)
+        if known is None or not 0 <= known < config.vocab_size:
+            known = config.pad_token_id = of_tokenizer
+        if known is None and self.model.head == "classes" and self.model.files.layers is None:
+            raise ParameterError(
+                f"the model {self.model.files.name!r} has no token for padding, in its configuration or in its tokenizer, so the "
+                "classes of texts would depend on which are in a batch; name the one that it was trained with as pad_token in "
+                "its tokenizer_config.json, or as pad_token_id in its config.json"
+            )
+        return 0 if known is None else int(known)
 
     def _encode(self, texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Return the tokens of all texts one after the other, and where each text begins."""
@@ -186,7 +206,8 @@ def batch_size(model: TextModel, resources: Resources) -> BatchSize:
 def run_model(model: Runs | TextModel, texts: pa.ChunkedArray, keep: Keep, resources: Resources) -> BatchCounts:
     """Run a model on texts; one that this process does not hold yet is loaded first."""
     if isinstance(model, TextModel):
-        counts = held(model, lambda: LoadedModel(model, resources)).run(texts, keep, resources)
+        # What a call may take decides over the sizes of batches; the weights are held once all the same.
+        counts = held((model, resources), lambda: LoadedModel(model, resources)).run(texts, keep, resources)
         counts.peaks = peaks(model.device)
         return counts
     with admitted(resources) as waited:

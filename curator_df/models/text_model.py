@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from curator_df.core.columns import choose
-from curator_df.core.resources import Resources
+from curator_df.core.resources import NO_LIMITS, Resources
 from curator_df.core.set_up import SetUp, set_up
 from curator_df.errors import ParameterError
 from curator_df.models.answers import Answers
@@ -224,7 +224,12 @@ def user_model(
     """Check how a function of the user is to be called."""
     rows = DEFAULT_ROWS if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
     characters = None if max_chars is None else require_count(operator, "max_chars", max_chars)
-    return UserModel(operator, set_up(operator, function), width, characters, rows)
+    made = set_up(operator, function)
+    if isinstance(made, SetUp) and made.resources != NO_LIMITS:
+        raise ParameterError(
+            f"{operator}: {made.name} has resources of its own; say them with resources= of {operator}"
+        )
+    return UserModel(operator, made, width, characters, rows)
 
 
 def refuse_settings(operator: str, dtype: Dtype, trust_remote_code: bool) -> None:

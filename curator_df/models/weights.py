@@ -66,6 +66,7 @@ class Weights:
             folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **given
         )
         self._require_all(sorted(name for name in loading["missing_keys"] if "pooler" not in name or classifies))
+        made.config.use_cache = False  # what a decoder would keep to go on with is not in the plan, and nothing goes on
         return made
 
     def _with_adapter(self, adapted: Adapted, transformers: Any, torch: Any, folder: str, given: dict[str, Any]) -> Any:

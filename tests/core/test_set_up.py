@@ -3,6 +3,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -17,6 +19,7 @@ from curator_df.core import run
 from curator_df.core.held import release_held
 from curator_df.core.leak_probe import restart
 from curator_df.core.program import lower
+from curator_df.core.resources import Capacity, shared
 from curator_df.core.set_up import SetUp, set_up
 from tests.contracts.operator_cases import kernels_of
 
@@ -195,6 +198,68 @@ def test_what_it_holds_is_in_the_plan_or_refused(cluster, docs, tmp_path):
         cdf.write_parquet(docs.pipe(cdf.keep_where, large), tmp_path / "out")
 
 
+class Costly:
+    """Asks for all threads of its worker, and writes down how many calls there are at a time."""
+
+    held_bytes = "20MB"
+
+    def __init__(self, notes, resources):
+        self.notes, self.resources = str(notes), resources
+
+    def setup(self):
+        self.lock, self.calls = threading.Lock(), 0
+
+    def __call__(self, block):
+        with self.lock:
+            self.calls += 1
+            with open(self.notes, "a") as notes:
+                notes.write(f"{self.calls}\n")
+        time.sleep(0.05)
+        with self.lock:
+            self.calls -= 1
+        return block.id >= 0
+
+
+def calls_at_a_time(docs, notes):
+    """Run a step in two threads of a process that has two for it; return the most calls that there were at a time."""
+    program = lower(docs)
+    block = pd.DataFrame({"id": range(4)})
+
+    def task():
+        with shared(Capacity(2)):
+            for _ in range(5):
+                program.steps[-1].action(block)
+
+    threads = [threading.Thread(target=task) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    release_held()
+    return max(int(line) for line in notes.read_text().split())
+
+
+@pytest.mark.parametrize("of", ["keep_where", "map_partitions"])
+def test_no_more_calls_run_at_a_time_than_its_resources_allow(docs, tmp_path, of):
+    def step(resources, notes):
+        made = Costly(notes, resources)
+        if of == "keep_where":
+            return docs.pipe(cdf.keep_where, made)
+        return docs.map_partitions(made, meta=pd.Series([], dtype=bool)).to_frame()
+
+    assert calls_at_a_time(step(cdf.resources(cpus=2), tmp_path / "one"), tmp_path / "one") == 1
+    assert calls_at_a_time(step(cdf.resources(cpus=1), tmp_path / "two"), tmp_path / "two") == 2
+    assert calls_at_a_time(step(None, tmp_path / "any"), tmp_path / "any") == 2
+
+
+def test_resources_that_no_worker_has_are_refused_by_the_plan(cluster, docs, tmp_path):
+    for asked, said in ((cdf.resources(gpus=1), "the workers here have none"), (cdf.resources(cpus=64), "cpus=64")):
+        with pytest.raises(errors.BudgetError, match=said):
+            cdf.explain(docs.pipe(cdf.keep_where, Costly(tmp_path / "notes", asked)))
+    with pytest.raises(errors.ParameterError, match="say them with resources= of add_class"):
+        docs.pipe(cdf.add_class, Costly(tmp_path / "notes", cdf.resources(cpus=1)), labels=["a", "b"])
+
+
 class WantsMore:
     def setup(self, worker):
         pass
@@ -265,3 +330,41 @@ def test_it_is_the_same_when_its_class_is_typed_again_and_another_with_other_cod
     one = typed(5, 1, 2)
     assert typed(5, 1, 2, lines=9) == one
     assert len({one, typed(6, 1, 2), typed(5, 0, 2), typed(5, 1, 3)}) == 4
+
+
+WITHOUT_LOCKS = """
+import errno, fcntl, os, sys, tempfile, time
+from curator_df.core.set_up import InProcess, set_up
+
+class Once:
+    def setup_on_node(self):
+        with open(sys.argv[1], "a") as notes:
+            notes.write(f"{os.getpid()}\\n")
+        time.sleep(float(sys.argv[2]))
+
+    def __call__(self, block):
+        return block
+
+def flock(*_):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+fcntl.flock = flock
+tempfile.tempdir = os.path.dirname(sys.argv[1])
+InProcess(set_up("here", Once()), "a run")
+"""
+
+
+def test_where_there_are_no_locks_it_is_set_up_once_on_the_machine_too(tmp_path):
+    def start(seconds):
+        command = [sys.executable, "-c", WITHOUT_LOCKS, str(tmp_path / "notes"), str(seconds)]
+        return subprocess.Popen(command)
+
+    with start(600) as first:  # dies while it is at it
+        while not (tmp_path / "notes").exists():
+            assert first.poll() is None
+            time.sleep(0.05)
+        first.kill()
+    together = [start(0.5) for _ in range(3)]
+    assert [process.wait(timeout=120) for process in together] == [0, 0, 0]
+    assert len((tmp_path / "notes").read_text().split()) == 2
+    assert [path.suffix for path in tmp_path.iterdir() if path.name != "notes"] == [".once"]

@@ -21,7 +21,8 @@ class Completions:
         self.keys: set[str | None] = set()
         """Authorization headers."""
         self.faults: dict[str, list[str]] = {}
-        """By a text that a prompt ends with: ``429``, ``500``, ``400``, ``cut``, ``drop``, ``junk``, one for each request."""
+        """By a text that a prompt ends with: ``429``, ``500``, ``400``, ``cut``, ``drop``, ``junk``, ``zip``, one for each
+        request; or JSON that the answer is changed by."""
         self.at_a_time = self.most_at_a_time = 0
         self.lock = threading.Lock()
         self.barrier: threading.Barrier | None = None
@@ -56,6 +57,8 @@ class _Handler(BaseHTTPRequestHandler):
             "choices": [{"message": {"content": prompt.upper()}, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": 3, "completion_tokens": 2},
         }
+        if fault.startswith("{"):
+            answer |= json.loads(fault)
         content = json.dumps(answer).encode()
         if fault == "drop":
             self.close_connection = True
@@ -67,6 +70,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_header("retry-after", "0")
         else:
             self.send_response(200)
+        if fault == "zip":  # which it is not
+            self.send_header("content-encoding", "gzip")
         content = b"{}" if fault == "junk" else content
         self.send_header("content-length", str(len(content)))
         self.end_headers()

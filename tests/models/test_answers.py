@@ -16,6 +16,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.held import held
 from curator_df.core.limits import peak_of_call
+from curator_df.core.resources import NO_LIMITS
 from curator_df.models.answers import Answers, aegis
 from curator_df.models.catalogue import AEGIS_DEFENSIVE, AEGIS_PERMISSIVE, Classifier
 from curator_df.models.files import find_answering, find_model
@@ -108,7 +109,7 @@ def test_classes_do_not_depend_on_batches_partitions_order_or_memory(guard, how)
 
     docs = table(texts).pipe(cdf.add_class, guard, answer_into="raw", **{"max_batch_tokens": 2_000, **how})
     (kernel,) = kernels_of(docs)
-    loaded = held(kernel.parameters["model"], lambda: LoadedModel(kernel.parameters["model"]))
+    loaded = held((kernel.parameters["model"], NO_LIMITS), lambda: LoadedModel(kernel.parameters["model"]))
     loaded._weights.module.register_forward_pre_hook(scarce, with_kwargs=True)
     outcome = kernel.run(computed(table(texts)))
     same(outcome.block)

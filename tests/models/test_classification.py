@@ -12,6 +12,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.held import held
 from curator_df.core.rejects import reject_rows
+from curator_df.core.resources import NO_LIMITS
 from curator_df.models.catalogue import Classifier
 from curator_df.models.class_scores import ClassScores
 from curator_df.models.inference import LoadedModel
@@ -88,12 +89,59 @@ def test_scores_do_not_depend_on_batches_partitions_order_or_memory(three_classe
 
     docs = table(texts).pipe(cdf.add_class, three_classes, **{"max_batch_tokens": 1_000, **how})
     (kernel,) = kernels_of(docs)
-    held(
-        kernel.parameters["model"], lambda: LoadedModel(kernel.parameters["model"])
-    )._weights.module.register_forward_pre_hook(scarce, with_kwargs=True)
+    model = kernel.parameters["model"]
+    held((model, NO_LIMITS), lambda: LoadedModel(model))._weights.module.register_forward_pre_hook(
+        scarce, with_kwargs=True
+    )
     outcome = kernel.run(computed(table(texts)))
     same(outcome.block)
     assert (outcome.counters["batches_halved"] > 0) == ("max_batch_tokens" not in how)
+
+
+@pytest.mark.parametrize(
+    ("scores", "made", "classes", "numbers"),
+    [
+        (ClassScores(("low", "high"), "one", (0.7,)), [[np.nan], [0.7], [0.6]], [-1, 1, 0], [None, 0.7, 0.6]),
+        (
+            ClassScores(("a", "b"), "probabilities"),
+            [[np.nan, 1], [np.inf, 1], [-np.inf, 1]],
+            [-1, -1, 1],
+            [None, None, 1],
+        ),
+        (ClassScores(("a", "b"), "largest"), [[1, np.nan], [2, 1]], [-1, 0], [None, 2]),
+        (ClassScores(("a", "b"), "largest", column=1), [[np.nan, 1], [2, 1]], [-1, 0], [None, 1]),
+    ],
+    ids=["one number", "probabilities", "largest", "of one class"],
+)
+def test_what_is_no_number_is_no_class(scores, made, classes, numbers):
+    found, given = scores.read(np.array(made, dtype=np.float32))
+    assert found.tolist() == classes
+    assert [None if np.isnan(one) else one for one in given.tolist()] == pytest.approx(numbers)
+
+
+def test_rows_of_which_a_function_makes_no_number_are_null_or_go():
+    def odd(texts):
+        return [[np.nan, 1.0] if text.startswith("one") else [0.0, 1.0] for text in texts]
+
+    found = computed(table().pipe(cdf.add_class, odd, labels=["a", "b"]))
+    none = [text is None or text.startswith("one") for text in TEXTS]
+    assert found["class"].isna().tolist() == found["class_score"].isna().tolist() == none
+    (kernel,) = kernels_of(table().pipe(cdf.keep_class, odd, labels=["a", "b"], keep="b"))
+    assert kernel.run(computed(table())).dropped == {"no_class": sum(none)}
+
+
+def test_rows_of_other_classes_go_with_their_columns_left_to_those_that_stay(three_classes):
+    every = computed(table(npartitions=2).pipe(cdf.add_class, three_classes))
+    docs = table(npartitions=2).pipe(cdf.add_class, three_classes, filter_by=["good", "ugly"])
+    pd.testing.assert_frame_equal(computed(docs), every[every["class"].isin(["good", "ugly"]).fillna(False)])
+    (kernel,) = kernels_of(docs)
+    (same,) = kernels_of(table().pipe(cdf.keep_class, three_classes, keep=["good", "ugly"]))
+    outcome, wanted = (each.run(computed(table())) for each in (kernel, same))
+    assert outcome.dropped == wanted.dropped
+    assert outcome.block["text"].equals(wanted.block["text"])
+    assert outcome.rejects()[1]["rule"] == wanted.rejects()[1]["rule"]
+    with pytest.raises(errors.ParameterError, match=r"add_class: filter_by names 'nice'.*'good', 'bad', 'ugly'"):
+        table().pipe(cdf.add_class, three_classes, filter_by="nice")
 
 
 def test_one_number_becomes_a_class_by_tiers(one_number):

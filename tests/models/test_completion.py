@@ -74,7 +74,7 @@ def test_several_columns_numbers_and_cuts(server, tmp_path):
     assert answers(docs)[3] == "3: TH {NOT A COLUMN} 3"
 
 
-@pytest.mark.parametrize("fault", ["429", "500", "cut", "drop", "junk"])
+@pytest.mark.parametrize("fault", ["429", "500", "cut", "drop", "junk", "zip"])
 def test_what_may_pass_is_tried_again(server, tmp_path, fault):
     server.faults = {"three": [fault] * 2}
     docs = ask(server, tmp_path)
@@ -101,6 +101,41 @@ def test_a_refusal_is_an_error_at_once_and_says_no_key(server, tmp_path, monkeyp
     release_held()
     with pytest.raises(errors.ParameterError, match="'SOME_KEY'"):
         answers(ask(server, tmp_path, ["another"], api_key_env="SOME_KEY"))
+
+
+def changed(**fields):
+    """Return what the server is to answer, as a change of what it would."""
+    choice = {"message": {"content": fields.pop("content", "SAY: THREE")}, "finish_reason": fields.pop("ended", "stop")}
+    return json.dumps({"choices": [choice], **fields})
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted", "counted"),
+    [
+        (changed(content=None, ended="length"), None, {"empty_answers": 1, "cut_answers": 1}),
+        (changed(content=None, ended="content_filter"), None, {"empty_answers": 1, "cut_answers": 0}),
+        (changed(content="half \ud83d of"), "half \ufffd of", {"empty_answers": 0}),
+        (changed(usage=[1, 2]), "SAY: THREE", {"prompt_tokens": 0}),
+        (changed(usage={"prompt_tokens": "3", "completion_tokens": None}), "SAY: THREE", {"prompt_tokens": 0}),
+    ],
+    ids=["cut while it thought", "refused", "half a character", "strange usage", "usage in words"],
+)
+def test_an_answer_that_was_paid_for_is_kept_whatever_is_in_it(server, tmp_path, answer, wanted, counted):
+    server.faults = {"three": [answer]}
+    docs = ask(server, tmp_path, ["three"])
+    outcome = kernels_of(docs)[0].run(table(["three"]).compute(scheduler="synchronous"))
+    assert answers(docs) == [wanted]
+    assert [None if pd.isna(one) else one for one in outcome.block["completion"]] == [wanted]
+    assert {name: outcome.counters[name] for name in counted} == counted
+    assert outcome.counters["requests"] == len(server.asked) == 1
+
+
+def test_a_server_that_wants_it_is_told_of_completion_tokens(server, tmp_path):
+    docs = ask(server, tmp_path, options={"max_completion_tokens": 9})
+    assert answers(docs)[0] == "SAY: ONE"
+    assert server.asked[0]["max_completion_tokens"] == 9
+    assert "max_tokens" not in server.asked[0]
+    assert kernels_of(docs)[0].peak_factor == kernels_of(ask(server, tmp_path, max_tokens=9))[0].peak_factor
 
 
 def test_after_all_tries_it_is_an_error(server, tmp_path):
@@ -142,6 +177,7 @@ def test_waits_double_up_to_a_bound(monkeypatch):
         ({"max_concurrent": 0}, "max_concurrent=0"),
         ({"timeout_seconds": 0}, "timeout_seconds=0"),
         ({"options": {"stop": object()}}, "JSON"),
+        ({"options": {"max_completion_tokens": 0}}, "max_completion_tokens=0"),
         ({"into": "text"}, "text"),
     ],
 )

@@ -17,7 +17,7 @@ from curator_df.core.model_figures import model_figures
 from curator_df.core.plan import plan_stream
 from curator_df.core.program import lower
 from curator_df.core.receipt import StepReceipt
-from curator_df.core.resources import Capacity, shared
+from curator_df.core.resources import NO_LIMITS, Capacity, shared
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, ParquetFormat
 from curator_df.models import devices
@@ -84,7 +84,7 @@ def test_a_language_model_is_held_as_bfloat16_and_answers_the_same(tmp_path):
     difference = found["class_score"].astype(float) - plain["class_score"].astype(float)
     assert 1e-6 < difference.abs().max() < NEAR
     (kernel,) = kernels_of(docs)
-    loaded = held(kernel.parameters["model"], lambda: pytest.fail("it was not loaded"))
+    loaded = held((kernel.parameters["model"], NO_LIMITS), lambda: pytest.fail("it was not loaded"))
     assert {weight.dtype for weight in loaded._weights.module.parameters()} == {torch.bfloat16}
 
 
@@ -193,6 +193,6 @@ def test_a_gpu_gives_the_vectors_of_the_cpu_and_its_peak_is_within_its_share(mod
 def test_a_gpu_is_given_back_when_the_run_is_over(model):
     (kernel,) = kernels_of(table(TEXTS).pipe(cdf.add_embedding, model=model, resources=GPU))
     kernel.run(table(TEXTS).compute(scheduler="synchronous"))
-    assert isinstance(held(kernel.parameters["model"], list), LoadedModel)
+    assert isinstance(held((kernel.parameters["model"], kernel.parameters["resources"]), list), LoadedModel)
     release_held()
     assert torch.cuda.memory_allocated() == torch.cuda.memory_reserved() == 0

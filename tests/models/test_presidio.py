@@ -238,7 +238,7 @@ def test_another_place_is_the_same_program_and_another_pipeline_is_not(folder, t
 def test_a_run_on_a_cluster_counts_what_was_found(folder, tmp_path):
     texts = [LETTER, None, "nothing", "Paris, Paris"] * 50
     pd.DataFrame({"text": pd.array(texts, "string[pyarrow]")}).to_parquet(tmp_path / "in.parquet")
-    with cdf.start_cluster(memory="2GB", cpus=1):
+    with cdf.start_cluster(memory="6GB", cpus=1):
         docs = cdf.read_parquet(tmp_path / "in.parquet")
         receipt = cdf.write_parquet(docs.pipe(cdf.redact_pii, presidio=cdf.presidio(model=folder)), tmp_path / "out")
     (step,) = [step for step in receipt.steps if step.name == "redact_pii"]

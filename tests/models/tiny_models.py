@@ -31,6 +31,16 @@ WORDS = [
     "on",
 ]
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+SIZES = {
+    "vocab_size": 128,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.5,
+}
+"""Of a model of two layers, as configurations of transformers name them."""
 
 
 def write_tokenizer(folder: Path, special: tuple[str, ...] = SPECIAL) -> None:
@@ -65,17 +75,8 @@ def write_bert(folder: Path, *, labels: tuple[str, ...] = (), seed: int = 0, **m
     from transformers import BertConfig, BertForSequenceClassification, BertModel
 
     torch.manual_seed(seed)
-    config = BertConfig(
-        vocab_size=128,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        initializer_range=0.5,
-        **({"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}} if labels else {}),
-        **more,
-    )
+    names = {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}} if labels else {}
+    config = BertConfig(**SIZES | names | more)
     made = BertForSequenceClassification(config) if labels else BertModel(config)
     made.eval().save_pretrained(folder)
     return folder

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `add_class` and `keep_class` take for a classifier, as a model that runs, and what its numbers mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from curator_df.core.backend import require_backend
+from curator_df.core.columns import require_text
+from curator_df.errors import ParameterError
+from curator_df.models.callables import UserModel
+from curator_df.models.catalogue import Classifier
+from curator_df.models.class_scores import ClassScores, Meaning
+from curator_df.models.local_models import (
+    FastTextClassifier,
+    Pipeline,
+    fasttext_classifier,
+    is_fasttext,
+    is_pipeline,
+    pipeline,
+)
+from curator_df.models.text_model import TextModel, refuse_settings, text_model, user_model
+
+Model = Classifier | str | os.PathLike[str] | Callable[[Sequence[str]], Any]
+Found = TextModel | UserModel | FastTextClassifier | Pipeline
+
+
+def chosen_model(
+    df: Any,
+    operator: str,
+    classifier: Model,
+    text: str,
+    revision: str | None,
+    given: Mapping[str, Any],
+    batches: Mapping[str, Any],
+) -> tuple[Found, ClassScores]:
+    """Check everything at the door; return the model, and what its numbers mean."""
+    require_text(df, operator, text)
+    require_backend(df._meta, operator, "pandas")
+    chosen = dict(given)
+    clip, center, adapter, answers = None, None, None, None
+    if isinstance(classifier, Classifier):
+        of_catalogue = {
+            "tiers": classifier.tiers,
+            "max_length": classifier.max_length,
+            "max_chars": classifier.max_chars,
+        }
+        chosen |= {name: value for name, value in of_catalogue.items() if chosen[name] is None}
+        name = classifier.model
+        if not os.path.isdir(name):
+            revision = revision or classifier.revision or _no_revision(operator, classifier)
+        clip, center, adapter = classifier.clip, classifier.center_chars, classifier.adapter
+        answers = None if classifier.answers is None else classifier.answers()
+    elif is_pipeline(classifier):
+        refuse_settings(operator, batches["dtype"], batches["trust_remote_code"])
+        made = pipeline(operator, classifier, chosen["max_chars"])
+        kind: Meaning = "largest" if made.labels else "probabilities"
+        names = tuple(chosen["labels"] or made.labels)
+        return made, ClassScores.of(operator, names, max(len(made.labels), 1), chosen["tiers"], None, kind)
+    elif is_fasttext(classifier):
+        refuse_settings(operator, batches["dtype"], batches["trust_remote_code"])
+        file = fasttext_classifier(operator, os.fspath(classifier), chosen["max_chars"])  # type: ignore[arg-type]
+        names = tuple(chosen["labels"] or file.labels)
+        return file, ClassScores.of(operator, names, len(file.labels), chosen["tiers"], None, "largest")
+    elif callable(classifier):
+        if not chosen["labels"]:
+            raise ParameterError(f"{operator}: a function needs labels=, the names of its classes in order")
+        scores = ClassScores.of(operator, tuple(chosen["labels"]), len(chosen["labels"]), None, None, "largest")
+        width = len(scores.labels)
+        refuse_settings(operator, batches["dtype"], batches["trust_remote_code"])
+        return user_model(operator, classifier, width, chosen["max_chars"], batches["batch_rows"]), scores
+    else:
+        name = os.fspath(classifier)
+    lengths = {key: chosen[key] for key in ("max_length", "max_chars")}
+    where: dict[str, Any] = {"revision": revision, "center_chars": center, "adapter": adapter, "answers": answers}
+    model = text_model(operator, name, head="classes", **where, **lengths, **batches)
+    if answers is not None:
+        names = tuple(chosen["labels"] or answers.labels)
+        return model, ClassScores.of(operator, names, len(answers.labels), chosen["tiers"], None, "answers")
+    if model.files.several_classes:
+        raise ParameterError(
+            f"{operator}: {name!r} gives a text several classes at once; pass a function that returns one number for each"
+        )
+    widths = (len(model.files.classes),) if model.files.layers is None else model.files.layers.widths
+    if len(widths) > 1:
+        raise ParameterError(
+            f"{operator}: {name!r} answers {len(widths)} questions at once; add_prompt_scores takes it"
+        )
+    names = tuple(chosen["labels"] or model.files.classes)
+    return model, ClassScores.of(operator, names, widths[0], chosen["tiers"], clip, "probabilities")
+
+
+def _no_revision(operator: str, classifier: Classifier) -> NoReturn:
+    raise ParameterError(
+        f"{operator}: no commit is known of {classifier.name}, {classifier.model!r} on the hub; pass revision=, the commit that "
+        "you have looked at, or revision='main' for whatever is the latest there"
+    )
+
+
+def answer_tokens(operator: str, model: Found) -> int:
+    """Return the most tokens of an answer; raise `ParameterError` if a model gives none."""
+    if isinstance(model, TextModel) and model.answers is not None:
+        return model.answers.new_tokens
+    raise ParameterError(
+        f"{operator}: answer_into= is for a classifier that answers in words, as classifiers.AEGIS_DEFENSIVE"
+    )
