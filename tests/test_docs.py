@@ -337,7 +337,7 @@ def write_corpus(folder: Path) -> None:
 @pytest.mark.slow
 def test_the_example_of_the_readme_runs_as_a_script(tmp_path):
     write_corpus(tmp_path / "corpus")
-    (source, _) = code_blocks(page("README.md"), "python")
+    source, *_ = code_blocks(page("README.md"), "python")
     (tmp_path / "example.py").write_text(source)
     run = subprocess.run(
         [sys.executable, "example.py"],
