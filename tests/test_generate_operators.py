@@ -27,11 +27,11 @@ def row_of_new(notes: str, returns: str = RETURNS) -> tuple[str, dict[str, str]]
 
 
 def test_a_contract_is_the_row_of_its_function():
-    see = CONTRACT + " See ``docs/memory.md#words``.\n\nMore of it."
+    see = CONTRACT + " See ``docs/memory.md#terms``.\n\nMore of it."
     group, said = row_of_new(see.replace("same. B", "same; ``text`` changes. B").replace(". Peak", ".\nPeak"))
     assert group == "operators"
     assert {key: said[key] for key in generate_operators.TABLES[group].values()} == {
-        "name and summary": "`keep_new`<br>Keep the new rows; see [memory.md](memory.md#words)",
+        "name and summary": "`keep_new`<br>Keep the new rows; see [memory.md](memory.md#terms)",
         "Rows": "same",
         "Columns": "same; `text` changes",
         "Computes": "no",
