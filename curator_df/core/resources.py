@@ -167,7 +167,7 @@ def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory:
 
     Notes
     -----
-    Computes: no. See ``docs/models.md#in-turns``.
+    Computes: no. See ``docs/models.md#concurrent-model-calls``.
 
     What a worker does not have is refused when the plan is made. The tasks that wait hold a block each, which is in the
     plan; meanwhile others of the worker read, clean and tokenize. The rows do not depend on it.
