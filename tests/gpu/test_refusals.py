@@ -58,7 +58,7 @@ def test_the_page_lists_each_operator_with_what_it_does_to_cudf_blocks():
 
 def test_the_prices_on_the_page_are_those_of_the_kernels():
     page = (Path(__file__).resolve().parents[2] / "docs/gpu.md").read_text()
-    page = page.partition("\n### Memory of a GPU in a run\n")[2].partition("\n## ")[0]
+    page = page.partition("\n### GPU memory of a run\n")[2].partition("\n## ")[0]
     listed = {
         row[0]: row[1] for row in re.findall(r"^\| (`.+?|steps of your own) \| (.+?) \|", page, flags=re.MULTILINE)
     }
