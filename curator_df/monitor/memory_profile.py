@@ -116,7 +116,7 @@ def profile_memory(operator: Callable[[Any], Any], sample: Any, *, sample_size: 
     Notes
     -----
     Rows: none. Peak extra memory: in a process of its own, about 200 MB, 4 x ``sample_size`` and what the operator needs.
-    Computes: yes, a sample, in a fresh process. See ``docs/monitoring.md#while-you-write-an-operator``.
+    Computes: yes, a sample, in a fresh process. See ``docs/monitoring.md#profile-an-operator``.
 
     It is outside of the budget of a running cluster, and other processes do not disturb it: what is read is the
     high-water mark of its own resident bytes.
