@@ -6,6 +6,7 @@ The factors of steps on cuDF blocks follow from what their kernels allocate. Non
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ class DeviceNeed:
     """What the tasks of one worker take of its GPU."""
 
     factor: float
-    """Peak bytes of a task as a multiple of its block's."""
+    """Peak bytes of a task as a multiple of its block's; 0 where blocks stay on the host, and only models are there."""
     fixed_bytes: int
     """Of a task whatever its block."""
     held_bytes: int
@@ -47,12 +48,15 @@ class DeviceNeed:
     @property
     def largest_block(self) -> int:
         """The largest block with which all tasks fit."""
-        return max(0, int(((self.allowed_bytes - self.held_bytes) / self.tasks - self.fixed_bytes) / self.factor))
+        return self._block_of((self.allowed_bytes - self.held_bytes) / self.tasks - self.fixed_bytes)
 
     @property
     def largest_alone(self) -> int:
         """The largest block (or row) with which one task fits."""
-        return max(0, int((self.allowed_bytes - self.held_bytes - self.fixed_bytes) / self.factor))
+        return self._block_of(self.allowed_bytes - self.held_bytes - self.fixed_bytes)
+
+    def _block_of(self, peak_bytes: float) -> int:
+        return max(0, int(peak_bytes / self.factor)) if self.factor else sys.maxsize
 
     def fitting(self, block_bytes: int, explicit: int | None, least: int) -> int:
         """Return the block size of a run: what fits on the host, or less where the GPU has room for less.
@@ -77,15 +81,16 @@ class DeviceNeed:
     def said(self, block_bytes: int) -> str:
         """Return what `explain` says of it."""
         each = f"{self.factor:.1f} x {show_size(block_bytes)} and {show_size(self.fixed_bytes)} for each of {self.tasks} tasks"
-        models = f", {show_size(self.held_bytes)} for models" if self.held_bytes else ""
+        models = f"{show_size(self.held_bytes)} for models"
+        parts = [each] * bool(self.factor) + [models] * bool(self.held_bytes)
         return (
-            f"{show_size(self.bytes_of(block_bytes))} projected on each (assumed: {each}{models}), "
+            f"{show_size(self.bytes_of(block_bytes))} projected on each (assumed: {', '.join(parts)}), "
             f"{show_size(self.allowed_bytes)} allowed"
         )
 
 
 def device_need(joined: Fork, capacity: Capacity, tasks: int) -> DeviceNeed | None:
-    """Return what a run takes of each worker's GPU; None if no block of it is ever there.
+    """Return what a run takes of each worker's GPU; None if neither a block nor a model of it is ever there.
 
     Raises
     ------
@@ -94,15 +99,17 @@ def device_need(joined: Fork, capacity: Capacity, tasks: int) -> DeviceNeed | No
     """
     steps = [*joined.stem, *(step for branch in joined.branches for step in joined.own_steps(branch))]
     on_device = [step for step in steps if step.on_device]
+    models_bytes = _model_bytes(steps, capacity)
     if not on_device:
-        return None
+        on_gpu = any(step.resources.of_gpu for step in steps)
+        return DeviceNeed(0.0, 0, models_bytes, tasks, capacity.device_bytes) if on_gpu else None
     if not capacity.device_bytes:
         raise BudgetError(
             f"{on_device[0].name}: its blocks are in the memory of a GPU, and the workers here have none; "
             "start_cluster(gpus='auto') gives each one where there are GPUs, or leave backend='cudf' and to_backend out"
         )
     fixed_bytes = DEVICE_FIXED_BYTES + max(step.device_fixed_bytes for step in on_device)
-    return DeviceNeed(device_factor(joined), fixed_bytes, _model_bytes(steps, capacity), tasks, capacity.device_bytes)
+    return DeviceNeed(device_factor(joined), fixed_bytes, models_bytes, tasks, capacity.device_bytes)
 
 
 def device_factor(joined: Fork) -> float:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ SETTLED = "settled_on_batches_of_"
 COMPUTED_IN = "batches_in_"
 """The same, with numbers at their end in which a model computes, such as float32: of batches."""
 PEAKS = COLUMNS[-3:]
-"""The most bytes that were held while a step ran: on the GPU, of it in tensors; and resident in a worker process."""
+"""The most bytes that were held while a step ran: in tensors on the GPU, in all on the GPU; and resident in a worker process."""
+WAITED = "waited_milliseconds"
+"""Counts the time in which a step held a block and waited for its turn (`curator_df.core.resources`)."""
 
 
 class _Step(Protocol):
@@ -57,6 +59,11 @@ def model_figures(steps: list[Any]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(("batch_tokens", *PEAKS), "Int64"))
 
 
+def most_reserved(steps: Iterable[_Step]) -> int | None:
+    """Return the most bytes of a GPU that torch had reserved in a worker while one of the steps ran; None without models there."""
+    return max((step.peaks[PEAKS[1]] for step in steps if PEAKS[1] in step.peaks), default=None)
+
+
 def plain_counters(counters: Mapping[str, int]) -> dict[str, int]:
     """Return counters without those of which `model_figures` makes columns.
 
@@ -77,7 +84,7 @@ def _of_sizes(counters: Mapping[str, int], prefix: str) -> dict[int, int]:
 def _figures(step: _Step) -> tuple[Any, ...]:
     counted = step.counters
     documents, tokens, padding = counted["documents"], counted["tokens"], counted["padding_tokens"]
-    seconds = max(step.seconds, 1e-9)
+    seconds = max(step.seconds - counted.get(WAITED, 0) / 1000, 1e-9)
     tried, taken = _of_sizes(counted, TRIED_TOKENS), _of_sizes(counted, SETTLED)
     computed_in = sorted(name.removeprefix(COMPUTED_IN) for name in counted if name.startswith(COMPUTED_IN))
     microseconds = _of_sizes(counted, TRIED_MICROSECONDS)

@@ -95,11 +95,11 @@ class Plan:
     remarks: tuple[tuple[str, str], ...] = ()
     """What is to be said of steps besides: that one is slow for what it was given, or where its model computes."""
     device: DeviceNeed | None = None
-    """What it takes of the GPU of each worker; None for a plan without cuDF blocks."""
+    """What it takes of the GPU of each worker; None where neither blocks nor models are on one."""
 
     @property
     def device_bytes(self) -> int:
-        """Peak bytes on the GPU of each worker; 0 without cuDF blocks."""
+        """Peak bytes on the GPU of each worker; 0 where nothing is on one."""
         return 0 if self.device is None else self.device.bytes_of(self.stages[-1].block_bytes)
 
     def with_long_row(self, row_bytes: int) -> int:

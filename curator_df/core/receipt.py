@@ -136,9 +136,9 @@ class Receipt:
     """Most bytes seen while running: PSS of the whole process tree, every 50 ms; of workers that `start_cluster` has not started,
     the most that one of them had resident (VmHWM)."""
     projected_device_bytes: int = 0
-    """Bytes that the plan said it would need of the GPU of each worker; 0 without cuDF blocks."""
+    """Bytes that the plan said it would need of the GPU of each worker; 0 where nothing is on one."""
     measured_device_bytes: int | None = None
-    """Most bytes of RMM's memory in use in any worker, as RMM counts them; None where nobody did."""
+    """Most bytes of a GPU in any worker: what RMM counted in use, and what torch reserved; None where neither was measured."""
     device_spilled_bytes: int | None = None
     """Bytes that cuDF moved from GPUs to the host to make room, in all passes, by the workers of the last one together; None
     where nobody counted."""
@@ -253,7 +253,8 @@ class Receipt:
         -------
         pandas.DataFrame
             Of no rows without such steps. ``dtype`` says in which numbers a model computed, float32 or bfloat16; it is
-            missing for functions, fastText and scikit-learn. Seconds are those of the step, of all tasks together;
+            missing for functions, fastText and scikit-learn. Documents and tokens per second are those of one task at a time:
+            seconds in the step are added up over all tasks, without those spent waiting for a turn (``resources=``).
             ``padding_share`` is of all tokens that the model read. ``batch_tokens_tried`` has the tokens a second of each
             size of batches that took turns at first, in padded tokens, and ``batch_tokens`` the size that most workers took
             then. What torch held on a GPU at most, ``device_allocated_bytes`` of it in tensors, is missing where the model

@@ -34,6 +34,7 @@ from curator_df.core.journal import (
 )
 from curator_df.core.live_panel import live_panel
 from curator_df.core.manifest import Manifest
+from curator_df.core.model_figures import most_reserved
 from curator_df.core.plan import Plan, plan_fork
 from curator_df.core.program import lower
 from curator_df.core.progress import progress_bar
@@ -350,7 +351,10 @@ class _Run:
 
     def _note_device(self, receipt: Receipt, dispatcher: Dispatcher) -> None:
         if self.plan.device is not None:
-            receipt.measured_device_bytes = dispatcher.peaks.device_bytes
+            # A process may have both: their peaks together are no less than what it held at any time.
+            by_torch = most_reserved(step for target in self.targets for step in target.receipt.steps)
+            measured = [most for most in (dispatcher.peaks.device_bytes, by_torch) if most is not None]
+            receipt.measured_device_bytes = sum(measured) if measured else None
             receipt.device_spilled_bytes = dispatcher.peaks.device_spilled_bytes
             longest = self.plan.device.alone(dispatcher.peaks.block_bytes)
             receipt.projected_device_bytes = max(self.plan.device_bytes, longest)

@@ -59,6 +59,14 @@ def test_a_block_that_branches_share_is_held_beside_that_of_a_branch():
     assert need(two).factor == pytest.approx(1.0 + 2.2 + 0.5)
 
 
+def test_a_model_beside_blocks_on_the_host_is_all_there_is():
+    model = step(None, takes=False, gives=False, resources=resources(gpu_memory="2GB"))
+    found = need(fork((model,)), tasks=2)
+    assert found.bytes_of(16 * MB) == found.alone(16 * MB) == 4 * GB  # two calls at a time
+    assert found.fitting(16 * MB, None, MB) == 16 * MB
+    assert found.said(16 * MB) == "4.00 GB projected on each (assumed: 4.00 GB for models), 10.00 GB allowed"
+
+
 def test_tasks_tables_and_models_add_up():
     model = step(0.0, takes=False, gives=False, resources=resources(gpu_memory="2GB"))
     found = need(fork((TO, step(1.0, fixed_bytes=5 * MB), BACK, model)), tasks=2)

@@ -274,6 +274,12 @@ def test_what_a_model_did_is_a_table_of_its_own():
     assert "batches_in_" not in text
 
 
+def test_the_time_in_which_a_task_waited_for_the_model_does_not_make_it_slower():
+    step = StepReceipt("add_class", 300, 300, 5.0, {}, BATCHES | {"waited_milliseconds": 2_000})
+    [figures] = receipt(steps=[step]).models().to_dict("records")
+    assert (figures["documents_per_second"], figures["tokens_per_second"]) == (100.0, 3_000.0)
+
+
 def test_a_model_that_computes_as_it_does_has_no_numbers_in_the_table():
     counters = {name: number for name, number in BATCHES.items() if "batches_in_" not in name}
     one = receipt(steps=[StepReceipt("add_class", 300, 300, 5.0, {}, counters)])

@@ -120,6 +120,8 @@ def test_the_plan_says_where_and_in_which_numbers(model, corpus):
     assert half.held_bytes > plain.held_bytes  # matrices that are made bfloat16
     device = planned(corpus.pipe(cdf.add_embedding, model=model, resources=GPU), 8_000_000_000)
     assert "model    add_embedding: computes in bfloat16 on the worker's GPU" in str(device)
+    assert device.device_bytes == 8_000_000_000  # gpus=1: all that may be used
+    assert "gpu      8.00 GB projected on each (assumed: 8.00 GB for models), 8.00 GB allowed" in str(device)
     (kernel,) = kernels_of(corpus.pipe(cdf.add_embedding, model=model, resources=GPU))
     assert (kernel.fixed_bytes, kernel.resource_bytes) == (CALL_BYTES, 0)  # batches are there
 
