@@ -60,7 +60,7 @@ def model_figures(steps: list[Any]) -> pd.DataFrame:
 
 
 def most_reserved(steps: Iterable[_Step]) -> int | None:
-    """Return the most bytes of a GPU that torch had reserved in a worker while one of the steps ran; None without models there."""
+    """Return the most bytes of a GPU that torch had reserved in any worker; None where no model was on one."""
     return max((step.peaks[PEAKS[1]] for step in steps if PEAKS[1] in step.peaks), default=None)
 
 
