@@ -63,6 +63,7 @@ def _stars(
     tasks: Tasks, home: Folder, groups: int, files: tuple[FileRecord, ...], known: tuple[FileRecord, ...]
 ) -> tuple[tuple[FileRecord, ...], int]:
     """Return links from every vertex to the smallest of its group, in both directions, and the rounds that it took."""
+    _forget_lost_rounds(home)
     rounds, changed = 0, 1
     while changed:
         name = f"stars/round-{rounds:03d}"
@@ -87,3 +88,12 @@ def _stars(
         files, known, changed = tuple(FileRecord(**file) for file in said["files"]), (), said["changed"]
         rounds += 1
     return files, rounds
+
+
+def _forget_lost_rounds(home: Folder) -> None:
+    """Forget all rounds if files of the newest are gone: they are then made again, from the edges."""
+    newest, rounds = None, 0
+    while (said := Journal(home.below(f"stars/round-{rounds:03d}")).receipt) is not None:
+        newest, rounds = said, rounds + 1
+    if newest is not None and any(home.size(file["name"]) != file["size_bytes"] for file in newest["files"]):
+        home.delete_tree("stars")

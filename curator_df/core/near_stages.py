@@ -118,6 +118,7 @@ class NearStages:
         started = time.monotonic()
         exchange, projected_bytes = self._exchange()
         per_band = self._per_band(exchange)
+        self._forget_lost_pairs()
         details: dict[str, Any] = {"bands": self.barrier.num_bands}
 
         def compare_bands(taken: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], tuple[FileRecord, ...]]:
@@ -178,6 +179,14 @@ class NearStages:
             and contents is not None
             and self._all_there([vars(file) for file in split_files(contents, "edges")])
         )
+
+    def _forget_lost_pairs(self) -> None:
+        """Forget all iterations if files of the newest are gone: pairs are then made again, from the keys."""
+        names = ["pairs", *(f"iteration-{number:03d}" for number in reversed(range(self.barrier.num_bands)))]
+        newest = next((said for name in names if (said := Journal(self.home.below(name)).receipt)), None)
+        if newest is not None and not self._all_there(newest["files"]):
+            for name in names:
+                self.home.delete_tree(name)
 
     def _iterate(
         self, exchange: Exchange, keys: tuple[FileRecord, ...], rows: int, details: dict[str, Any]

@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
-from curator_df.core import near_passes, near_stages, run, stages
+from curator_df.core import near_grouping, near_passes, near_stages, run, stages
 from curator_df.core.journal import Journal
 from curator_df.core.row_sort import merge_row_bytes
 from curator_df.core.storage import Folder
+from curator_df.core.task import run_guarded
 from curator_df.errors import CorruptFileError
 
 ROWS = 400
@@ -173,6 +174,45 @@ def test_comparisons_whose_notes_a_crash_took_are_run_again(docs_with_near, tmp_
             cdf.write_parquet(docs_with_near, tmp_path / "out")
     assert not list((tmp_path / "out/_curator/stages").glob("*/keys/*"))
     assert lose_notes(tmp_path / "out", "contents", 0) > 0
+    cdf.write_parquet(docs_with_near, tmp_path / "out", on_existing="resume")
+    assert ids_in(tmp_path / "out") == EXPECTED
+
+
+@pytest.mark.parametrize("damage", [empty, Path.unlink])
+def test_pairs_that_are_lost_are_made_again_from_the_keys(docs_with_near, tmp_path, monkeypatch, damage):
+    with monkeypatch.context() as patched:
+        patched.setattr(near_stages, "group_rows", stop)
+        with pytest.raises(KeyboardInterrupt):
+            cdf.write_parquet(docs_with_near, tmp_path / "out")
+    pairs = list((tmp_path / "out/_curator/stages").glob("*/iteration-*/edges/part-*"))
+    assert pairs
+    for path in pairs:
+        damage(path)
+    for path in (tmp_path / "out/_curator/stages").glob("*/verify/_curator/receipt.json"):
+        path.unlink()  # so that pairs are read again
+    cdf.write_parquet(docs_with_near, tmp_path / "out", on_existing="resume")
+    assert ids_in(tmp_path / "out") == EXPECTED
+
+
+def test_links_of_groups_that_are_lost_are_made_again_from_the_edges(docs_with_near, tmp_path, monkeypatch):
+    def no_room(job_bytes, attempt):
+        return run_guarded(attempt, lambda manifest: None)
+
+    monkeypatch.setattr(near_grouping, "run_components", no_room)  # so they are made on disk
+    link = near_grouping._stars
+
+    def link_and_stop(*given):
+        link(*given)
+        stop()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(near_grouping, "_stars", link_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            cdf.write_parquet(docs_with_near, tmp_path / "out")
+    links = list((tmp_path / "out/_curator/stages").glob("*/stars/round-*/small/part-*"))
+    assert links
+    for path in links:
+        path.unlink()
     cdf.write_parquet(docs_with_near, tmp_path / "out", on_existing="resume")
     assert ids_in(tmp_path / "out") == EXPECTED
 
