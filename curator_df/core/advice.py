@@ -27,6 +27,8 @@ MANY_HALVED = 0.1
 """Share of a model's batches that did not fit, from which on trying them costs time that matters."""
 MUCH_SKEW = 3.0
 """Keys of the largest hash range as a multiple of the mean, from which on one task works while others wait."""
+LARGE_CLUSTER = 10.0
+"""Rows of the largest cluster of vectors as a multiple of the mean, from which on comparing it takes most of the time."""
 
 
 def advice(receipt: Receipt) -> list[str]:
@@ -39,6 +41,7 @@ def advice(receipt: Receipt) -> list[str]:
         _time,
         _models,
         _skew,
+        _clusters,
     )
     return [text for check in checks for text in check(receipt)]
 
@@ -181,4 +184,15 @@ def _skew(receipt: Receipt) -> Iterator[str]:
             yield (
                 f"{exchange.step}: the largest hash range had {exchange.skew:.1f} x the mean of keys, because many rows have "
                 "the same key; drop_exact_duplicates on the text first takes such rows away"
+            )
+
+
+def _clusters(receipt: Receipt) -> Iterator[str]:
+    for exchange in receipt.exchanges:
+        clusters, largest = exchange.details.get("clusters", 0), exchange.details.get("largest_cluster", 0)
+        if exchange.seconds > LEAST_SECONDS and largest * clusters > LARGE_CLUSTER * exchange.keys:
+            yield (
+                f"{exchange.step}: the largest of {clusters:,} clusters has {largest:,} of {exchange.keys:,} rows, and every pair in "
+                "a cluster is compared; a larger num_clusters= may divide it, and drop_exact_duplicates or "
+                "drop_near_duplicates first removes rows that are nearly the same"
             )

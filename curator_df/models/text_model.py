@@ -28,6 +28,8 @@ CHARACTERS_PER_TOKEN = 16
 DEFAULT_BATCH_TOKENS = 2048
 RUNTIME_BYTES = 330_000_000
 """What a process holds once torch and transformers are imported and a model has run (benchmarks/model_memory.py)."""
+DEVICE_RUNTIME_BYTES = 1_500_000_000
+"""The same with the build of torch for CUDA and a context on a GPU. Assumed: kernels are loaded as they are used."""
 LOADING_FACTOR = 2
 """Weights are in memory twice while a model is loaded: its file as it is read, and the tensors."""
 CALL_BYTES = 32_000_000
@@ -78,12 +80,16 @@ class TextModel:
     @property
     def held_bytes(self) -> int:
         """What a worker holds once: the libraries, and the weights as they are while they are loaded."""
-        return RUNTIME_BYTES + LOADING_FACTOR * max(self.weight_bytes, self.files.weight_bytes)
+        return self._runtime_bytes + LOADING_FACTOR * max(self.weight_bytes, self.files.weight_bytes)
 
     @property
     def libraries(self) -> dict[str, int]:
         """What of that stays when the run is over."""
-        return {"torch": RUNTIME_BYTES}
+        return {"torch": self._runtime_bytes}
+
+    @property
+    def _runtime_bytes(self) -> int:
+        return DEVICE_RUNTIME_BYTES if self.device == "cuda" else RUNTIME_BYTES
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -95,7 +101,7 @@ class TextModel:
     @property
     def shared(self) -> dict[str, int]:
         """What of the bytes that a worker holds other steps with these weights hold too."""
-        return {" ".join(self.weights): self.held_bytes - RUNTIME_BYTES}
+        return {" ".join(self.weights): self.held_bytes - self._runtime_bytes}
 
     @property
     def call_bytes(self) -> int:

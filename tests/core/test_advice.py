@@ -65,6 +65,14 @@ def test_a_run_without_symptoms_gets_no_advice():
             "add_class: 20 batches did not fit into memory beside 100 that did",
         ),
         ({"exchanges": [dataclasses.replace(EXCHANGE, skew=7.0)]}, "the largest hash range had 7.0 x the mean of keys"),
+        (
+            {
+                "exchanges": [
+                    dataclasses.replace(EXCHANGE, seconds=60.0, details={"clusters": 20, "largest_cluster": 400})
+                ]
+            },
+            "the largest of 20 clusters has 400 of 700 rows, and every pair in a cluster is compared; a larger num_clusters=",
+        ),
     ],
 )
 def test_each_symptom_is_told(changes, said):

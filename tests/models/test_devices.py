@@ -22,7 +22,7 @@ from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, ParquetFormat
 from curator_df.models import devices
 from curator_df.models.inference import LoadedModel
-from curator_df.models.text_model import CALL_BYTES
+from curator_df.models.text_model import CALL_BYTES, DEVICE_RUNTIME_BYTES, RUNTIME_BYTES
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
 from tests.models.test_embedding import TEXTS, table, vectors
 from tests.models.tiny_guard import write_guard
@@ -124,6 +124,7 @@ def test_the_plan_says_where_and_in_which_numbers(model, corpus):
     assert "gpu      8.00 GB projected on each (assumed: 8.00 GB for models), 8.00 GB allowed" in str(device)
     (kernel,) = kernels_of(corpus.pipe(cdf.add_embedding, model=model, resources=GPU))
     assert (kernel.fixed_bytes, kernel.resource_bytes) == (CALL_BYTES, 0)  # batches are there
+    assert device.held_bytes - plain.held_bytes == DEVICE_RUNTIME_BYTES - RUNTIME_BYTES
 
 
 def test_a_gpu_that_is_missing_or_too_small_is_refused_by_the_plan(model, corpus):
