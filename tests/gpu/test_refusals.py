@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every operator refuses blocks that it does not take, by name and with a way out, before anything is copied or computed."""
 
+import inspect
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,7 @@ def test_cudf_blocks_are_refused_with_the_way_out(case, monkeypatch, raise_if_da
 
 def test_the_page_lists_each_operator_with_what_it_does_to_cudf_blocks():
     page = (Path(__file__).resolve().parents[2] / "docs/gpu.md").read_text().partition("\n## cuDF blocks\n")[2]
+    page, _, beside = page.partition("\nOperators with a model")
     listed = dict(re.findall(r"^\| `(\w+)` \| ([\w ]+ \| [\w ]+) \|$", page, flags=re.MULTILINE))
     takes = {name: {"cudf" in case.backends for case in CASES if case.operator == name} for name in OPERATORS}
     takes["drop_near_duplicates"].add(False)  # with signatures= and against=, of which there is no case
@@ -54,6 +56,15 @@ def test_the_page_lists_each_operator_with_what_it_does_to_cudf_blocks():
     assert {name: listed[name] for name in OPERATORS} == {
         name: states[tuple(sorted(takes[name]))] for name in OPERATORS
     }
+    with_model = {name for name in cdf.__all__ if "resources" in parameters_of(getattr(cdf, name))}
+    finding = {name for name in cdf.__all__ if name.startswith("find_")}
+    assert set(re.findall(r"^\| `(\w+)` \| [^|]+ \| (?:simulated|untested) \|$", beside, flags=re.MULTILINE)) == (
+        with_model | finding
+    )
+
+
+def parameters_of(public):
+    return inspect.signature(public).parameters if inspect.isfunction(public) else {}
 
 
 def test_the_prices_on_the_page_are_those_of_the_kernels():
