@@ -55,12 +55,17 @@ class Folder:
     """A place to write to, as a path or an fsspec URL."""
 
     url: str
-    """Path or URL, without a trailing slash."""
+    """Absolute path or URL, without a trailing slash. A relative path is made absolute: workers have other directories."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Storage options for fsspec."""
     is_durable: bool = True
     """Whether a file is on a local disk (fsync) before it is seen. Off for what `stages.mended` writes again, should a crash
     of the machine have damaged it."""
+
+    def __post_init__(self) -> None:
+        """Resolve a relative path now, in the process that was given it."""
+        if "://" not in self.url and "::" not in self.url:
+            object.__setattr__(self, "url", os.path.abspath(os.path.expanduser(self.url)))
 
     def below(self, name: str) -> Folder:
         """Return a sub-folder."""

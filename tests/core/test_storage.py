@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import dataclasses
 import errno
+import pickle
 import zlib
 
 import pytest
@@ -63,3 +64,13 @@ def test_a_sealed_file_is_not_visible_before_commit(tmp_path):
 def test_a_full_disk_is_named_with_the_way_out(tmp_path):
     with pytest.raises(DiskFullError, match="on_existing='resume'"), disk_errors(Folder(str(tmp_path))):
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_relative_path_stays_where_it_was_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = Folder("out")
+    folder.write("a.txt", b"x")
+    monkeypatch.chdir("/")
+    passed_on = dataclasses.replace(pickle.loads(pickle.dumps(folder)), is_durable=False)
+    assert passed_on.read("a.txt") == passed_on.below("..").read("out/a.txt") == b"x"
+    assert folder.url == str(tmp_path / "out")
