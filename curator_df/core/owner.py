@@ -157,9 +157,11 @@ class Owner:
             return
         if self._home.is_local:
             os.utime(self._home.path(self._name))  # needs no space
-        else:
+        elif not self._ended.is_set():
             self._beats += 1
             self._write()
+            if self._ended.is_set():  # it was let go of meanwhile, and must not be there again
+                _delete(self._home, self._name)
         self._renewed = now_seconds()
 
     def _wait_until_alone(self, is_locked: bool) -> None:

@@ -39,7 +39,10 @@ class QuarantineFile:
         """Set aside a row that is in a block."""
         if self._file is None:
             self._file = self._stack.enter_context(self._folder.create(self._name))
-        self._file.write(json.dumps(_record(row), ensure_ascii=False).encode() + b"\n")
+        line = json.dumps(_record(row), ensure_ascii=False)
+        # A name of a file need not be UTF-8: Python has half characters for such bytes, and JSON writes these escaped.
+        line = line if line.isascii() or _is_whole(line) else json.dumps(_record(row))
+        self._file.write(line.encode() + b"\n")
         self.rows += 1
         self.rows_out_of_memory += row.size_bytes is not None
 
@@ -50,6 +53,14 @@ class QuarantineFile:
     def discard(self) -> None:
         """Drop what was not committed."""
         self._stack.close()
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _record(row: BadRow) -> dict[str, Any]:

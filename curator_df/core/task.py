@@ -203,7 +203,11 @@ class _Output:
         self.writer = branch.sink.open(number, program.meta, attempt.block_bytes)
         self.rejects: RangeWriter | None = None
         if branch.rejects is not None:
-            self.rejects = branch.rejects.open(number, rejects_meta(program.source.meta), attempt.block_bytes)
+            try:
+                self.rejects = branch.rejects.open(number, rejects_meta(program.source.meta), attempt.block_bytes)
+            except BaseException:
+                self.writer.discard()
+                raise
         self._columns = list(program.source.meta.columns)
         self._visible: list[tuple[Folder, FileRecord]] = []
 

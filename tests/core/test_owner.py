@@ -203,3 +203,16 @@ except OutputExistsError:
     said = [process.communicate(timeout=120)[0].strip() for process in together]
     assert sorted(said) == ["has it", "refused", "refused", "refused"]
     assert not list(Path(tmp_path / "out" / OWNERS_FOLDER).iterdir())
+
+
+def test_a_sign_of_life_on_its_way_does_not_outlive_the_release(monkeypatch):
+    held = Owner(Folder(f"memory://{uuid.uuid4().hex}/out")).claim()
+    write = held._write
+
+    def release_and_write():
+        held.release()
+        write()
+
+    monkeypatch.setattr(held, "_write", release_and_write)
+    held._renew()
+    assert owners(held.folder) == []

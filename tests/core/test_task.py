@@ -12,7 +12,7 @@ from curator_df.core.branches import Branch, fork
 from curator_df.core.program import lower
 from curator_df.core.storage import Folder
 from curator_df.core.task import Attempt, Job, run_range
-from curator_df.io.output import FileSink
+from curator_df.io.output import FileSink, RangeFiles
 from curator_df.io.write import ParquetFormat
 
 
@@ -86,3 +86,25 @@ def test_when_one_output_cannot_be_committed_no_file_of_the_others_stays(docs, t
     assert manifest.outcome == "memory"
     assert not files_in(tmp_path / "a")
     assert not files_in(tmp_path / "b")
+
+
+@dataclass(frozen=True)
+class ClosedSink:
+    """A sink whose folder cannot be written to."""
+
+    inner: FileSink
+
+    folder = property(lambda self: self.inner.folder)
+    writer_factor = 1.0
+
+    def open(self, number, meta, buffer_bytes):
+        raise PermissionError("read-only")
+
+
+def test_a_writer_is_discarded_when_that_of_the_rejects_cannot_be_opened(docs, tmp_path, monkeypatch):
+    discarded = []
+    monkeypatch.setattr(RangeFiles, "discard", lambda files: discarded.append(files._number))
+    rejects = ClosedSink(sink_at(tmp_path / "rejects"))
+    manifest = run([Branch(lower(docs), sink_at(tmp_path / "out"), rejects)])
+    assert isinstance(manifest.error, PermissionError)
+    assert discarded == [0]
