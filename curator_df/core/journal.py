@@ -9,6 +9,7 @@ One run at a time may write to a folder: `core.owner`, and where there are locks
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import fcntl
@@ -16,6 +17,7 @@ import io
 import json
 import os
 import time
+import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -24,9 +26,18 @@ import numpy as np
 
 from curator_df.core.manifest import Manifest
 from curator_df.core.owner import OWNERS_FOLDER, Owner, is_taken, owner_of
+from curator_df.core.quarantine import QUARANTINE_FOLDER
 from curator_df.core.sink import Sink
 from curator_df.core.source import Ranges
-from curator_df.core.storage import JOURNAL_FOLDER, TEMPORARY_FOLDER, FileRecord, Folder, disk_errors, sync_folder
+from curator_df.core.storage import (
+    JOURNAL_FOLDER,
+    TEMPORARY_FOLDER,
+    FileRecord,
+    Folder,
+    disk_errors,
+    output_errors,
+    sync_folder,
+)
 from curator_df.errors import OutputExistsError, ResumeError
 
 OnExisting = Literal["error", "resume", "overwrite"]
@@ -60,13 +71,13 @@ class Journal:
         self._synced, self._is_synced = 0.0, True
 
     def __enter__(self) -> Self:
-        is_locked = self.folder.is_local and self._take_lock()
-        try:
-            with disk_errors(self.folder):
+        with output_errors(self.folder), disk_errors(self.folder):
+            is_locked = self.folder.is_local and self._take_lock()
+            try:
                 self._owner.claim(is_locked=is_locked)
-        except BaseException:
-            self._close()
-            raise
+            except BaseException:
+                self._close()
+                raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -76,9 +87,8 @@ class Journal:
     def _take_lock(self) -> bool:
         """Take the lock on the folder; return False where the file system has none."""
         home = Path(self.folder.path(JOURNAL_FOLDER))
-        with disk_errors(self.folder):
-            home.mkdir(parents=True, exist_ok=True)
-            self._lock = open(home / "lock", "w")  # noqa: SIM115
+        home.mkdir(parents=True, exist_ok=True)
+        self._lock = open(home / "lock", "w")  # noqa: SIM115
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
@@ -98,13 +108,20 @@ class Journal:
         buffer = io.BytesIO()
         np.save(buffer, ranges.table)
         self.folder.write(f"{JOURNAL_FOLDER}/ranges.npy", buffer.getvalue())
-        plan = {"format": FORMAT, **dataclasses.asdict(identity)}
+        plan = {"format": FORMAT, "run": uuid.uuid4().hex, **dataclasses.asdict(identity)}
         self.folder.write(f"{JOURNAL_FOLDER}/plan.json", json.dumps(plan, indent=1).encode())
 
     @property
     def is_started(self) -> bool:
         """Whether there is a run to resume."""
         return self.folder.exists(f"{JOURNAL_FOLDER}/plan.json")
+
+    @property
+    def run(self) -> dict[str, Any] | None:
+        """The ``id`` of the run that was started (None for one begun before runs had any); None if there is none."""
+        if not self.is_started:
+            return None
+        return {"id": json.loads(self.folder.read(f"{JOURNAL_FOLDER}/plan.json")).get("run")}
 
     @property
     def receipt(self) -> dict[str, Any] | None:
@@ -190,7 +207,7 @@ def whole_ranges(journal: Journal, rejects: Folder | None = None) -> Iterator[di
     for done in journal.done():
         files = [(kept, file) for file in done["files"]]
         for file in done["other_files"]:
-            if file["name"].startswith("_quarantine/"):
+            if file["name"].startswith(f"{QUARANTINE_FOLDER}/"):
                 files.append((kept, file))
             elif rejects is not None:
                 files.append((removed, file))
@@ -212,7 +229,8 @@ def check_output(journal: Journal, sink: Sink, on_existing: OnExisting) -> list[
             f"{folder.url} holds {state} already ({len(present):,} files). Go on with on_existing='resume', delete what "
             "a run left there with on_existing='overwrite', or name another folder"
         )
-    strange = [name for name in present if sink.owns(name) is None and not name.startswith("_")]
+    ours = (f"{JOURNAL_FOLDER}/", f"{QUARANTINE_FOLDER}/")
+    strange = [name for name in present if sink.owns(name) is None and not name.startswith(ours)]
     if strange and on_existing == "overwrite":
         raise OutputExistsError(
             f"on_existing='overwrite' deletes only what a run of this kind wrote, and {folder.url} holds {len(strange):,} "
@@ -236,8 +254,7 @@ def open_run(
     folder = journal.folder
     present = check_output(journal, sink, on_existing)
     if on_existing == "overwrite":
-        for name in present:
-            folder.delete(name)
+        delete_files(folder, present)
     if not present or on_existing == "overwrite":
         return None, None
     if not journal.is_started:
@@ -253,22 +270,26 @@ def open_run(
     return ranges, receipt
 
 
+def delete_files(folder: Folder, names: Iterable[str]) -> None:
+    """Delete files, some of which may have gone since they were listed."""
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            folder.delete(name)
+
+
 def delete_unfinished(folder: Folder, sink: Sink, done: np.ndarray[Any, Any]) -> None:
     """Delete files of ranges that are not journaled: they will be written again, perhaps under fewer names."""
     folder.delete_tree(TEMPORARY_FOLDER)
-    for name in folder.names():
-        number = sink.owns(name)
-        if number is not None and not (number < len(done) and done[number]):
-            folder.delete(name)
+    numbers = ((name, sink.owns(name)) for name in folder.names())
+    delete_files(folder, [name for name, n in numbers if n is not None and not (n < len(done) and done[n])])
 
 
 def delete_strays(journal: Journal, sinks: Iterable[Sink]) -> None:
     """Delete files that no finished range has: a worker that died before it could tell what it had written left them."""
     known = {file["name"] for done in journal.done() for file in (*done["files"], *done["other_files"])}
     for sink in sinks:
-        for name in sink.folder.names():
-            if name not in known and sink.owns(name) is not None:
-                sink.folder.delete(name)
+        names = sink.folder.names()
+        delete_files(sink.folder, [name for name in names if name not in known and sink.owns(name) is not None])
 
 
 def difference(plan: dict[str, Any], identity: Identity) -> str:

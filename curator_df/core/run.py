@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.advice import advice, rows_out_of_memory
+from curator_df.core.apart import require_apart, require_unread
 from curator_df.core.branches import Branch, Fork, fork
 from curator_df.core.columns import choose
 from curator_df.core.device_steps import for_sink
@@ -39,6 +40,7 @@ from curator_df.core.plan import Plan, plan_fork
 from curator_df.core.program import lower
 from curator_df.core.progress import progress_bar
 from curator_df.core.receipt import Receipt
+from curator_df.core.rejects_folder import RejectsFolder
 from curator_df.core.run_receipt import new_receipt
 from curator_df.core.session import Session, current_session, prepare_kernels
 from curator_df.core.sink import Sink
@@ -138,26 +140,42 @@ def run_branches(
         If the plan does not fit. Nothing has been started.
     ExpressionError
         If the tables do not begin with the same input.
+    ParameterError
+        If two of the folders are the same or lie in one another, or if one of them holds what is read.
     """
     choose("write", "on_existing", on_existing, OnExisting)
     choose("write", "on_error", on_error, OnError)
     choose("write", "on_oom", on_oom, OnOom)
+    require_apart([(sink, rejects) for _, sink, rejects in outputs])
     session = current_session()
     branches = [Branch(for_sink(lower(df)), sink, rejects) for df, sink, rejects in outputs]
+    for branch in branches:
+        require_unread(branch.program, branch.sink, branch.rejects)
     plan_fork(fork(branches), session.weigh_client())
     actions = [step.action for branch in branches for step in branch.program.steps]
     prepare_kernels(session, actions)
     with contextlib.ExitStack() as stack:
         pairs = [(stack.enter_context(Journal(branch.sink.folder)), branch) for branch in branches]
-        if len(pairs) > 1:  # before the first of them is opened, which may delete what is in it
-            for journal, branch in pairs:
-                check_output(journal, branch.sink, on_existing)
+        homes = [
+            stack.enter_context(RejectsFolder(branch.rejects, journal))
+            for journal, branch in pairs
+            if branch.rejects is not None
+        ]
+        for journal, branch in pairs:  # before the first of them is opened, which may delete what is in it
+            check_output(journal, branch.sink, on_existing)
+        for home in homes:
+            home.check(on_existing)
         found = [open_run(journal, branch.sink, identity_of(branch), on_existing) for journal, branch in pairs]
+        if on_existing == "overwrite":
+            for home in homes:
+                home.empty()
         receipts = [None if receipt is None else Receipt.from_json(receipt) for _, receipt in found]
         waiting = [number for number, receipt in enumerate(receipts) if receipt is None]
         if waiting:
             joined = fork([branches[number] for number in waiting])
             ranges = _pin([(*pairs[number], found[number][0]) for number in waiting], joined.source)
+            for home in homes:
+                home.claim()
             plan = plan_fork(joined, session.layout)
             first = branches[waiting[0]].sink.folder
             temporary = workdir or first.below(STAGES_FOLDER)

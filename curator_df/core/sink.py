@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,10 @@ class Sink(Protocol):
     def writer_factor(self) -> float:
         """Peak extra bytes of `RangeWriter.append` as a multiple of the block's bytes."""
 
+    @property
+    def example(self) -> str:
+        """Name of a file that may be written, to see whether a reader would take it; empty where nobody reads the folder."""
+
     def open(self, number: int, meta: Any, buffer_bytes: int) -> RangeWriter:
         """Start the files of range ``number``, whose blocks look like ``meta``; hold at most ``buffer_bytes`` between two."""
 
@@ -59,6 +63,8 @@ class StageSink:
 
     wanted: Callable[[int], npt.NDArray[np.int64] | None] | None = None
     """Returns the addresses, ascending, of the rows of a range that are wanted, or None for all; by default all are."""
+    example: ClassVar[str] = ""
+    """No reader looks for the files."""
 
     def write_empty(self, meta: Any) -> list[FileRecord]:  # noqa: ARG002 - the face of a sink
         """Write nothing: no stage looks for the columns of an input without a row."""

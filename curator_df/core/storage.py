@@ -13,7 +13,7 @@ import shutil
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from fsspec.spec import AbstractBufferedFile
 
 from curator_df.core.sizes import show_size
 from curator_df.core.transient import patiently
-from curator_df.errors import DiskFullError
+from curator_df.errors import CuratorError, DiskFullError, OutputExistsError, ParameterError
 
 JOURNAL_FOLDER = "_curator"
 """Holds journal and temporary files; readers skip names that begin with an underscore."""
@@ -32,6 +32,8 @@ JOURNAL_FOLDER = "_curator"
 TEMPORARY_FOLDER = f"{JOURNAL_FOLDER}/unfinished"
 """Files that are being written."""
 LOG = logging.getLogger("curator_df")
+
+_UNUSABLE = (NotADirectoryError, FileExistsError, FileNotFoundError, PermissionError)
 
 T = TypeVar("T")
 
@@ -85,6 +87,12 @@ class Folder:
         """Path of the folder on its file system."""
         return self._filesystem[1]
 
+    @property
+    def remote_url(self) -> str:
+        """URL of a folder that is not local, as its file system writes it: one for all names of a protocol."""
+        filesystem, root = self._filesystem
+        return str(filesystem.unstrip_protocol(root.rstrip("/")))
+
     def path(self, name: str) -> str:
         """Return the path of a file below the folder."""
         return f"{self.root}/{name}"
@@ -99,7 +107,13 @@ class Folder:
     def sizes(self) -> dict[str, int]:
         """Return the bytes of all files below the folder, by path relative to it."""
         if self.is_local:
-            return {name: os.stat(self.path(name)).st_size for name in self.names()}
+            sizes = {}
+            for name in self.names():
+                with suppress(
+                    FileNotFoundError
+                ):  # a task of a run that was killed may still rename or delete its files
+                    sizes[name] = os.stat(self.path(name)).st_size
+            return sizes
         return {name: int(entry["size"]) for name, entry in self._found().items()}
 
     def read(self, name: str) -> bytes:
@@ -258,12 +272,12 @@ class NewFile:
     def commit(self, rows: int = 0) -> FileRecord:
         """Make the file visible under its name, and durable before that if the folder's files are."""
         self._finish()
-        self.closed = True
         if self.folder.is_local:
             Path(self._final).parent.mkdir(parents=True, exist_ok=True)
             os.replace(self._path, self._final)
-            if self.folder.is_durable:
-                sync_folder(Path(self._final).parent)
+        self.closed = True
+        if self.folder.is_local and self.folder.is_durable:
+            sync_folder(Path(self._final).parent)
         return FileRecord(self.name, rows, self.size_bytes, self._checksum)
 
     def discard(self) -> None:
@@ -273,7 +287,8 @@ class NewFile:
         self.closed = True
         if self.folder.is_local:
             _close_unflushed(self._file)
-            os.unlink(self._path)
+            with suppress(FileNotFoundError):  # a run that goes on with this one has deleted it
+                os.unlink(self._path)
         elif self._is_ours():
             self.folder.delete(self.name)
 
@@ -322,6 +337,28 @@ def disk_errors(folder: Folder) -> Iterator[None]:
         raise DiskFullError(
             f"no space left in {folder.url}{known}: make room, then run the same again with on_existing='resume'; "
             "what is finished stays"
+        ) from exc
+
+
+@contextmanager
+def output_errors(folder: Folder) -> Iterator[None]:
+    """Turn what a file system says of a folder that cannot be made into an error that says why."""
+    try:
+        yield
+    except CuratorError:
+        raise
+    except OSError as exc:
+        if not isinstance(exc, _UNUSABLE) and exc.errno not in (errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP):
+            raise
+        above = Path(folder.root)
+        while folder.is_local and not os.path.lexists(above):
+            above = above.parent
+        if folder.is_local and not above.is_dir():
+            raise OutputExistsError(
+                f"{folder.url} cannot be written to: {above} is no folder, and what a run writes goes to a folder; name another"
+            ) from exc
+        raise ParameterError(
+            f"{folder.url} cannot be written to: {exc.strerror or exc}; name a folder that this process may make files in"
         ) from exc
 
 

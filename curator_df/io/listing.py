@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from curator_df.core.transient import is_transient, patiently
 from curator_df.errors import InputError, ParameterError
+from curator_df.io.found_later import MAGIC, URL, finds
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """What users may give as input."""
@@ -44,8 +45,6 @@ STAMP_KEYS = (
 """Under these keys fsspec file systems give something that changes when a file does; the first one there counts."""
 
 _Found = tuple[str, int, int]
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_MAGIC = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +59,10 @@ class Listing:
     """Modification time in ns (local), or a hash of the ETag or what the file system has like it; 0 for nothing."""
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Options for fsspec; they may hold secrets and are in no fingerprint."""
+    entries: tuple[str, ...] = ()
+    """What the user named, absolute, but for single files."""
+    suffixes: tuple[str, ...] = ()
+    """What files found in a directory must end in."""
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -82,9 +85,13 @@ class Listing:
             digest.update(len(part).to_bytes(8, "little") + part)
         return digest.hexdigest()
 
+    def would_find(self, path: str) -> str | None:
+        """Return the entry by which the next listing would find a new file at this path or URL, None if by none."""
+        return next((entry for entry in self.entries if finds(entry, path, self.suffixes)), None)
+
     def __dask_tokenize__(self) -> Any:
         """Identify the value for Dask without walking it."""
-        return ("curator_df.Listing", self.fingerprint, sorted(self.storage_options))
+        return ("curator_df.Listing", self.fingerprint, self.entries, sorted(self.storage_options))
 
 
 def list_files(
@@ -120,15 +127,20 @@ def list_files(
     """
     options = dict(storage_options or {})
     found: dict[str, _Found] = {}
+    wide = []
     for entry in _entries(paths):
         matches = _remote(entry, tuple(suffixes), options) if _is_remote(entry) else _local(entry, tuple(suffixes))
         for match in matches:
             found.setdefault(match[0], match)
+        if [match[0] for match in matches[:2]] != [absolute := _absolute(entry, options)]:
+            wide.append(absolute)
     return Listing(
         packed_paths=zlib.compress("\0".join(found).encode("utf-8", "surrogateescape"), 1),
         sizes=np.fromiter((size for _, size, _ in found.values()), np.int64, len(found)),
         stamps=np.fromiter((stamp for _, _, stamp in found.values()), np.int64, len(found)),
         storage_options=options,
+        entries=tuple(wide),
+        suffixes=tuple(suffixes),
     )
 
 
@@ -148,11 +160,11 @@ def _entries(paths: Paths) -> list[str]:
 
 
 def _is_remote(entry: str) -> bool:
-    return bool(_URL.match(entry)) and not entry.startswith("file://") and not os.path.lexists(entry)
+    return bool(URL.match(entry)) and not entry.startswith("file://") and not os.path.lexists(entry)
 
 
 def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
-    path = os.path.abspath(os.path.expanduser(entry.removeprefix("file://")))
+    path = _absolute(entry, {})
     if os.path.isfile(path):
         return [_stamped(path)]
     if os.path.isdir(path):
@@ -161,12 +173,22 @@ def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
             wanted = f" that ends in {shown_suffixes(suffixes)}" if suffixes else ""
             raise InputError(f"the directory {path!r} has no file{wanted}; it holds {_names(os.listdir(path))}")
         return found
-    if not _MAGIC.search(path):
+    if not MAGIC.search(path):
         raise InputError(f"there is no file {path!r}; {_nearest(path)}")
     found = sorted(set(_glob("/", path.strip("/").split("/"), suffixes, "**" in path.split("/"))))
     if not found:
         raise InputError(f"nothing matches {path!r}; {_nearest(path)}")
     return found
+
+
+def _absolute(entry: str, options: Mapping[str, Any]) -> str:
+    """Return an entry as an absolute path, or as its file system writes the URL."""
+    if not _is_remote(entry):
+        return os.path.abspath(os.path.expanduser(entry.removeprefix("file://")))
+    import fsspec
+
+    system, path = fsspec.core.url_to_fs(entry, **options)
+    return str(system.unstrip_protocol(path.rstrip("/")))
 
 
 def _stamped(path: str) -> _Found:
@@ -219,7 +241,7 @@ def _glob(directory: str, parts: list[str], suffixes: tuple[str, ...], recursive
             yield from _glob(below, rest or ["*"], suffixes, recursive)
     elif os.path.lexists(os.path.join(directory, part)):
         yield from _glob(os.path.join(directory, part), rest, suffixes, recursive)
-    elif _MAGIC.search(part) and os.path.isdir(directory):
+    elif MAGIC.search(part) and os.path.isdir(directory):
         matches = re.compile(fnmatch.translate(part)).match
         for entry in _visible(directory, part):
             if matches(entry.name) and (not rest or entry.is_dir()):
@@ -282,9 +304,9 @@ def _remote_infos(system: Any, path: str, suffixes: tuple[str, ...]) -> list[dic
     if system.isdir(path) if there is None else there["type"] == "directory":
         infos = system.find(path, detail=True).values()
         return [info for info in infos if _is_wanted(info["name"], path, suffixes)]
-    if not _MAGIC.search(path):
+    if not MAGIC.search(path):
         return []
-    literal = path[: _MAGIC.search(path).start()].rpartition("/")[0]  # type: ignore[union-attr]
+    literal = path[: MAGIC.search(path).start()].rpartition("/")[0]  # type: ignore[union-attr]
     infos = system.glob(path, detail=True).values()
     return [info for info in infos if info["type"] == "file" and _is_wanted(info["name"], literal, ())]
 
@@ -317,7 +339,7 @@ def _nearest_remote(system: Any, path: str) -> str:
     parent = path.rstrip("/")
     while "/" in parent:
         parent = parent.rpartition("/")[0]
-        if not _MAGIC.search(parent) and system.isdir(parent):
+        if not MAGIC.search(parent) and system.isdir(parent):
             names = [str(name).rstrip("/").rpartition("/")[2] for name in system.ls(parent, detail=False)]
             return f"{parent!r} holds {_names(names)}"
     return "nothing above it exists either"

@@ -80,6 +80,14 @@ class FileSink:
         """Peak extra bytes of writing a block as a multiple of the block's."""
         return float(self.format.writer_factor) + (1.0 if self.partition_on else 0.0)
 
+    @property
+    def example(self) -> str:
+        """Name of a file that may be written."""
+        return (
+            "".join(f"{_quoted(column)}=value/" for column in self.partition_on)
+            + f"part-000000-000.{self.format.suffix}"
+        )
+
     def open(self, number: int, meta: Any, buffer_bytes: int) -> RangeFiles:
         """Start the files of a range."""
         return RangeFiles(self, number, arrow_schema(meta), min(buffer_bytes, self.buffer_bytes))

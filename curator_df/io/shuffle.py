@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from curator_df.core.apart import require_unread
 from curator_df.core.branches import Branch, fork
 from curator_df.core.columns import refuse_columns, require_columns
 from curator_df.core.device_steps import for_sink
@@ -259,6 +260,8 @@ def _shuffled(
     sink = FileSink(folder, ParquetFormat("zstd"), TARGET_FILE_BYTES)
     last = Branch(lower(_as_table(source)), sink, None)
     plan_fork(fork([last]), session.weigh_client())
+    for df, _ in chains:
+        require_unread(lower(df), sink)
     with Journal(folder) as journal:
         _, receipt = open_run(journal, sink, identity_of(last), on_existing)
     homes = [f"{JOURNAL_FOLDER}/{BEFORE}/{taken.table or ROWS}" for _, taken in chains]

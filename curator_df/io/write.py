@@ -141,7 +141,8 @@ def write_parquet(
         Columns whose values become folders (``lang=en/``); they are not in the files.
     rejects : str or path, optional
         Folder for the removed rows, as Parquet: the columns as they were read, and ``reject_step``, ``reject_reason``,
-        ``reject_rule``, ``reject_value``, ``reject_threshold``, ``reject_file``, ``reject_offset``.
+        ``reject_rule``, ``reject_value``, ``reject_threshold``, ``reject_file``, ``reject_offset``. A folder of its own,
+        beside the output; ``on_existing`` holds for it too.
     workdir : str or path, optional
         Folder (or URL) that all workers see, for the temporary files of drops; below the output by default. They are
         deleted at the end.
@@ -167,6 +168,8 @@ def write_parquet(
         If the plan does not fit the budget; nothing has been started.
     OutputExistsError
         If the folder holds something and ``on_existing="error"``.
+    ParameterError
+        If output, rejects and input are not apart, or the folder cannot be made.
     NoClusterError
         If no cluster is running.
 
@@ -242,6 +245,8 @@ def write_jsonl(
         If the plan does not fit the budget; nothing has been started.
     OutputExistsError
         If the folder holds something and ``on_existing="error"``.
+    ParameterError
+        If output, rejects and input are not apart, or the folder cannot be made.
     NoClusterError
         If no cluster is running.
 

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from dask.dataframe.dask_expr import FrameBase
@@ -14,7 +13,6 @@ from curator_df.core.columns import choose
 from curator_df.core.journal import OnExisting
 from curator_df.core.receipt import Receipt
 from curator_df.core.run import run_branches
-from curator_df.core.storage import Folder
 from curator_df.core.task import OnError, OnOom
 from curator_df.errors import ExpressionError, ParameterError
 from curator_df.io.write import (
@@ -91,7 +89,7 @@ def write_many(
     ExpressionError
         If the tables do not begin with the same read.
     ParameterError
-        If there is no table, or a folder is named twice or lies inside another.
+        If there is no table; if a folder is named twice, lies inside another, or holds what is read.
     OutputExistsError
         If a folder holds something and ``on_existing="error"``; none of them has been touched.
     NoClusterError
@@ -120,8 +118,6 @@ def write_many(
     for path in kept:
         if path not in tables:
             raise ParameterError(f"write_many: rejects names {path!r}, which is not among the folders of tables")
-    places = [folder_at(path, storage_options) for path in (*tables, *kept.values())]
-    _require_apart(places)
     kind = ParquetFormat(chosen) if format == "parquet" else JsonlFormat(chosen)
     outputs = [
         (
@@ -145,24 +141,3 @@ def _require_tables(tables: Any) -> None:
     for path, df in tables.items():
         if not isinstance(df, FrameBase) or df.ndim != 2:
             raise ExpressionError(f"write_many: what is to go to {path!r} is no Dask DataFrame but {type(df).__name__}")
-
-
-def _require_apart(folders: Sequence[Folder]) -> None:
-    """Refuse folders that are the same or lie in one another: files of two outputs could not be told apart."""
-    for one, two in itertools.combinations(folders, 2):
-        first, second = _place(one), _place(two)
-        if first == second:
-            raise ParameterError(
-                f"write_many: {one.url!r} and {two.url!r} are the same folder; name one for each output"
-            )
-        outer, inner = sorted((one, two), key=lambda folder: len(_place(folder)))
-        if _place(inner).startswith(_place(outer).rstrip("/") + "/"):
-            raise ParameterError(
-                f"write_many: {inner.url!r} lies inside {outer.url!r}; name folders that lie beside each other"
-            )
-
-
-def _place(folder: Folder) -> str:
-    if folder.is_local:
-        return os.path.realpath(folder.root)
-    return f"{folder.url.partition('://')[0]}://{folder.root.rstrip('/')}"

@@ -6,8 +6,9 @@ import zlib
 
 import pytest
 
+from curator_df.core.journal import Journal
 from curator_df.core.storage import Folder, disk_errors
-from curator_df.errors import DiskFullError
+from curator_df.errors import CuratorError, DiskFullError
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -74,3 +75,33 @@ def test_a_relative_path_stays_where_it_was_named(tmp_path, monkeypatch):
     passed_on = dataclasses.replace(pickle.loads(pickle.dumps(folder)), is_durable=False)
     assert passed_on.read("a.txt") == passed_on.below("..").read("out/a.txt") == b"x"
     assert folder.url == str(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("file", "file is no folder"),
+        ("file/out", "file is no folder"),
+        ("/proc/out", "No such file"),
+        ("a" * 300, "too long"),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_an_error_that_says_why(tmp_path, path, message):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(CuratorError, match=f"cannot be written to: .*{message}"), Journal(Folder(str(tmp_path / path))):
+        pass
+
+
+def test_a_name_that_vanishes_while_a_folder_is_listed_is_left_out(tmp_path, monkeypatch):
+    folder = Folder(str(tmp_path))
+    folder.write("here", b"x")
+    monkeypatch.setattr(Folder, "names", lambda self: ["_curator/unfinished/gone", "here"])
+    assert folder.sizes() == {"here": 1}
+
+
+def test_a_file_that_cannot_be_renamed_leaves_nothing(tmp_path):
+    folder = Folder(str(tmp_path))
+    (tmp_path / "part").mkdir()
+    with pytest.raises(IsADirectoryError):
+        folder.write("part", b"x")
+    assert [name for name in folder.names() if "unfinished" in name] == []

@@ -256,8 +256,8 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(corpus, tmp_pat
     [
         ("out", "out/", "are the same folder"),
         ("out", "other/../out", "are the same folder"),
-        ("out", "out/even", "'out/even' lies inside 'out'"),
-        ("out/even/more", "out", "'out/even/more' lies inside 'out'"),
+        ("out", "out/even", "out/even' lies inside '.*/out'"),
+        ("out/even/more", "out", "out/even/more' lies inside '.*/out'"),
     ],
 )
 def test_folders_that_are_the_same_or_in_one_another_are_refused(corpus, tmp_path, monkeypatch, one, two, message):
