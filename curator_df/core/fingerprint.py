@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from dask._task_spec import GraphNode
+from dask._task_spec import DataNode, GraphNode
 from dask.base import tokenize
 
 _DATA = (np.ndarray, np.generic, pd.DataFrame, pd.Series, pd.Index)
@@ -54,6 +54,10 @@ def _feed(digest: Any, value: Any) -> None:
         _feed_callable(digest, value)
     elif dataclasses.is_dataclass(value):
         _feed(digest, _fields(value))
+    elif isinstance(value, DataNode):
+        _feed(digest, value.value)
+    elif isinstance(value, np.ndarray) and value.dtype.hasobject:
+        _feed(digest, (value.shape, value.ravel().tolist()))
     elif isinstance(value, GraphNode):
         _feed(digest, (value.func, value.args, dict(value.kwargs)) if hasattr(value, "func") else repr(value))
     else:

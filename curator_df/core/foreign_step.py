@@ -33,6 +33,8 @@ class Graph:
     """Bytes that a worker holds once, as an object of the user says."""
     resources: Resources = NO_LIMITS
     """What a call takes of its worker, as such an object says and asks for itself."""
+    fixed_bytes: int = 0
+    """Extra bytes of one call whatever the block: values that it holds, such as those of ``isin``, are laid out once more."""
     is_users: ClassVar[bool] = True
     """What runs is the user's."""
 

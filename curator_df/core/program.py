@@ -18,12 +18,20 @@ from typing import Any
 import dask
 import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase
-from dask.dataframe.dask_expr._expr import Blockwise, Expr, MapPartitions, Projection
+from dask.dataframe.dask_expr._expr import Expr, MapPartitions, Projection, _DelayedExpr
 from dask.dataframe.dask_expr.io import FromMap
 
 from curator_df.core.backend import is_on_device
 from curator_df.core.barrier import Barrier
 from curator_df.core.blocks import BlockKernel, Outcome
+from curator_df.core.dask_steps import (
+    no_reader,
+    require_block_by_block,
+    several_inputs,
+    title,
+    value_bytes,
+    with_plain_values,
+)
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.foreign_step import FOREIGN_PEAK_FACTOR, Graph, canonical_tasks, foreign_outcome
 from curator_df.core.near_barrier import NearBarrier
@@ -33,10 +41,7 @@ from curator_df.core.resources import NO_LIMITS, Resources
 from curator_df.core.row_count import RowCount
 from curator_df.core.set_up import SetUp, set_up
 from curator_df.core.source import Range, Ranges, Source
-from curator_df.errors import ExpressionError, UnsupportedBackendError
-
-_DASKS_MOVES = ("ToBackend", "ToCudfBackend", "ToPandasBackend")
-"""Names of Dask's own expressions, and of those of dask-cudf."""
+from curator_df.errors import ExpressionError
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ class Step:
     @property
     def fixed_bytes(self) -> int:
         """Extra bytes of one call whatever the block."""
-        return self.action.fixed_bytes if isinstance(self.action, BlockKernel) else 0
+        return 0 if isinstance(self.action, RangeAction) else self.action.fixed_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -237,9 +242,9 @@ def lower(df: Any) -> Program:
     origin = _find_origin(df.expr)
     reader: ReadPartition = origin.operand("func")
     source = reader.source
-    _require_block_by_block(df.expr, origin)
+    require_block_by_block(df.expr, origin)
     hole = _placeholder(source.meta)
-    expression = _with_set_up(df.expr.substitute(origin, hole)).optimize(fuse=False)
+    expression = _with_set_up(with_plain_values(df.expr).substitute(origin, hole)).optimize(fuse=False)
     spine = _spine(expression, _node_named(expression, hole._name))
     if len(spine) > 1 and isinstance(spine[1], Projection) and isinstance(spine[1].operand("columns"), list):
         source = source.select(spine[1].operand("columns"))
@@ -272,33 +277,11 @@ def _find_origin(expression: Expr) -> Expr:
     leaves = {node._name: node for node in expression.walk() if not node.dependencies()}
     ours = {name: node for name, node in leaves.items() if _is_ours(node)}
     if not ours:
-        raise ExpressionError(
-            "this table does not begin with one of curator_df's readers (read_jsonl, read_parquet), so it cannot be "
-            "streamed under the budget; write it to Parquet with Dask and read it back with curator_df.read_parquet"
-        )
-    if len(leaves) > 1:
-        raise ExpressionError(
-            f"this table combines {len(leaves)} inputs; one run streams one input. Write each with write_parquet, or "
-            "name several paths in one read_jsonl or read_parquet"
-        )
+        raise no_reader(leaves.values())
+    inputs = [node for node in leaves.values() if not isinstance(node, _DelayedExpr)]
+    if len(inputs) > 1:
+        raise several_inputs(len(inputs))
     return next(iter(ours.values()))
-
-
-def _require_block_by_block(expression: Expr, origin: Expr) -> None:
-    """Refuse what needs several blocks, before the placeholder hides it: a sort of one partition is block by block."""
-    for node in expression.walk():
-        if type(node).__name__ in _DASKS_MOVES:
-            raise UnsupportedBackendError(
-                "df.to_backend is Dask's: it changes the types of columns, and its copy is in no plan. In a run, "
-                "to_backend(df, 'cudf') of curator_df (or backend='cudf' of a reader) moves blocks to a GPU, and "
-                "to_backend(df, 'pandas') back"
-            )
-        if node._name != origin._name and not isinstance(node, Blockwise):
-            raise ExpressionError(
-                f"{type(node).__name__} needs more than one block at a time, so it cannot be streamed under the budget. "
-                "Run what comes before it with write_parquet, do this step on what was written with Dask, and go on "
-                "from its result with read_parquet"
-            )
 
 
 def _is_ours(node: Expr) -> bool:
@@ -361,16 +344,10 @@ def _step(before: Expr, after: Expr) -> Step:
     functions = [node.operand("func") for node in expression.walk() if isinstance(node, MapPartitions)]
     objects = [function for function in functions if isinstance(function, SetUp)]
     resources = max((each.resources for each in objects), default=NO_LIMITS, key=lambda one: one != NO_LIMITS)
-    action = Graph(tasks, (hole._name, 0), (expression._name, 0), sum(each.held_bytes for each in objects), resources)
-    return Step(_title(after), action, FOREIGN_PEAK_FACTOR, False, **places)
-
-
-def _title(node: Expr) -> str:
-    function = node.operand("func") if isinstance(node, MapPartitions) else None
-    if function is None:
-        return type(node).__name__.lower()
-    name = function.name if isinstance(function, SetUp) else getattr(function, "__name__", type(function).__name__)
-    return f"map_partitions({name})"
+    values = value_bytes(tasks)
+    held_bytes = values + sum(each.held_bytes for each in objects)
+    action = Graph(tasks, (hole._name, 0), (expression._name, 0), held_bytes, resources, fixed_bytes=values)
+    return Step(title(after), action, FOREIGN_PEAK_FACTOR, False, **places)
 
 
 def with_columns(program: Program, columns: tuple[str, ...]) -> Program:

@@ -53,7 +53,7 @@ def test_equal_steps_at_the_beginning_are_shared(docs):
     assert [names(found.own_steps(branch)) for branch in found.branches] == [
         ["keep_where"],
         [],
-        ["projection", "keep_where"],
+        ["columns", "keep_where"],
     ]
 
 

@@ -205,9 +205,9 @@ def test_dasks_moves_are_known_by_their_names():
     expressions = pytest.importorskip("dask_cudf._expr.expr", reason="needs the gpu extra (dask-cudf-cu12)")
     from dask.dataframe.dask_expr._backends import ToPandasBackend
 
-    from curator_df.core.program import _DASKS_MOVES
+    from curator_df.core.dask_steps import MOVES
 
-    assert {expressions.ToCudfBackend.__name__, ToPandasBackend.__name__} <= set(_DASKS_MOVES)
+    assert {expressions.ToCudfBackend.__name__, ToPandasBackend.__name__} <= set(MOVES)
 
 
 @pytest.mark.proof  # cuML takes twelve seconds to import
