@@ -110,7 +110,7 @@ class ResumeError(CuratorError, RuntimeError):
 
 
 class OperatorError(CuratorError, RuntimeError):
-    """A user's function raised an exception. The message names the step and the rows."""
+    """A user's function raised an exception, or returned what it must not. The message names the step and the rows."""
 
 
 class WorkerLostError(CuratorError, RuntimeError):

@@ -81,6 +81,8 @@ class BlockKernel:
     (`Outcome.rest`)."""
     unites_rows: bool = False
     """True when such rows become one again."""
+    uses_addresses: bool = False
+    """True when it tells rows apart by their address, the index: steps before it must then have kept that."""
     row_share: float = 1.0
     """About the share of the rows that go on, where the operator knows it before it has seen them."""
     device_peak_factor: float | None = None

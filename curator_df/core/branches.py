@@ -7,10 +7,12 @@ A run into one sink is a fork with one branch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from curator_df.core.dask_steps import shared_addresses
+from curator_df.core.foreign_step import Graph
 from curator_df.core.program import Program, Step
-from curator_df.core.sink import Sink
+from curator_df.core.sink import Sink, StageSink
 from curator_df.core.source import Source
 from curator_df.core.storage import Folder
 from curator_df.errors import ExpressionError
@@ -67,12 +69,12 @@ def fork(branches: Sequence[Branch]) -> Fork:
     ExpressionError
         If they do not begin with the same input.
     """
-    first, *others = branches
+    first, *others = branches = [_with_address_users(branch) for branch in branches]
     for other in others:
         _require_same_input(first, other)
     columns = [list(branch.program.source.meta.columns) for branch in branches]
     if all(names == columns[0] for names in columns):
-        return Fork(first.program.source, _shared_steps(branches), tuple(branches))
+        return _joined(first.program.source, _shared_steps(branches), branches)
     # The same step on other columns need not do the same: a dropna looks at all there are.
     needed = {name for names in columns for name in names}
     origin = first.program.origin
@@ -90,6 +92,38 @@ def _shared_steps(branches: Sequence[Branch]) -> int:
             break
         shared += 1
     return shared
+
+
+def _with_address_users(branch: Branch) -> Branch:
+    """Note at each step that is not ours what later tells rows apart by their address, so that it must keep that."""
+    later = ""
+    if branch.rejects is not None:
+        later = "the folder of rejects"
+    elif isinstance(branch.sink, StageSink) and branch.sink.uses_addresses:
+        later = "a later pass"
+    steps: list[Step] = []
+    for step in reversed(branch.program.steps):
+        if isinstance(step.action, Graph):
+            later_here = later or step.addresses_for
+            if later_here and step.action.makes_rows:
+                raise shared_addresses(later_here, step.name)
+            steps.append(replace(step, addresses_for=later_here))
+        else:
+            steps.append(step)
+            later = step.name if step.uses_addresses else later
+    return replace(branch, program=replace(branch.program, steps=tuple(reversed(steps))))
+
+
+def _joined(source: Source, shared: int, branches: Sequence[Branch]) -> Fork:
+    """Return a fork whose shared steps keep addresses where any of its branches needs them."""
+    first, *others = branches
+    together = zip(*(branch.program.steps[:shared] for branch in branches), strict=True)
+    stem = [
+        replace(steps[0], addresses_for=next((each.addresses_for for each in steps if each.addresses_for), ""))
+        for steps in together
+    ]
+    program = replace(first.program, steps=(*stem, *first.program.steps[shared:]))
+    return Fork(source, shared, (replace(first, program=program), *others))
 
 
 def _require_same_input(first: Branch, other: Branch) -> None:

@@ -168,6 +168,15 @@ def several_inputs(count: int) -> ExpressionError:
     )
 
 
+def shared_addresses(operator: str, step: str) -> ExpressionError:
+    """Return the error for an operator that tells rows apart by their address after a step that makes several of one."""
+    return ExpressionError(
+        f"{operator} tells rows apart by their address, and the rows that {step} makes of one share its address. Run what "
+        f"comes before {operator} with checkpoint(df, path), and go on from the table that it returns: there each row has an "
+        "address of its own"
+    )
+
+
 def with_plain_values(expression: Expr) -> Expr:
     """Return an expression in which values that Dask wraps, such as those of ``isin``, are the same in every process.
 

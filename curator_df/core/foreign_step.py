@@ -35,6 +35,8 @@ class Graph:
     """What a call takes of its worker, as such an object says and asks for itself."""
     fixed_bytes: int = 0
     """Extra bytes of one call whatever the block: values that it holds, such as those of ``isin``, are laid out once more."""
+    makes_rows: bool = False
+    """True when several rows with one address may come of one."""
     is_users: ClassVar[bool] = True
     """What runs is the user's."""
 

@@ -25,9 +25,11 @@ from curator_df.core.backend import is_on_device
 from curator_df.core.barrier import Barrier
 from curator_df.core.blocks import BlockKernel, Outcome
 from curator_df.core.dask_steps import (
+    EXPLODES,
     no_reader,
     require_block_by_block,
     several_inputs,
+    shared_addresses,
     title,
     value_bytes,
     with_plain_values,
@@ -83,6 +85,8 @@ class Step:
     """Whether the block that it takes is in the memory of a GPU."""
     gives_device: bool = False
     """Whether the block that it returns is."""
+    addresses_for: str = ""
+    """What later tells rows apart by their address, so that this step must keep it; empty where nothing does."""
 
     @property
     def on_device(self) -> bool:
@@ -156,6 +160,13 @@ class Step:
     def makes_rows(self) -> bool:
         """Whether several rows with the same address may come of one."""
         return isinstance(self.action, BlockKernel) and self.action.makes_rows
+
+    @property
+    def uses_addresses(self) -> bool:
+        """Whether it tells rows apart by their address."""
+        if self.barrier is not None:
+            return not isinstance(self.barrier, RowCount)
+        return isinstance(self.action, BlockKernel) and self.action.uses_addresses
 
     @property
     def fingerprint(self) -> str:
@@ -266,11 +277,9 @@ def require_addresses(df: Any, operator: str) -> None:
         if isinstance(kernel, BlockKernel) and kernel.unites_rows:
             return
         if isinstance(kernel, BlockKernel) and kernel.makes_rows:
-            raise ExpressionError(
-                f"{operator} tells rows apart by their address, and the rows that {kernel.name} makes of one share its "
-                f"address. Run what comes before {operator} with checkpoint(df, path), and go on from the table that it "
-                "returns: there each row has an address of its own"
-            )
+            raise shared_addresses(operator, kernel.name)
+        if type(node).__name__ in EXPLODES:
+            raise shared_addresses(operator, title(node))
 
 
 def _find_origin(expression: Expr) -> Expr:
@@ -332,7 +341,7 @@ def _reaches(root: Expr, source: Expr, *, avoiding: str) -> bool:
 
 
 def _step(before: Expr, after: Expr) -> Step:
-    places = {"takes_device": is_on_device(before._meta), "gives_device": is_on_device(after._meta)}
+    places: dict[str, Any] = {"takes_device": is_on_device(before._meta), "gives_device": is_on_device(after._meta)}
     if isinstance(after, MapPartitions):
         kernel = after.operand("func")
         if isinstance(kernel, BlockKernel) and after.frame._name == before._name:
@@ -344,9 +353,9 @@ def _step(before: Expr, after: Expr) -> Step:
     functions = [node.operand("func") for node in expression.walk() if isinstance(node, MapPartitions)]
     objects = [function for function in functions if isinstance(function, SetUp)]
     resources = max((each.resources for each in objects), default=NO_LIMITS, key=lambda one: one != NO_LIMITS)
-    values = value_bytes(tasks)
+    values, makes_rows = value_bytes(tasks), any(type(node).__name__ in EXPLODES for node in expression.walk())
     held_bytes = values + sum(each.held_bytes for each in objects)
-    action = Graph(tasks, (hole._name, 0), (expression._name, 0), held_bytes, resources, fixed_bytes=values)
+    action = Graph(tasks, (hole._name, 0), (expression._name, 0), held_bytes, resources, values, makes_rows)
     return Step(title(after), action, FOREIGN_PEAK_FACTOR, False, **places)
 
 

@@ -30,6 +30,8 @@ class RowCount:
 class CountSink(StageSink):
     """The end of a pass that only counts rows."""
 
+    uses_addresses: ClassVar[bool] = False
+    """Any index will do."""
     folder: Folder
     """Where the journal is."""
     writer_factor: float = 0.0

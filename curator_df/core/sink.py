@@ -61,6 +61,8 @@ class Sink(Protocol):
 class StageSink:
     """What the ends of passes before the last one have in common: their files are for the next stage, and go with it."""
 
+    uses_addresses: ClassVar[bool] = True
+    """Whether it tells rows apart by their address."""
     wanted: Callable[[int], npt.NDArray[np.int64] | None] | None = None
     """Returns the addresses, ascending, of the rows of a range that are wanted, or None for all; by default all are."""
     example: ClassVar[str] = ""

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
+from curator_df.core.addresses import require_kept_addresses
 from curator_df.core.balance import works_elsewhere
 from curator_df.core.blocks import BlockKernel, Outcome, block_bytes
 from curator_df.core.failing_rows import may_be_users, operator_error, without_failing_rows
@@ -68,6 +69,7 @@ class Stretch:
                         raise
                     waiting += self._halved(place, part, exc)
                     break
+                require_kept_addresses(self.steps[place], taken, outcome.block)
                 part_bytes = self._count(place, len(taken), outcome, seconds, part_bytes)
                 self._keep_rejects(place, taken, outcome)
                 if outcome.rest is not None:

@@ -104,7 +104,13 @@ def add_ids(
         require_addresses(df, "add_ids(by='address')")
         factor = ADDRESS_FACTOR
         kernel = BlockKernel(
-            "add_ids", address_ids, parameters, factor, peak_is_measured=True, device_peak_factor=factor
+            "add_ids",
+            address_ids,
+            parameters,
+            factor,
+            peak_is_measured=True,
+            uses_addresses=True,
+            device_peak_factor=factor,
         )
         meta = df._meta.assign(**{into: integer_column(df._meta, np.zeros(0, np.int64))})
         return map_blocks(df, kernel, meta=meta)

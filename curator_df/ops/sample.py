@@ -98,6 +98,7 @@ def sample_rows(
         PEAK_FACTOR,
         device_peak_factor=PEAK_FACTOR + hashes_price(normalized=False)[0],
         peak_is_measured=True,
+        uses_addresses=by == "address",
         row_share=float(fraction),
     )
     return map_blocks(df, kernel, meta=df._meta)
