@@ -3,17 +3,24 @@
 
 Resume compares programs by it. Dask's own tokens are not enough: those of a function typed in a notebook include the
 file name and line of its cell, which change when the cell is run again.
+
+A function that travels by value, such as one of a notebook, is what it does with the values of the globals that it uses, down to
+the helpers that it calls. One that workers import is its module and its code; one of curator_df counts as that of the package,
+so that a module which moves inside it does not make a run another one.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import dis
 import functools
 import hashlib
+import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pandas as pd
 from dask._task_spec import DataNode, GraphNode
@@ -21,6 +28,9 @@ from dask.base import tokenize
 
 _DATA = (np.ndarray, np.generic, pd.DataFrame, pd.Series, pd.Index)
 """Dask's token of these is one of their content, though it does not promise so for every dtype."""
+_PACKAGE = __name__.partition(".")[0]
+_Seen = dict[int, int]
+"""Places of functions, classes and containers that are being fed, or were, by their ids."""
 
 
 def fingerprint(*values: Any) -> str:
@@ -36,33 +46,59 @@ def fingerprint(*values: Any) -> str:
     Fields of a dataclass with ``metadata={"identity": False}`` do not count.
     """
     digest = hashlib.blake2b(digest_size=16)
+    seen: _Seen = {}
     for value in values:
-        _feed(digest, value)
+        _feed(digest, value, seen)
     return digest.hexdigest()
 
 
-def _feed(digest: Any, value: Any) -> None:
+def _feed(digest: Any, value: Any, seen: _Seen) -> None:
     digest.update(type(value).__name__.encode() + b"\0")
     if value is None or isinstance(value, (str, bytes, bool, int, float, complex)):
         text = value if isinstance(value, bytes) else repr(value).encode()
         digest.update(str(len(text)).encode() + b":" + text)
     elif isinstance(value, (list, tuple, set, frozenset, Mapping)):
-        _feed_items(digest, value)
+        _feed_once(digest, value, seen, _feed_items)
     elif isinstance(value, types.CodeType):
-        _feed_code(digest, value)
+        _feed_code(digest, value, seen)
+    elif isinstance(value, types.ModuleType):
+        _feed(digest, value.__name__, seen)
+    elif isinstance(value, type) and _travels_by_value(value):
+        _feed_once(digest, value, seen, _feed_class)
     elif callable(value):
-        _feed_callable(digest, value)
-    elif dataclasses.is_dataclass(value):
-        _feed(digest, _fields(value))
+        _feed_callable(digest, value, seen)
+    else:
+        _feed_value(digest, value, seen)
+    digest.update(b"\1")
+
+
+def _feed_value(digest: Any, value: Any, seen: _Seen) -> None:
+    """Feed what cannot be called."""
+    if dataclasses.is_dataclass(value):
+        _feed(digest, _fields(value), seen)
     elif isinstance(value, DataNode):
-        _feed(digest, value.value)
+        _feed(digest, value.value, seen)
     elif isinstance(value, np.ndarray) and value.dtype.hasobject:
-        _feed(digest, (value.shape, value.ravel().tolist()))
+        _feed(digest, (value.shape, value.ravel().tolist()), seen)
     elif isinstance(value, GraphNode):
-        _feed(digest, (value.func, value.args, dict(value.kwargs)) if hasattr(value, "func") else repr(value))
+        _feed(digest, (value.func, value.args, dict(value.kwargs)) if hasattr(value, "func") else repr(value), seen)
+    elif _is_plain_object(value):
+        _feed_once(digest, value, seen, _feed_object)
     else:
         digest.update(tokenize(value, ensure_deterministic=not isinstance(value, _DATA)).encode())
-    digest.update(b"\1")
+
+
+def _feed_once(digest: Any, value: Any, seen: _Seen, feed: Callable[[Any, Any, _Seen], None]) -> None:
+    """Feed what may hold itself: where it comes again inside itself, its place says so."""
+    if id(value) in seen:
+        digest.update(f"again {seen[id(value)]}".encode())
+        return
+    seen[id(value)] = len(seen)
+    try:
+        feed(digest, value, seen)
+    finally:
+        if isinstance(value, (list, tuple, set, frozenset, Mapping)):  # it may go soon, and its id be that of another
+            del seen[id(value)]
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -70,37 +106,130 @@ def _fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in identifying}
 
 
-def _feed_items(digest: Any, value: Any) -> None:
+def _feed_items(digest: Any, value: Any, seen: _Seen) -> None:
     if isinstance(value, Mapping):
         for key in sorted(value, key=repr):
-            _feed(digest, key)
-            _feed(digest, value[key])
+            _feed(digest, key, seen)
+            _feed(digest, value[key], seen)
     elif isinstance(value, (set, frozenset)):
-        digest.update("".join(sorted(fingerprint(item) for item in value)).encode())
+        digest.update("".join(sorted(_alone(item, seen) for item in value)).encode())
     else:
         for item in value:
-            _feed(digest, item)
+            _feed(digest, item, seen)
 
 
-def _feed_callable(digest: Any, function: Any) -> None:
+def _alone(value: Any, seen: _Seen) -> str:
+    """Return the digest of a value, whatever is fed beside it."""
+    digest = hashlib.blake2b(digest_size=16)
+    _feed(digest, value, dict(seen))
+    return digest.hexdigest()
+
+
+def _feed_callable(digest: Any, function: Any, seen: _Seen) -> None:
     if isinstance(function, functools.partial):
-        _feed(digest, (function.func, function.args, function.keywords))
+        _feed(digest, (function.func, function.args, function.keywords), seen)
     elif isinstance(function, types.MethodType):
-        _feed(digest, (function.__func__, function.__self__))
+        _feed(digest, (function.__func__, function.__self__), seen)
     elif isinstance(function, types.FunctionType):
-        _feed(digest, function.__module__ if function.__module__ != "__main__" else "")
-        _feed_code(digest, function.__code__)
-        _feed(digest, (function.__defaults__, function.__kwdefaults__))
-        _feed(digest, tuple(cell.cell_contents for cell in function.__closure__ or ()))
+        _feed_once(digest, function, seen, _feed_function)
     elif dataclasses.is_dataclass(function) and not isinstance(function, type):
-        _feed(digest, (type(function), _fields(function)))
+        _feed(digest, (type(function), _fields(function)), seen)
     elif hasattr(function, "__qualname__"):
-        _feed(digest, (function.__module__ or "", function.__qualname__))
+        _feed(digest, (_home(function), function.__qualname__), seen)
+    elif _is_plain_object(function):
+        _feed_once(digest, function, seen, _feed_object)
     else:
         digest.update(tokenize(function, ensure_deterministic=True).encode())
 
 
-def _feed_code(digest: Any, code: types.CodeType) -> None:
+def _feed_function(digest: Any, function: types.FunctionType, seen: _Seen) -> None:
+    home = _home(function)
+    _feed(digest, (home, function.__qualname__) if home == _PACKAGE else home, seen)
+    _feed_code(digest, function.__code__, seen)
+    _feed(digest, (function.__defaults__, function.__kwdefaults__), seen)
+    for cell in function.__closure__ or ():
+        try:
+            content = cell.cell_contents
+        except ValueError:  # nothing was put into it yet
+            digest.update(b"empty")
+            continue
+        _feed(digest, content, seen)
+    if _travels_by_value(function):
+        for name in _globals_used(function.__code__):
+            if name in function.__globals__:
+                _feed(digest, name, seen)
+                _feed_global(digest, function.__globals__[name], seen)
+
+
+def _feed_global(digest: Any, value: Any, seen: _Seen) -> None:
+    """Feed the value of a global; one that cannot be told from others, such as an open file, is its type."""
+    inner = hashlib.blake2b(digest_size=16)
+    try:
+        _feed(inner, value, seen)
+    except Exception:  # noqa: BLE001 - whatever pickling a strange object raises
+        inner = hashlib.blake2b(f"{type(value).__module__}.{type(value).__qualname__}".encode(), digest_size=16)
+    digest.update(inner.digest())
+
+
+def _feed_class(digest: Any, kind: type, seen: _Seen) -> None:
+    """Feed a class that travels by value: what it inherits, its methods and constants."""
+    _feed(digest, (kind.__qualname__, kind.__bases__), seen)
+    for name, value in sorted(vars(kind).items()):
+        inner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        if isinstance(inner, types.FunctionType) or not name.startswith("__"):
+            _feed(digest, name, seen)
+            _feed_global(digest, inner, seen)
+
+
+def _feed_object(digest: Any, value: Any, seen: _Seen) -> None:
+    _feed(digest, (type(value), vars(value)), seen)
+
+
+def _is_plain_object(value: Any) -> bool:
+    """Tell whether something is an object of a class that travels by value, and is all that its attributes say."""
+    kind = type(value)
+    return _travels_by_value(kind) and hasattr(value, "__dict__") and not hasattr(kind, "__dask_tokenize__")
+
+
+def _feed_code(digest: Any, code: types.CodeType, seen: _Seen) -> None:
     """Take what a function does (names, constants, instructions), not where it was typed."""
-    _feed(digest, (code.co_code, code.co_names, code.co_varnames, code.co_freevars))
-    _feed(digest, tuple(code.co_consts))
+    _feed(digest, (code.co_code, code.co_names, code.co_varnames, code.co_freevars), seen)
+    _feed(digest, tuple(code.co_consts), seen)
+
+
+def _globals_used(code: types.CodeType) -> list[str]:
+    """Return the names of globals that code reads; not of those that it sets itself, which are no settings but state."""
+    read, own = set[str](), set[str]()
+    waiting = [code]
+    while waiting:
+        part = waiting.pop()
+        waiting += [each for each in part.co_consts if isinstance(each, types.CodeType)]
+        for instruction in dis.get_instructions(part):
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                read.add(instruction.argval)
+            elif instruction.opname == "STORE_GLOBAL":
+                own.add(instruction.argval)
+    return sorted(read - own)
+
+
+def _home(function: Any) -> str:
+    """Return where a function or class comes from: for a function of curator_df the package alone, for a notebook's nothing."""
+    module = function.__module__ or ""
+    if module == "__main__":
+        return ""
+    # Its name and its code tell it from the others of the package; of a class only the name is fed.
+    return _PACKAGE if module.partition(".")[0] == _PACKAGE and isinstance(function, types.FunctionType) else module
+
+
+def _travels_by_value(value: Any) -> bool:
+    """Tell whether cloudpickle sends a function or class as it is, because workers cannot import it by its name."""
+    name = value.__module__ or ""
+    if name.partition(".")[0] in (_PACKAGE, "builtins"):
+        return False
+    sent = cloudpickle.list_registry_pickle_by_value()
+    found: Any = sys.modules.get(name)
+    if name == "__main__" or found is None or any(f"{name}.".startswith(f"{module}.") for module in sent):
+        return True
+    for part in value.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is not value
