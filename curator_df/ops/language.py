@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from curator_df.core.arguments import require_number, strings_of
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, refuse_columns, require_text
@@ -21,6 +23,7 @@ from curator_df.ops.language_blocks import (
     find_model,
     keep_language_block,
 )
+from curator_df.ops.language_labels import labels_of, require_labels
 
 ADD_FACTOR = 3.0
 """Measured of rows of 16 bytes: at most 0.8 with one language of a text."""
@@ -158,7 +161,7 @@ def keep_language(
     InputError
         If there is no file ``model``.
     ParameterError
-        If ``languages`` is empty, or ``threshold`` is not from 0 to 1.
+        If ``languages`` is empty or has one that the model does not know, or ``threshold`` is not from 0 to 1.
     ColumnError
         If the text column is missing.
     UnsupportedBackendError
@@ -180,9 +183,12 @@ def keep_language(
     >>> docs.pipe(cdf.keep_language, languages=["en", "de"], threshold=0.5)  # doctest: +SKIP
     """
     settings = _settings(df, "keep_language", by, model, max_length, text)
-    wanted = (languages,) if isinstance(languages, str) else tuple(languages)
+    wanted = strings_of("keep_language", "languages", languages)
     if not wanted:
         raise ParameterError("keep_language: languages is empty; name some, such as 'en'")
+    found = settings.model
+    require_labels("keep_language", Path(found.path).stem, wanted, labels_of(found.path, found.digest))
+    require_number("keep_language", "threshold", threshold)
     if not 0 <= threshold <= 1:
         raise ParameterError(f"keep_language: threshold={threshold!r} is not from 0 to 1")
     parameters = {"text": text, "settings": settings, "languages": wanted, "threshold": float(threshold)}

