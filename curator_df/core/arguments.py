@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -50,3 +51,16 @@ def strings_of(operator: str, parameter: str, value: Any) -> tuple[str, ...]:
                 f"{operator}: {parameter}={value!r} must hold only str; {one!r} is {type(one).__name__}"
             )
     return tuple(value)
+
+
+def path_of(operator: str, parameter: str, value: Any) -> str:
+    """Return a path or URL as a str; raise `ParameterError` for anything else."""
+    if not isinstance(value, (str, os.PathLike)) or isinstance(path := os.fspath(value), bytes):
+        raise ParameterError(f"{operator}: {parameter}={value!r} must be a path (or URL), not {type(value).__name__}")
+    return path
+
+
+def require_mapping(operator: str, parameter: str, value: Any) -> None:
+    """Raise `ParameterError` unless a value is a dict or the like."""
+    if not isinstance(value, Mapping):
+        raise ParameterError(f"{operator}: {parameter}={value!r} must be a dict, not {type(value).__name__}")

@@ -3,57 +3,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Hashable, Iterable
 from typing import Any, get_args
 
 import pandas as pd
 import pyarrow as pa
+from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.errors import ColumnError, ParameterError, SchemaError
+from curator_df.errors import ColumnError, ExpressionError, ParameterError, SchemaError
+
+MOST_LISTED = 20
+"""Columns that an error lists."""
 
 
-def require_columns(df: Any, operator: str, *names: str) -> None:
-    """Raise `ColumnError` unless every name is a column of ``df``.
+def require_table(df: Any, operator: str) -> None:
+    """Raise `ExpressionError` unless ``df`` is a Dask DataFrame.
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> require_columns(pd.DataFrame({"id": [1]}), "keep_profile", "text")
+    >>> require_table(None, "add_ids")
+    Traceback (most recent call last):
+    ...
+    curator_df.errors.ExpressionError: add_ids expected a Dask DataFrame, as read_jsonl or read_parquet return it; got NoneType
+    """
+    if isinstance(df, FrameBase) and df.ndim == 2:
+        return
+    advice = ""
+    if isinstance(df, FrameBase) and df.ndim == 1:
+        advice = f" (df[[{df.name!r}]], with two brackets, is a DataFrame)"
+    elif isinstance(df, pd.DataFrame):
+        advice = " of pandas; dask.dataframe.from_pandas(df, npartitions=1) makes a Dask DataFrame of it"
+    raise ExpressionError(
+        f"{operator} expected a Dask DataFrame, as read_jsonl or read_parquet return it; got {type(df).__name__}{advice}"
+    )
+
+
+def require_columns(df: Any, operator: str, *names: str) -> None:
+    """Raise `ColumnError` unless every name is that of one column of ``df``.
+
+    Examples
+    --------
+    >>> import pandas as pd, dask.dataframe as dd
+    >>> docs = dd.from_pandas(pd.DataFrame({"id": [1]}), npartitions=1)
+    >>> require_columns(docs, "keep_profile", "text")
     Traceback (most recent call last):
     ...
     curator_df.errors.ColumnError: keep_profile needs the column 'text'; the table has: 'id'
     """
-    missing = [name for name in names if name not in df.columns]
+    require_table(df, operator)
+    columns = list(df.columns)
+    for name in names:
+        if not isinstance(name, Hashable):
+            raise ParameterError(f"{operator}: {name!r} must be the name of one column, not a {type(name).__name__}")
+    missing = [name for name in names if name not in columns]
     if missing:
         wanted = "columns" if len(missing) > 1 else "column"
-        raise ColumnError(f"{operator} needs the {wanted} {_listed(missing)}; the table has: {_listed(df.columns)}")
+        raise ColumnError(
+            f"{operator} needs the {wanted} {listed(missing)}; the table has: {listed(_nearest_first(missing, columns))}"
+        )
+    for name in names:
+        if columns.count(name) > 1:
+            raise ColumnError(
+                f"{operator} cannot tell apart the {columns.count(name)} columns named {name!r}; rename or drop all but one"
+            )
 
 
-def require_text(df: Any, operator: str, name: str) -> None:
-    """Raise unless ``name`` is a column of strings."""
+def require_text(df: Any, operator: str, name: str, *, parameter: str = "text") -> None:
+    """Raise unless ``name``, the value of a parameter, is a column of strings."""
+    require_table(df, operator)
+    if not isinstance(name, str):
+        raise ParameterError(
+            f"{operator}: {parameter}={name!r} must be the name of one column (a str), not {type(name).__name__}"
+        )
     require_columns(df, operator, name)
     dtype = df.dtypes[name]
     if not is_text(dtype):
         raise SchemaError(
             f"{operator} needs text in the column {name!r}, which holds {dtype}; "
-            f"name another column with text=, or read it as text with dtype={{{name!r}: 'string'}}"
+            f"name another column with {parameter}=, or read it as text with dtype={{{name!r}: 'string'}}"
         )
 
 
-def refuse_columns(df: Any, operator: str, *names: str) -> None:
-    """Raise `ColumnError` if a column to be added is there already: operators never overwrite."""
+def refuse_columns(df: Any, operator: str, *names: str, parameter: str | None = "into") -> None:
+    """Raise `ColumnError` if a column to be added is there already: operators never overwrite.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+    operator : str
+    *names : str
+        New columns.
+    parameter : str or None
+        The parameter that names them; None where their names are given.
+    """
+    require_table(df, operator)
+    for name in names:
+        if not isinstance(name, str):
+            named = "a new column" if parameter is None else f"{parameter}="
+            raise ParameterError(f"{operator}: {named} must be a str, not {name!r}")
     clashing = [name for name in names if name in df.columns]
     if clashing:
-        raise ColumnError(
-            f"{operator} would overwrite {_listed(clashing)}; choose other names, or drop the column first"
-        )
+        way = "" if parameter is None else f"choose another name with {parameter}=, or "
+        them = "those columns" if len(clashing) > 1 else "that column"
+        raise ColumnError(f"{operator} would overwrite {listed(clashing)}; {way}drop or rename {them} first")
 
 
 def choose(operator: str, parameter: str, value: Any, choices: Any) -> None:
     """Raise `ParameterError` unless ``value`` is one of a Literal's values, and list them."""
     allowed = get_args(choices) or tuple(choices)
-    if value not in allowed:
-        raise ParameterError(f"{operator}: {parameter}={value!r} is not one of {_listed(allowed)}")
+    if not isinstance(value, Hashable) or value not in allowed:
+        raise ParameterError(f"{operator}: {parameter}={value!r} is not one of {', '.join(map(repr, allowed))}")
 
 
 def is_text(dtype: Any) -> bool:
@@ -63,5 +123,17 @@ def is_text(dtype: Any) -> bool:
     return isinstance(dtype, pd.StringDtype) or getattr(dtype, "kind", "") == "O"
 
 
-def _listed(names: Iterable[Any]) -> str:
-    return ", ".join(repr(name) for name in names) or "no columns"
+def listed(names: Iterable[Any]) -> str:
+    """Return names of columns for a message, not thousands of them."""
+    every = list(names)
+    more = f" and {len(every) - MOST_LISTED:,} more" if len(every) > MOST_LISTED else ""
+    return (", ".join(map(repr, every[:MOST_LISTED])) or "no columns") + more
+
+
+def _nearest_first(missing: Iterable[Any], columns: list[Any]) -> list[Any]:
+    """Return the columns of a table; of many, those that may have been meant come first."""
+    if len(columns) <= MOST_LISTED:
+        return columns
+    names = {str(column): column for column in columns}
+    near = [names[close] for name in missing for close in difflib.get_close_matches(str(name), names, cutoff=0.5)]
+    return list(dict.fromkeys([*near, *columns]))

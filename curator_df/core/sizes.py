@@ -22,7 +22,7 @@ def read_size(parameter: str, value: str | int) -> int:
     """
     try:
         size_bytes = int(parse_bytes(value))
-    except (ValueError, TypeError) as exc:
+    except (ValueError, TypeError, AttributeError) as exc:
         raise ParameterError(
             f"{parameter}={value!r} is not a number of bytes; write it like '256MB' or 256_000_000"
         ) from exc

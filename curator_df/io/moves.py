@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from curator_df.core.backend import Backend, backend_of
 from curator_df.core.blocks import BlockKernel, map_blocks
-from curator_df.core.columns import choose
+from curator_df.core.columns import choose, require_table
 from curator_df.core.device_peak import measured_by
 from curator_df.core.device_steps import TO_HOST
 from curator_df.core.gpus import read_gpus
@@ -59,6 +59,7 @@ def to_backend(df: Any, backend: Backend) -> Any:
     It is a copy of each block, which no operator makes by itself. The writers add it to a chain that ends in cuDF blocks.
     The process that calls it needs a GPU too, to know the columns of the table.
     """
+    require_table(df, "to_backend")
     choose("to_backend", "backend", backend, Backend)
     if backend_of(df._meta) == backend:
         return df

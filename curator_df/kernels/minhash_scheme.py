@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -58,6 +59,10 @@ class Scheme:
             raise ParameterError(f"ngrams={self.ngrams!r} is not one of {', '.join(map(repr, get_args(Ngrams)))}")
         if self.normalize not in (None, *get_args(Normalize)):
             raise ParameterError(f"normalize={self.normalize!r} is not None or one of {get_args(Normalize)}")
+        for name in ("ngram_size", "num_bands", "minhashes_per_band", "seed"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral):
+                raise ParameterError(f"{name}={value!r} must be a whole number, not {type(value).__name__}")
         most = MOST_CODE_POINTS if self.ngrams == "characters" else MOST_WORDS
         least = 2 if self.ngrams == "characters" else 1
         if not least <= self.ngram_size <= most:

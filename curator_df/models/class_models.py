@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from curator_df.core.arguments import path_of, require_mapping, strings_of
 from curator_df.core.backend import require_backend
 from curator_df.core.columns import require_text
 from curator_df.errors import ParameterError
@@ -39,7 +40,7 @@ def chosen_model(
     """Check everything at the door; return the model, and what its numbers mean."""
     require_text(df, operator, text)
     require_backend(df._meta, operator, "pandas")
-    chosen = dict(given)
+    chosen = _checked(operator, given)
     clip, center, adapter, answers = None, None, None, None
     if isinstance(classifier, Classifier):
         of_catalogue = {
@@ -72,7 +73,7 @@ def chosen_model(
         refuse_settings(operator, batches["dtype"], batches["trust_remote_code"])
         return user_model(operator, classifier, width, chosen["max_chars"], batches["batch_rows"]), scores
     else:
-        name = os.fspath(classifier)
+        name = path_of(operator, "classifier", classifier)
     lengths = {key: chosen[key] for key in ("max_length", "max_chars")}
     where: dict[str, Any] = {"revision": revision, "center_chars": center, "adapter": adapter, "answers": answers}
     model = text_model(operator, name, head="classes", **where, **lengths, **batches)
@@ -90,6 +91,14 @@ def chosen_model(
         )
     names = tuple(chosen["labels"] or model.files.classes)
     return model, ClassScores.of(operator, names, widths[0], chosen["tiers"], clip, "probabilities")
+
+
+def _checked(operator: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was given, with labels and tiers of the right type."""
+    labels, tiers = given["labels"], given["tiers"]
+    if tiers is not None:
+        require_mapping(operator, "tiers", tiers)
+    return {**given, "labels": None if labels is None else strings_of(operator, "labels", labels)}
 
 
 def _no_revision(operator: str, classifier: Classifier) -> NoReturn:

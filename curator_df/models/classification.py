@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.arguments import strings_of
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import refuse_columns
@@ -236,11 +237,11 @@ trust_remote_code
 
 def _known(operator: str, parameter: str, names: str | Sequence[str], scores: ClassScores) -> tuple[str, ...]:
     """Return names of classes; raise `ParameterError` if one is none of the model's."""
-    wanted = (names,) if isinstance(names, str) else tuple(names)
+    wanted = strings_of(operator, parameter, names)
     if unknown := [name for name in wanted if name not in scores.labels]:
         known = ", ".join(map(repr, scores.labels))
         raise ParameterError(
-            f"{operator}: {parameter} names {unknown[0]!r}, which is no class of the model; it has: {known}"
+            f"{operator}: {parameter} names {unknown[0]!r}, which is not a class of the model; it has: {known}"
         )
     return wanted
 

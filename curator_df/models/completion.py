@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.arguments import require_mapping, require_number, require_string
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import refuse_columns, require_columns
@@ -119,6 +120,11 @@ def add_completion(
     ... )
     """
     operator = "add_completion"
+    require_string(operator, "prompt", prompt)
+    require_string(operator, "base_url", base_url)
+    require_number(operator, "timeout_seconds", timeout_seconds)
+    if options is not None:
+        require_mapping(operator, "options", options)
     columns = _columns(operator, prompt)
     require_columns(df, operator, *columns)
     require_backend(df._meta, operator, "pandas")
@@ -126,7 +132,7 @@ def add_completion(
     if importlib.util.find_spec("httpx") is None:
         raise ParameterError(f"{operator} needs httpx: pip install 'curator-df[completions]'")
     if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc:
-        raise ParameterError(f"{operator}: base_url={base_url!r} is no http:// or https:// address")
+        raise ParameterError(f"{operator}: base_url={base_url!r} is not an http:// or https:// address")
     given = dict(options or {})
     limit, most_tokens = "max_tokens", max_tokens
     if "max_completion_tokens" in given:
@@ -208,7 +214,7 @@ def _columns(operator: str, prompt: str) -> tuple[str, ...]:
         parts = list(string.Formatter().parse(prompt))
     except ValueError as exc:
         raise ParameterError(
-            f"{operator}: prompt={prompt!r} cannot be read: {exc}; double braces that are no column"
+            f"{operator}: prompt={prompt!r} cannot be read: {exc}; write {{{{ and }}}} for literal braces"
         ) from exc
     names = [name for _, name, _, _ in parts if name is not None]
     if not names or any(not name or form or convert for _, name, form, convert in parts if name is not None):

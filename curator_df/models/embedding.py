@@ -154,6 +154,8 @@ def add_embedding(
     parameters: dict[str, Any] = {"text": text, "into": into, "normalize": normalize, "precision": precision}
     parameters |= {"resources": resources or NO_LIMITS}
     if callable(model):
+        if dimensions is None:
+            raise ParameterError(f"{operator}: a function needs dimensions=, how many numbers it returns for a text")
         width = require_count(operator, "dimensions", dimensions)
         refuse_settings(operator, dtype, trust_remote_code)
         function = user_model(operator, model, width, max_chars, model_inference_batch_size)

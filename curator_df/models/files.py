@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from curator_df.core.arguments import path_of
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.models.adapted import (
     ADAPTER_CONFIG,
@@ -161,7 +162,7 @@ def _digest_with(base: ModelFiles, files: Sequence[Path]) -> str:
 
 
 def _place(operator: str, name: str | os.PathLike[str], revision: str | None) -> Place:
-    text = os.fspath(name)
+    text = path_of(operator, "model", name)
     if os.path.isdir(text):
         return Place(text, os.path.abspath(text), None)
     if not HUB_NAME.fullmatch(text):
@@ -193,7 +194,7 @@ def find_model(
     ParameterError
         If the name is neither, if the weights are not safetensors, or if the model is of no kind that is known.
     """
-    text = os.fspath(name)
+    text = path_of(operator, "model", name)
     if os.path.isdir(text):
         if revision is not None:
             raise ParameterError(f"{operator}: revision={revision!r} has no meaning for the folder {text!r}")

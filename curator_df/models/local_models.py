@@ -30,7 +30,8 @@ from curator_df.errors import InputError, OperatorError, ParameterError
 from curator_df.models.batches import BatchCounts
 from curator_df.models.files import INSTALL
 from curator_df.models.k_means import LIBRARY_BYTES, require_sklearn
-from curator_df.ops.language_blocks import LABEL, LanguageModel, find_model, loaded
+from curator_df.ops.language_blocks import LanguageModel, find_model, loaded
+from curator_df.ops.language_labels import LABEL
 
 MAX_CHARS = 10_000
 """Characters of a text that are looked at, unless the user names a number."""

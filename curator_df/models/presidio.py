@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from curator_df.core.arguments import strings_of
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.models.files import digest_of
 from curator_df.models.presidio_engine import ENTITIES, LABELS, RECOGNIZERS, Entity, loaded_analyzer
@@ -148,7 +149,7 @@ def presidio(
     for package in ("presidio_analyzer", "spacy"):
         if importlib.util.find_spec(package) is None:
             raise ImportError(f"presidio needs the package {package.replace('_', '-')}: {INSTALL}")
-    asked = (entities,) if isinstance(entities, str) else tuple(entities)
+    asked = strings_of("presidio", "entities", entities)
     if not asked:
         raise ParameterError("presidio: entities is empty; name some, such as 'PERSON'")
     for name in asked:

@@ -102,7 +102,7 @@ def add_prompt_scores(
         **{f"{prefix}{name}": pd.StringDtype("pyarrow") for name in TASKS},
         **{f"{prefix}{name}": "Float64" for name in NUMBERS},
     }
-    refuse_columns(df, OPERATOR, *dtypes)
+    refuse_columns(df, OPERATOR, *dtypes, parameter="prefix")
     found = text_model(
         OPERATOR,
         model,

@@ -257,8 +257,8 @@ def _ascending(operator: str, eps: Sequence[float]) -> tuple[float, ...]:
 
 
 def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | None = None, chosen: int = 0) -> Any:
-    require_backend(df._meta, operator, "pandas")
     require_columns(df, operator, question.embedding)
+    require_backend(df._meta, operator, "pandas")
     require_addresses(df, operator)
     width, dtype = vector_type(df, operator, question.embedding, question.dimensions)
     require_k_means(operator, question.k_means)

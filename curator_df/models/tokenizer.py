@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from curator_df.core.arguments import path_of
 from curator_df.core.held import held
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.kernels.buffers import TextSpan, text_spans
@@ -82,7 +83,7 @@ def find_tokenizer(operator: str, name: str | os.PathLike[str], revision: str | 
     """
     if importlib.util.find_spec("tokenizers") is None:
         raise ImportError(f"{operator} needs the package tokenizers: {INSTALL}")
-    text = os.fspath(name)
+    text = path_of(operator, "tokenizer", name)
     if os.path.exists(text):
         if revision is not None:
             raise ParameterError(f"{operator}: revision={revision!r} has no meaning for {text!r}, which is here")

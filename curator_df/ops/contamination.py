@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from curator_df.core.arguments import path_of, require_mapping, strings_of
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import refuse_columns, require_text
@@ -294,7 +295,7 @@ def remove_contamination(
     """
     for name, value in (("margin", margin), ("min_piece_length", min_piece_length)):
         if not isinstance(value, int) or value < 0:
-            raise ParameterError(f"remove_contamination: {name}={value!r} is no number of characters")
+            raise ParameterError(f"remove_contamination: {name}={value!r} is not a number of characters")
     found = _benchmarks(
         "remove_contamination", df, text, benchmarks, benchmark_columns, ngram_size, min_ngram_size, storage_options
     )
@@ -321,10 +322,17 @@ def _benchmarks(
         ("min_ngram_size", min_ngram_size, ngram_size),
     ):
         if not isinstance(size, int) or not LEAST_NGRAM_SIZE <= size <= most:
-            raise ParameterError(f"{operator}: {name}={size!r} is no number of words from {LEAST_NGRAM_SIZE} to {most}")
+            raise ParameterError(
+                f"{operator}: {name}={size!r} is not a number of words from {LEAST_NGRAM_SIZE} to {most}"
+            )
+    if storage_options is not None:
+        require_mapping(operator, "storage_options", storage_options)
+    for entry in paths.values() if isinstance(paths, Mapping) else (paths,):
+        for path in entry if isinstance(entry, Sequence) and not isinstance(entry, str) else (entry,):
+            path_of(operator, "benchmarks", path)
     return find_benchmarks(
         paths,
-        columns=(columns,) if isinstance(columns, str) else columns,
+        columns=strings_of(operator, "benchmark_columns", columns),
         ngram_size=ngram_size,
         min_ngram_size=min_ngram_size,
         storage_options=storage_options,

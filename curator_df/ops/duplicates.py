@@ -11,6 +11,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.arguments import strings_of
 from curator_df.core.backend import require_backend
 from curator_df.core.barrier import Barrier, Keys
 from curator_df.core.blocks import BlockKernel, map_blocks
@@ -239,7 +240,7 @@ def _pending(
     keep: Survivor | Best,
     home: Folder | None = None,
 ) -> Any:
-    columns = (text,) if isinstance(text, str) else tuple(text)
+    columns = strings_of(operator, "text", text)
     if not columns:
         raise ParameterError(f"{operator}: text=[] names no column")
     require_columns(df, operator, *columns)

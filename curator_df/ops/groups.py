@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.advice import rows_out_of_memory
@@ -126,9 +127,15 @@ def found_drops(groups: Any, operator: str, options: Any = None) -> tuple[Folder
     InputError
         If it is not such a table, or was not finished.
     """
-    folder = (
-        folder_of(groups) if isinstance(groups, FrameBase) else Folder(os.fspath(groups).rstrip("/"), options or {})
-    )
+    if isinstance(groups, FrameBase):
+        folder = folder_of(groups)
+    elif isinstance(groups, (str, os.PathLike)):
+        folder = Folder(os.fspath(groups).rstrip("/"), options or {})
+    else:
+        raise ParameterError(
+            f"{operator}: groups= must be what a find_ operator returned (a Dask DataFrame), or its folder; got "
+            f"{type(groups).__name__}" + (" of pandas" if isinstance(groups, pd.DataFrame) else "")
+        )
     if not folder.exists(PARAMETERS) or not folder.exists(f"{JOURNAL_FOLDER}/receipt.json"):
         raise InputError(f"{operator}: groups= was read from {folder.url}, where no find_ operator has left its result")
     parameters: dict[str, Any] = json.loads(folder.read(PARAMETERS))

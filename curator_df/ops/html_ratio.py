@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from curator_df.core.arguments import require_integer
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import refuse_columns, require_text
@@ -83,6 +84,7 @@ def add_html_text_ratio(
     require_text(df, operator, text)
     require_backend(df._meta, operator, "pandas")
     refuse_columns(df, operator, into)
+    require_integer(operator, "min_characters", min_characters)
     if min_characters < 0:
         raise ParameterError(f"{operator}: min_characters={min_characters} is negative")
     max_page_bytes = read_size("max_page_size", max_page_size)

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.arguments import require_integer, strings_of
 from curator_df.core.backend import integer_column, require_backend
 from curator_df.core.blocks import BlockKernel, map_blocks
-from curator_df.core.columns import choose, refuse_columns, require_columns
+from curator_df.core.columns import choose, refuse_columns, require_columns, require_table
 from curator_df.core.program import require_addresses
 from curator_df.core.row_count import RowCount
 from curator_df.errors import ParameterError
@@ -92,9 +93,11 @@ def add_ids(
     >>> add_ids(docs, by="content").compute()["id"].str[:8].tolist()
     ['85555565', '7a98a957', '85555565']
     """
+    require_table(df, "add_ids")
     require_backend(df._meta, "add_ids", *(("pandas",) if by == "content" else ("pandas", "cudf")))
     refuse_columns(df, "add_ids", into)
     choose("add_ids", "by", by, By)
+    require_integer("add_ids", "start", start)
     if dense:
         return _dense(df, into, by, start)
     if start:
@@ -114,7 +117,7 @@ def add_ids(
         )
         meta = df._meta.assign(**{into: integer_column(df._meta, np.zeros(0, np.int64))})
         return map_blocks(df, kernel, meta=meta)
-    columns = (text,) if isinstance(text, str) else tuple(text)
+    columns = strings_of("add_ids", "text", text)
     require_columns(df, "add_ids", *columns)
     parameters["columns"] = columns
     kernel = BlockKernel("add_ids", content_ids, parameters, CONTENT_FACTOR, peak_is_measured=True)

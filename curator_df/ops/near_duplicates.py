@@ -7,6 +7,7 @@ import dataclasses
 import os
 from typing import Any
 
+from curator_df.core.arguments import require_integer, require_number
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import require_columns, require_text
@@ -260,6 +261,10 @@ def _pending(
     _require_columns(df, operator, question)
     _require_backend(df, operator, question)
     require_addresses(df, operator)
+    if verify is not None:
+        require_number(operator, "verify", verify)
+    if bands_per_iteration is not None:
+        require_integer(operator, "bands_per_iteration", bands_per_iteration)
     if verify is not None and not 0.0 < verify <= 1.0:
         raise ParameterError(f"{operator}: verify={verify} is not above 0 and at most 1 (or None)")
     if bands_per_iteration is not None and not 1 <= bands_per_iteration <= scheme.num_bands:

@@ -115,7 +115,7 @@ def keep_profile(
     if add_metrics:
         if from_metrics:
             raise ParameterError("keep_profile: from_metrics=True reads the columns that add_metrics=True would add")
-        refuse_columns(df, "keep_profile", *profile.made_metrics)
+        refuse_columns(df, "keep_profile", *profile.made_metrics, parameter=None)
     parameters = {"profile": profile, "text": text, "add_metrics": add_metrics, "from_metrics": from_metrics}
     factor = _peak_factor(KEEP_PEAK_FACTOR, profile, add_metrics=add_metrics, from_metrics=from_metrics)
     prices = device_prices(profile.text_metrics, profile.stop_words, KEEP_PEAK_FACTOR)
@@ -197,7 +197,8 @@ def add_profile(
     metrics = profile.made_metrics if add_metrics else ()
     if reason in metrics:
         raise ParameterError(f"add_profile: reason={reason!r} is the name of a metric of {profile.name!r}")
-    refuse_columns(df, "add_profile", reason, *metrics)
+    refuse_columns(df, "add_profile", reason, parameter="reason")
+    refuse_columns(df, "add_profile", *metrics, parameter=None)
     parameters = {
         "profile": profile,
         "text": text,

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from curator_df.core.arguments import require_mapping, require_number
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, refuse_columns, require_columns
@@ -89,7 +90,7 @@ def add_quality_tier(
     [['high', 0.800000011920929], ['medium', 0.699999988079071], ['low', 0.10000000149011612]]
     """
     operator = "add_quality_tier"
-    columns = tuple(scores)
+    columns = tuple(scores) if isinstance(scores, Collection) else ()
     if not columns or isinstance(scores, str):
         raise ParameterError(
             f"{operator}: scores={scores!r} must be a list of columns, or a mapping of columns to weights"
@@ -101,6 +102,8 @@ def add_quality_tier(
         if getattr(df.dtypes[name], "kind", "O") not in "iuf":
             raise SchemaError(f"{operator} needs numbers in the column {name!r}; it holds {df.dtypes[name]}")
     choose(operator, "how", how, How)
+    for name, weight in scores.items() if isinstance(scores, Mapping) else ():
+        require_number(operator, f"scores[{name!r}]", weight)
     weights = tuple(float(scores[name]) if isinstance(scores, Mapping) else 1.0 for name in columns)
     if min(weights) <= 0 or (isinstance(scores, Mapping) and how != "weighted"):
         raise ParameterError(
@@ -170,6 +173,9 @@ def _together(scaled: npt.NDArray[np.float64], weights: npt.NDArray[np.float64],
 
 
 def _ascending(operator: str, tiers: Mapping[str, float]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    require_mapping(operator, "tiers", tiers)
+    for name, least in tiers.items():
+        require_number(operator, f"tiers[{name!r}]", least)
     rising = sorted(tiers.items(), key=lambda tier: tier[1])
     bounds = tuple(float(least) for _, least in rising)
     if not tiers or len(set(bounds)) < len(bounds) or not np.isfinite(bounds).all():
@@ -180,7 +186,14 @@ def _ascending(operator: str, tiers: Mapping[str, float]) -> tuple[tuple[str, ..
 def _scales(
     operator: str, columns: tuple[str, ...], scale: Mapping[str, Sequence[float]]
 ) -> dict[str, tuple[float, ...]]:
-    made = {name: tuple(float(value) for value in values) for name, values in scale.items()}
+    require_mapping(operator, "scale", scale)
+    made: dict[str, tuple[float, ...]] = {}
+    for name, values in scale.items():
+        if isinstance(values, str) or not isinstance(values, Collection):
+            raise ParameterError(f"{operator}: scale[{name!r}]={values!r} must be two or more values that rise")
+        for value in values:
+            require_number(operator, f"scale[{name!r}]", value)
+        made[name] = tuple(float(value) for value in values)
     for name, values in made.items():
         if name not in columns:
             raise ParameterError(f"{operator}: scale= names {name!r}, which is not one of scores={list(columns)}")

@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection
 from typing import Any
 
+from curator_df.core.arguments import strings_of
 from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
 from curator_df.kernels.pii_entities import EntityFinder
@@ -119,7 +120,7 @@ def redact_pii(
     'Mail <EMAIL_b82535e2be43db72> or call +49 30 1234567.'
     >>> docs.pipe(redact_pii, presidio=cdf.presidio(entities=["PERSON"]))  # doctest: +SKIP
     """
-    chosen = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+    chosen = strings_of("redact_pii", "kinds", kinds)
     for kind in chosen:
         choose("redact_pii", "kinds", kind, Kind)
     if presidio is not None and not isinstance(presidio, EntityFinder):
@@ -149,6 +150,8 @@ def redact_pii(
 
 
 def _secret(key: str | bytes | None, replacement: Replacement) -> bytes:
+    if not isinstance(key, (str, bytes, type(None))):
+        raise ParameterError(f"redact_pii: key must be a str or bytes, not {type(key).__name__}")
     secret = key.encode() if isinstance(key, str) else key or b""
     if secret and replacement != "hash":
         raise ParameterError(

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from curator_df.core.arguments import require_number, strings_of
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
-from curator_df.core.columns import choose, require_columns
+from curator_df.core.columns import choose, require_columns, require_table
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.device_support import hashes_price
 from curator_df.kernels.row_sample import sampled
@@ -75,7 +76,9 @@ def sample_rows(
     >>> [docs.pipe(sample_rows, fraction=part).compute().index.tolist() for part in (0.2, 0.5)]
     [[1, 4], [1, 4, 5, 6, 7]]
     """
+    require_table(df, "sample_rows")
     choose("sample_rows", "by", by, By)
+    require_number("sample_rows", "fraction", fraction)
     if not 0 < fraction <= 1:
         raise ParameterError(f"sample_rows: fraction={fraction} is not more than 0 and at most 1")
     if not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
@@ -83,7 +86,7 @@ def sample_rows(
     require_backend(df._meta, "sample_rows", "pandas", "cudf")
     columns: tuple[str, ...] = ()
     if by == "content":
-        columns = (text,) if isinstance(text, str) else tuple(text)
+        columns = strings_of("sample_rows", "text", text)
         require_columns(df, "sample_rows", *columns)
         require_device_text("sample_rows", df._meta, columns)
     elif not pd.api.types.is_integer_dtype(df._meta.index.dtype):

@@ -78,7 +78,7 @@ def split_documents(df: Any, *, separator: str = "\n\n", text: str = "text", seg
     operator = "split_documents"
     require_text(df, operator, text)
     require_backend(df._meta, operator, "pandas")
-    refuse_columns(df, operator, segment_id)
+    refuse_columns(df, operator, segment_id, parameter="segment_id")
     if not isinstance(separator, str) or not separator:
         raise ParameterError(f"{operator}: separator={separator!r} is not text of at least one character")
     kernel = BlockKernel(

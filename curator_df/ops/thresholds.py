@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from curator_df.core.arguments import strings_of
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, map_blocks
-from curator_df.core.columns import choose, require_columns
+from curator_df.core.columns import choose, require_columns, require_table
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.metrics import METRICS
 from curator_df.ops.rules import Keep, Profile, Rule
@@ -218,6 +219,8 @@ def explore_thresholds(
         raise ParameterError(
             f"explore_thresholds needs a Profile, such as one of curator_df.profiles; found {profile!r}"
         )
+    if not isinstance(df, pd.DataFrame):
+        require_table(df, "explore_thresholds")
     names = _explored(df, profile, metrics)
     frame = df[list(names)]
     if isinstance(df, pd.DataFrame):
@@ -272,7 +275,7 @@ def value_of(buckets: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
 
 def _explored(df: Any, profile: Profile | None, metrics: Sequence[str] | None) -> tuple[str, ...]:
     if metrics is not None:
-        names = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics))
+        names = tuple(dict.fromkeys(strings_of("explore_thresholds", "metrics", metrics)))
     elif profile is not None:
         names = profile.metrics
     else:

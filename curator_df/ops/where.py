@@ -8,8 +8,10 @@ from typing import Any
 
 import pandas as pd
 
+from curator_df.core.arguments import require_string
 from curator_df.core.backend import backend_of, require_backend
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.columns import require_table
 from curator_df.core.resources import NO_LIMITS
 from curator_df.core.set_up import SetUp, set_up
 from curator_df.errors import ColumnError, ParameterError
@@ -69,7 +71,9 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
       text  score
     0    a      1
     """
+    require_table(df, "keep_where")
     require_backend(df._meta, "keep_where", "pandas", "cudf")
+    require_string("keep_where", "reason", reason)
     if not reason:
         raise ParameterError("keep_where: reason is empty; name why rows are dropped")
     if isinstance(predicate, str):
