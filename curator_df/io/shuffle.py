@@ -18,7 +18,7 @@ import pandas as pd
 
 from curator_df.core.apart import require_unread
 from curator_df.core.branches import Branch, fork
-from curator_df.core.columns import refuse_columns, require_columns
+from curator_df.core.columns import MOST_LISTED, listed, refuse_columns, require_columns, require_table
 from curator_df.core.device_steps import for_sink
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.journal import Journal, OnExisting, open_run
@@ -108,6 +108,7 @@ def shuffle_rows(
     --------
     >>> shuffled = cdf.shuffle_rows(docs, "shuffled/", seed=1)  # doctest: +SKIP
     """
+    require_table(df, "shuffle_rows")
     require_seed("shuffle_rows", seed)
     how: dict[str, Any] = {"on_existing": on_existing, "on_error": on_error, "on_oom": on_oom}
     return _shuffled("shuffle_rows", [(df, Taken(seed))], path, storage_options, **how)
@@ -197,9 +198,18 @@ def blend(
     >>> mixed = cdf.blend({"web": web, "wiki": wiki}, "mixed/", weights={"web": 0.7, "wiki": 0.3})  # doctest: +SKIP
     """
     require_seed("blend", seed)
+    for called, given in (("epochs", epochs), ("weights", weights)):
+        if given is not None and not isinstance(given, Mapping):
+            raise ParameterError(
+                f"blend: {called}={given!r} must be a dict of names and numbers, such as {called}={{'web': 0.5, 'wiki': 3}}"
+            )
     shares = None if weights is None else Shares(dict(weights), rows)
     said = _require_numbers(epochs, weights, rows)
     how: dict[str, Any] = {"on_existing": on_existing, "on_error": on_error, "on_oom": on_oom}
+    if isinstance(tables, (list, tuple)):
+        raise ParameterError(
+            f"blend: tables is a {type(tables).__name__}; name each table in a dict, such as {{'web': web, 'wiki': wiki}}"
+        )
     if not isinstance(tables, Mapping):
         require_columns(tables, "blend", column)
         return _shuffled("blend", [(tables, Taken(seed, "", said, column))], path, storage_options, shares, **how)
@@ -214,9 +224,16 @@ def blend(
             raise ParameterError(
                 f"blend: {name!r} cannot name a table: take letters, digits, '_', '.' and '-', with a letter or digit first"
             )
-        refuse_columns(df, "blend", column)
-    chains = [(df, Taken(seed, name, said[name], column)) for name, df in tables.items()]
+        refuse_columns(df, "blend", column, parameter="column")
+    chains = [(df, Taken(seed, name, said[name], column)) for name, df in _in_one_order(tables).items()]
     return _shuffled("blend", chains, path, storage_options, shares, **how)
+
+
+def _in_one_order(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables; those that have the columns of the first in another order have them in its order."""
+    order = list(next(iter(tables.values())).columns)
+    same = {name: set(df.columns) == set(order) and list(df.columns) != order for name, df in tables.items()}
+    return {name: df[order] if same[name] else df for name, df in tables.items()}
 
 
 def require_seed(operator: str, seed: int) -> None:
@@ -317,8 +334,8 @@ def _planned(operator: str, chains: list[tuple[Any, Taken]], shares: Shares | No
     for schema, (_, taken) in zip(schemas, chains, strict=True):
         if not schema.equals(schemas[0]):
             raise SchemaError(
-                f"{operator}: the table {taken.table!r} has the columns {_named(schema)}, and {chains[0][1].table!r} has "
-                f"{_named(schemas[0])}; give them the same columns and types, in the same order"
+                f"{operator}: the table {taken.table!r} {_difference(schema, schemas[0], chains[0][1].table)}; give all "
+                "tables the same columns and types"
             )
     asked = (operator, identities) if shares is None else (operator, identities, shares)
     source = ShuffledSource(fingerprint(*asked), schemas[0], 0, text_bytes)
@@ -326,8 +343,21 @@ def _planned(operator: str, chains: list[tuple[Any, Taken]], shares: Shares | No
     return ShuffledSource(source.identity, schemas[0], min((buckets - 1).bit_length(), MOST_BUCKET_BITS), text_bytes)
 
 
-def _named(schema: Any) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+def _difference(schema: Any, first: Any, table: str) -> str:
+    """Say in what a schema differs from that of the first table."""
+    extra = [field.name for field in schema if field.name not in first.names]
+    missing = [field.name for field in first if field.name not in schema.names]
+    both = [field for field in schema if field.name in first.names]
+    other = [field for field in both if field.type != first.field(field.name).type]
+    said = []
+    if extra:
+        said.append(f"has columns that {table!r} does not have: {listed(extra)}")
+    if missing:
+        said.append(f"lacks columns that {table!r} has: {listed(missing)}")
+    if other:
+        types = [f"{field.name!r} ({field.type}, there {first.field(field.name).type})" for field in other]
+        said.append(f"has other types than {table!r} in {', '.join(types[:MOST_LISTED])}")
+    return "; it ".join(said)
 
 
 def _as_table(source: ShuffledSource) -> Any:

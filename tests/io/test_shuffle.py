@@ -248,7 +248,7 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(tmp_path, arguments
 
 def test_tables_with_other_columns_are_refused(cluster, tmp_path):
     one, other = write_docs(tmp_path, numbered(3)), write_docs(tmp_path, numbered(3, more=1), "other")
-    with pytest.raises(errors.SchemaError, match="'b' has the columns id: int64, text: large_string, more"):
+    with pytest.raises(errors.SchemaError, match="'b' has columns that 'a' does not have: 'more'"):
         cdf.blend({"a": one, "b": other}, tmp_path / "out", epochs={"a": 1, "b": 1})
     with pytest.raises(errors.ColumnError, match="overwrite 'text'"):
         cdf.blend({"a": one}, tmp_path / "out", epochs={"a": 1}, column="text")
@@ -337,3 +337,34 @@ def test_more_epochs_take_all_that_fewer_took():
     assert set(counts[3]) == {1}
     other = times_taken(addresses, 0.5, 5, "wiki") & times_taken(addresses, 0.5, 5, "web")
     assert abs(other.mean() - 0.25) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("tables", "how", "said"),
+    [
+        (["web", "wiki"], {"epochs": {"web": 1, "wiki": 1}}, "tables is a list; name each table in a dict"),
+        ({"web": 0, "wiki": 0}, {"epochs": [1, 0.5]}, r"epochs=\[1, 0.5\] must be a dict of names and numbers"),
+        ({"web": 0, "wiki": 0}, {"weights": "even"}, "weights='even' must be a dict"),
+    ],
+)
+def test_what_is_not_a_dict_is_refused(tmp_path, tables, how, said):
+    with pytest.raises(errors.ParameterError, match=said):
+        cdf.blend(tables, tmp_path / "out", **how)
+
+
+def test_tables_may_have_their_columns_in_another_order(cluster, tmp_path):
+    web, wiki = write_docs(tmp_path, numbered(3), "web"), write_docs(tmp_path, numbered(3), "wiki")[["text", "id"]]
+    mixed = cdf.blend({"web": web, "wiki": wiki}, tmp_path / "out", epochs={"web": 1, "wiki": 1}).compute()
+    assert mixed.columns.tolist() == ["id", "text", "source"]
+    assert sorted(mixed["id"]) == [0, 0, 1, 1, 2, 2]
+
+
+def test_tables_with_other_columns_are_told_apart_by_the_difference(cluster, tmp_path):
+    web = write_docs(tmp_path, numbered(3, url="u", score=1), "web")
+    wiki = write_docs(tmp_path, numbered(3, title="t", score="high"), "wiki")
+    with pytest.raises(errors.SchemaError) as refused:
+        cdf.blend({"web": web, "wiki": wiki}, tmp_path / "out", epochs={"web": 1, "wiki": 1})
+    assert str(refused.value) == (
+        "blend: the table 'wiki' has columns that 'web' does not have: 'title'; it lacks columns that 'web' has: 'url'; "
+        "it has other types than 'web' in 'score' (large_string, there int64); give all tables the same columns and types"
+    )
