@@ -80,7 +80,9 @@ def test_globals_of_a_notebook_that_a_function_uses_count():
 
 def test_classes_of_a_notebook_count_with_their_methods_and_objects_with_their_values():
     def found(least, value):
-        methods = f"    def __init__(self, n):\n        self.n = n\n    def holds(self, n):\n        return n > {least}\n"
+        methods = (
+            f"    def __init__(self, n):\n        self.n = n\n    def holds(self, n):\n        return n > {least}\n"
+        )
         code = f"class Keep:\n{methods}"
         return fingerprint(typed(f"{code}keep = Keep({value})\n{USES_LIMIT.replace('limit', 'keep.n')}")["f"])
 
