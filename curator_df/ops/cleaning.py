@@ -10,7 +10,7 @@ from curator_df.ops.rewriting import rewrite_texts
 
 
 def normalize_newlines(df: Any, *, text: str = "text") -> Any:
-    r"""Make three line ends in a row, or more, two.
+    r"""Replace three or more consecutive newlines with two.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ def normalize_newlines(df: Any, *, text: str = "text") -> Any:
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
 
-    A line end is ``\n``, and then ``\r\n``. Lines of spaces are lines: they end a run. The receipt counts
-    ``rows_changed``.
+    This is done for ``\n`` first, then for ``\r\n``. A line of spaces interrupts a run of newlines. The receipt
+    counts ``rows_changed``.
 
     References
     ----------
@@ -53,7 +53,7 @@ def normalize_newlines(df: Any, *, text: str = "text") -> Any:
 
 
 def normalize_whitespace(df: Any, *, text: str = "text") -> Any:
-    r"""Make white space inside of lines single spaces, and take it off both ends of each line.
+    r"""Collapse runs of white space within each line to a single space, and strip both ends of each line.
 
     Parameters
     ----------
@@ -78,8 +78,9 @@ def normalize_whitespace(df: Any, *, text: str = "text") -> Any:
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
 
-    White space is what ``str.isspace`` says, tabs and no-break spaces among it. Line ends (``str.splitlines``) stay as they
-    are; for those see `normalize_newlines`. Indents go, so this is not for code. The receipt counts ``rows_changed``.
+    White space is whatever ``str.isspace`` accepts, including tabs and no-break spaces. Line ends (``str.splitlines``)
+    are unchanged; for those see `normalize_newlines`. Indentation is removed, so do not use this on code. The receipt
+    counts ``rows_changed``.
 
     Examples
     --------
@@ -117,8 +118,8 @@ def remove_urls(df: Any, *, text: str = "text") -> Any:
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
 
-    A URL is ``http://``, ``https://`` or ``www.``, in any case and also inside a word, and everything after it up to white
-    space: a full stop that ends the sentence goes too. The receipt counts ``rows_changed``.
+    A URL starts with ``http://``, ``https://`` or ``www.``, in any case and also inside a word, and extends to the next
+    white space: a full stop that ends the sentence is removed too. The receipt counts ``rows_changed``.
 
     References
     ----------

@@ -25,36 +25,36 @@ def add_comment_ratio(
     into: str = "comment_ratio",
     text: str = "text",
 ) -> Any:
-    """Add the share of each text that is in comments, for source code in one language.
+    """Add the share of each text that consists of comments, for source code in one language.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     language : {"c", "c++", "c#", "go", "html", "java", "javascript", "python", "ruby", "shell", "xml"}
-        What the texts are written in. Of Python docstrings count too, and the marks of comments; of the others what stands
-        between the marks, and a space between two comments.
+        Programming language of the texts. In Python, docstrings and the comment markers count too. In the other
+        languages, only what is between the markers counts, plus a space between two comments.
     max_file_size : int or str, default "100kB"
-        Of Python: a longer text is not parsed, because a parsed one takes up to 700 times its bytes, for which the plan of a run
-        leaves room.
+        Python only: longer texts are not parsed. Parsing takes up to 700 times the bytes of a text; the plan reserves
+        memory for this.
     into : str, default "comment_ratio"
-        Name of the column; rules of profiles may be on it under this name.
+        Name of the column; profile rules can refer to it under this name.
     text : str, default "text"
         Column of the text.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows with a column ``Float64``, 0 for an empty text and null where the text is null. A text of Python that cannot
-        be parsed has 0, one of the others with a comment that does not end has 9999, as in NeMo Curator: limits at both ends
-        drop them.
+        The same rows with a column ``Float64``, 0 for an empty text and null where the text is null. Python code that
+        cannot be parsed gets 0. A text in another language with an unterminated comment gets 9999. Both are as in NeMo
+        Curator, so limits at both ends drop such rows.
 
     Raises
     ------
     ParameterError
-        If the language is none of these, or ``max_file_size`` is no size.
+        If the language is not one of these, or ``max_file_size`` is not a valid size.
     ColumnError
-        If the text column is missing, or ``into`` is there already.
+        If the text column is missing, or ``into`` already exists.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -63,8 +63,8 @@ def add_comment_ratio(
     Rows: same. Columns: plus ``comment_ratio``. Backends: pandas. Peak extra memory: 0.4 x block; of Python a parsed file
     too, 70 MB for the default of 100 kB. Computes: no.
 
-    Python is parsed by the Python that runs, one text at a time, and holds its lock meanwhile: give workers processes of their
-    own rather than threads. Other languages are scanned by a compiled kernel. The receipt counts ``texts_not_parsed``.
+    Python code is parsed by the running Python, one text at a time, while holding the GIL: use worker processes rather
+    than threads. Other languages are scanned by a compiled kernel. The receipt counts ``texts_not_parsed``.
 
     References
     ----------

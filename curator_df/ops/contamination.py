@@ -43,46 +43,48 @@ def add_contamination(
     text: str = "text",
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
-    """Add the passages of each text that have an n-gram of a benchmark, and where they are.
+    """Add the passages of each text that share an n-gram with a benchmark, and their positions.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     benchmarks : str, path, list of them, or mapping of names to them
-        Files, directories, globs or URLs: JSON Lines, Parquet, or plain text with an item on each line; all but Parquet may be
-        compressed. Without names, matches are reported under the name of the file.
+        Files, directories, globs or URLs: JSON Lines, Parquet, or plain text with one item per line. All but Parquet
+        may be compressed. Without names, matches are reported under the file name.
     benchmark_columns : sequence of str, optional
-        Columns of the benchmarks whose texts count; by default every string of a row, also in lists and objects.
+        Columns of the benchmarks to compare. By default every string of a row, including those in lists and objects.
     ngram_size : int, default 13
-        Words of an n-gram, from 4 to 100.
+        Words per n-gram, from 4 to 100.
     min_ngram_size : int, default 8
-        A text of a benchmark with fewer words than ``ngram_size``, but at least so many, is one n-gram as a whole; shorter ones
-        are not looked for.
+        A benchmark text with fewer words than ``ngram_size``, but at least this many, counts as one n-gram as a whole.
+        Shorter texts are ignored.
     into : str, default "contamination"
         Name of the column.
     text : str, default "text"
         Column of the text.
     storage_options : dict, optional
-        Options of fsspec for the benchmarks.
+        fsspec options for the benchmarks.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows with a column of lists, null where nothing was found. Each passage has ``benchmark``, ``item`` (number of
-        the row of the benchmark, from 0) of its first n-gram; ``start`` and ``stop``, in characters of the text; ``ngrams``,
-        how many were found in it; and ``passage``, its first 100 bytes. Of a text the first 16 passages are there.
+        The same rows with a column of lists, null where nothing was found. Each passage has ``benchmark`` and ``item``
+        (row number in the benchmark, from 0) of its first n-gram; ``start`` and ``stop``, in characters of the text;
+        ``ngrams``, the number of n-grams found in it; and ``passage``, its first 100 bytes. At most the first 16
+        passages of a text are listed.
 
     Raises
     ------
     InputError
-        If there is no such file, or one has no text of ``min_ngram_size`` words; on computing, if its texts have changed.
+        If a file does not exist or has no text of ``min_ngram_size`` words; when computing, if the benchmark texts have
+        changed.
     BadRowError
-        If a line of a benchmark is no JSON.
+        If a line of a benchmark is not valid JSON.
     ColumnError
-        If the text column or a column of a benchmark is missing, or ``into`` is there already.
+        If the text column or a benchmark column is missing, or ``into`` already exists.
     ParameterError
-        If a size is outside of its range.
+        If a size is out of range.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -91,12 +93,12 @@ def add_contamination(
     Rows: same. Columns: plus ``contamination``. Backends: pandas. Peak extra memory: 3.3 x block where every row has
     some, and a table in each worker. Computes: no; it reads the benchmarks.
 
-    N-grams that overlap are one passage.
-    Words are compared in lower case and without punctuation, across line ends; places are those of the text as it is. The
-    benchmarks are read when the operator is called, to know their content, which is part of what a resumed run compares, and
-    once in each worker, into a table of 24 to 48 bytes an n-gram that the plan counts. Texts without spaces between words are
-    compared as if each stretch were one word. Normalize texts and benchmarks alike first: letters with accents have two
-    spellings.
+    Overlapping n-grams form one passage.
+    Words are compared in lower case and without punctuation, across line ends; positions refer to the unchanged text.
+    The benchmarks are read when the operator is called, because their content is part of what a resumed run compares,
+    and once in each worker, into a table of 24 to 48 bytes per n-gram, which the plan counts. In texts without spaces
+    between words, each stretch is compared as if it were one word. Normalize texts and benchmarks in the same way
+    first: accented letters have two Unicode forms.
 
     Examples
     --------
@@ -130,42 +132,43 @@ def drop_contaminated(
     text: str = "text",
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
-    """Drop the rows whose text has an n-gram of a benchmark.
+    """Drop the rows whose text shares an n-gram with a benchmark.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     benchmarks : str, path, list of them, or mapping of names to them
-        Files, directories, globs or URLs: JSON Lines, Parquet, or plain text with an item on each line; all but Parquet may be
-        compressed. Without names, matches are reported under the name of the file.
+        Files, directories, globs or URLs: JSON Lines, Parquet, or plain text with one item per line. All but Parquet
+        may be compressed. Without names, matches are reported under the file name.
     benchmark_columns : sequence of str, optional
-        Columns of the benchmarks whose texts count; by default every string of a row, also in lists and objects.
+        Columns of the benchmarks to compare. By default every string of a row, including those in lists and objects.
     ngram_size : int, default 13
-        Words of an n-gram, from 4 to 100.
+        Words per n-gram, from 4 to 100.
     min_ngram_size : int, default 8
-        A text of a benchmark with fewer words than ``ngram_size``, but at least so many, is one n-gram as a whole; shorter ones
-        are not looked for.
+        A benchmark text with fewer words than ``ngram_size``, but at least this many, counts as one n-gram as a whole.
+        Shorter texts are ignored.
     text : str, default "text"
         Column of the text.
     storage_options : dict, optional
-        Options of fsspec for the benchmarks.
+        fsspec options for the benchmarks.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The other rows, in order, index kept; dropped rows are counted as ``contaminated``.
+        The remaining rows in order, with their index; dropped rows are counted as ``contaminated``.
 
     Raises
     ------
     InputError
-        If there is no such file, or one has no text of ``min_ngram_size`` words; on computing, if its texts have changed.
+        If a file does not exist or has no text of ``min_ngram_size`` words; when computing, if the benchmark texts have
+        changed.
     BadRowError
-        If a line of a benchmark is no JSON.
+        If a line of a benchmark is not valid JSON.
     ColumnError
-        If the text column or a column of a benchmark is missing.
+        If the text column or a benchmark column is missing.
     ParameterError
-        If a size is outside of its range.
+        If a size is out of range.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -174,14 +177,15 @@ def drop_contaminated(
     Rows: subset. Columns: same. Backends: pandas. Peak extra memory: 1.2 x block, and a table in each worker. Computes:
     no; it reads the benchmarks.
 
-    It looks at one row at a time, so it is not pending as drops of duplicates are. Rejects have the benchmark and the item of
-    the first match as ``reject_rule`` (``name:item``) and its first character as ``reject_value``; the receipt counts rows by
-    benchmark. To see all that was found use `add_contamination`, to cut it out `remove_contamination`.
-    Words are compared in lower case and without punctuation, across line ends; places are those of the text as it is. The
-    benchmarks are read when the operator is called, to know their content, which is part of what a resumed run compares, and
-    once in each worker, into a table of 24 to 48 bytes an n-gram that the plan counts. Texts without spaces between words are
-    compared as if each stretch were one word. Normalize texts and benchmarks alike first: letters with accents have two
-    spellings.
+    It looks at one row at a time, so unlike the drops of duplicates it is not pending. In the rejects, ``reject_rule``
+    is the benchmark and item of the first match (``name:item``), and ``reject_value`` is the position of its first
+    character. The receipt counts rows by benchmark. To see all matches use `add_contamination`; to cut them out use
+    `remove_contamination`.
+    Words are compared in lower case and without punctuation, across line ends; positions refer to the unchanged text.
+    The benchmarks are read when the operator is called, because their content is part of what a resumed run compares,
+    and once in each worker, into a table of 24 to 48 bytes per n-gram, which the plan counts. In texts without spaces
+    between words, each stretch is compared as if it were one word. Normalize texts and benchmarks in the same way
+    first: accented letters have two Unicode forms.
 
     References
     ----------
@@ -219,46 +223,48 @@ def remove_contamination(
     text: str = "text",
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
-    """Cut the passages that have an n-gram of a benchmark out of texts, up to the ends of sentences.
+    """Cut the passages that share an n-gram with a benchmark out of texts, extended to sentence ends.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     benchmarks : str, path, list of them, or mapping of names to them
-        Files, directories, globs or URLs: JSON Lines, Parquet, or plain text with an item on each line; all but Parquet may be
-        compressed. Without names, matches are reported under the name of the file.
+        Files, directories, globs or URLs: JSON Lines, Parquet, or plain text with one item per line. All but Parquet
+        may be compressed. Without names, matches are reported under the file name.
     benchmark_columns : sequence of str, optional
-        Columns of the benchmarks whose texts count; by default every string of a row, also in lists and objects.
+        Columns of the benchmarks to compare. By default every string of a row, including those in lists and objects.
     ngram_size : int, default 13
-        Words of an n-gram, from 4 to 100.
+        Words per n-gram, from 4 to 100.
     min_ngram_size : int, default 8
-        A text of a benchmark with fewer words than ``ngram_size``, but at least so many, is one n-gram as a whole; shorter ones
-        are not looked for.
+        A benchmark text with fewer words than ``ngram_size``, but at least this many, counts as one n-gram as a whole.
+        Shorter texts are ignored.
     margin : int, default 200
-        Characters that go too, before and after a passage; then as many as there are up to the next ``.``, ``!`` or ``?``.
+        Characters to remove before and after a passage as well; the cut then extends to the next ``.``, ``!`` or ``?``.
     min_piece_length : int, default 200
-        Of a text that was cut, pieces with more characters than this stay.
+        When a text is cut, only pieces with more characters than this are kept.
     text : str, default "text"
         Column of the text.
     storage_options : dict, optional
-        Options of fsspec for the benchmarks.
+        fsspec options for the benchmarks.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows; null stays null. The pieces of a text are joined by an empty line; nothing may be left.
+        The same rows; null stays null. The remaining pieces of a text are joined by an empty line; a text may become
+        empty.
 
     Raises
     ------
     InputError
-        If there is no such file, or one has no text of ``min_ngram_size`` words; on computing, if its texts have changed.
+        If a file does not exist or has no text of ``min_ngram_size`` words; when computing, if the benchmark texts have
+        changed.
     BadRowError
-        If a line of a benchmark is no JSON.
+        If a line of a benchmark is not valid JSON.
     ColumnError
-        If the text column or a column of a benchmark is missing.
+        If the text column or a benchmark column is missing.
     ParameterError
-        If a size is outside of its range.
+        If a size is out of range.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -267,15 +273,15 @@ def remove_contamination(
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.4 x block, and a table in each
     worker. Computes: no; it reads the benchmarks.
 
-    NeMo Curator makes a document of each piece, drops those with more than 10 pieces, and ignores n-grams that it finds more
-    than 10 times in the corpus. Its cuts lie too far to the left by the punctuation before them, and words at a line end are
-    one word for it. Here rows stay, so that no id occurs twice, every match counts, and places are those of the text. The
-    receipt counts ``rows_changed`` and ``passages``.
-    Words are compared in lower case and without punctuation, across line ends; places are those of the text as it is. The
-    benchmarks are read when the operator is called, to know their content, which is part of what a resumed run compares, and
-    once in each worker, into a table of 24 to 48 bytes an n-gram that the plan counts. Texts without spaces between words are
-    compared as if each stretch were one word. Normalize texts and benchmarks alike first: letters with accents have two
-    spellings.
+    NeMo Curator makes each piece a document, drops documents with more than 10 pieces, and ignores n-grams that occur
+    more than 10 times in the corpus. Its cuts are too far to the left by the number of punctuation characters before
+    them, and it joins the two words at a line end. Here a row stays one row, so no id occurs twice; every match counts;
+    and positions are those in the text. The receipt counts ``rows_changed`` and ``passages``.
+    Words are compared in lower case and without punctuation, across line ends; positions refer to the unchanged text.
+    The benchmarks are read when the operator is called, because their content is part of what a resumed run compares,
+    and once in each worker, into a table of 24 to 48 bytes per n-gram, which the plan counts. In texts without spaces
+    between words, each stretch is compared as if it were one word. Normalize texts and benchmarks in the same way
+    first: accented letters have two Unicode forms.
 
     References
     ----------

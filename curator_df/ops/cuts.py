@@ -38,8 +38,9 @@ def remove_quotation_marks(df: Any, *, text: str = "text") -> Any:
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
 
-    A ``"`` goes from both ends of a text that begins and ends with one and has something in between, unless the first of
-    several lines ends with one: that is a quotation of its own. Curly quotes stay. The receipt counts ``rows_changed``.
+    Removes a ``"`` from both ends of a text that begins and ends with one and has something in between. An exception is
+    a text of several lines whose first line ends with one, because that line is a quotation by itself. Curly quotes are
+    kept. The receipt counts ``rows_changed``.
 
     References
     ----------
@@ -68,7 +69,7 @@ def remove_boilerplate(df: Any, *, text: str = "text") -> Any:
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows; null stays null. A text with *lorem ipsum* is empty.
+        The same rows; null stays null. A text with *lorem ipsum* becomes empty.
 
     Raises
     ------
@@ -81,10 +82,11 @@ def remove_boilerplate(df: Any, *, text: str = "text") -> Any:
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
 
-    Paragraphs are what ``text.split("\n\n")`` gives. Boilerplate is one with *privacy policy*, *terms of use*, *use of
-    cookies* or another of NeMo's phrases, in any case. It goes where it is one run of paragraphs at the beginning or at the
-    end of the text; texts that have it elsewhere too, or nothing else, stay as they are: `keep_profile` with
-    `profiles.NEMO_ENGLISH` drops those that are boilerplate for the most part. The receipt counts ``rows_changed``.
+    Texts are split into paragraphs by ``text.split("\n\n")``. A paragraph is boilerplate if it contains *privacy
+    policy*, *terms of use*, *use of cookies* or another of NeMo's phrases, in any case. Boilerplate is removed if it is
+    one run of paragraphs at the beginning or the end of the text. Texts that also have it elsewhere, or have nothing
+    else, are unchanged: `keep_profile` with `profiles.NEMO_ENGLISH` drops those that are mostly boilerplate. The
+    receipt counts ``rows_changed``.
 
     References
     ----------
@@ -110,35 +112,35 @@ def remove_outside(
     strip: bool = True,
     text: str = "text",
 ) -> Any:
-    """Remove what is outside of a slice of each text, named by places or by marks.
+    """Remove everything outside a slice of each text, given by positions or markers.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     left : int, str or None, default 0
-        Where the slice begins: the index of a character, as in ``text[left:right]``, or a mark, whose first occurrence counts.
-        None is the beginning.
+        Start of the slice: the index of a character, as in ``text[left:right]``, or a marker, of which the first
+        occurrence counts. None is the beginning of the text.
     right : int, str or None, default None
-        Where it ends: an index, or a mark, whose last occurrence counts. None is the end.
+        End of the slice: an index, or a marker, of which the last occurrence counts. None is the end of the text.
     include_left : bool, default True
-        Whether a left mark belongs to the slice.
+        Whether the left marker belongs to the slice.
     include_right : bool, default True
-        Whether a right mark belongs to the slice.
+        Whether the right marker belongs to the slice.
     strip : bool, default True
-        Take white space off both ends of the slice.
+        Strip white space from both ends of the slice.
     text : str, default "text"
         Column of the text.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows; null stays null. A text without one of the marks is empty.
+        The same rows; null stays null. A text without one of the markers becomes empty.
 
     Raises
     ------
     ParameterError
-        If an end is no integer, text or None, or a mark is empty.
+        If an end is not an integer, a string or None, or a marker is empty.
     ColumnError
         If the text column is missing.
     UnsupportedBackendError

@@ -28,26 +28,27 @@ SPLIT_EVERY = 16
 
 
 def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metrics: bool = False) -> pd.DataFrame:
-    """Count what each rule of a profile would drop: the funnel, and what each rule says alone.
+    """Count the rows that each rule of a profile would drop, in sequence (the funnel) and on its own.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     profile : Profile
-        Rules, such as those of `curator_df.profiles`.
+        The rules, such as those of `curator_df.profiles`.
     text : str, default "text"
         Column of the text.
     from_metrics : bool, default False
-        Judge by the columns that `add_metrics` made. Characters are then counted if the text is in the table too.
+        Evaluate the rules on the columns added by `add_metrics`. Characters are then counted only if the table has the
+        text too.
 
     Returns
     -------
     pandas.DataFrame
-        A pandas table: the funnel, and what each rule says alone. A row for each rule in order, after one for missing
-        texts, and one for what is left. ``reason``, ``rule``; ``rows_dropped``: rows that break this rule and none before;
-        ``rows_breaking``: rows that break it; ``rows_left``: rows that break no rule up to this one; the same three of
-        ``characters`` (code points of the text), null if there is no text.
+        A pandas table: the funnel, and each rule on its own. There is a row for each rule in order, after one for
+        missing texts, and one for the remainder. Columns: ``reason``, ``rule``; ``rows_dropped``: rows that break this
+        rule and none before it; ``rows_breaking``: rows that break it; ``rows_left``: rows that break no rule up to
+        this one; and the same three for ``characters`` (code points of the text), null if there is no text.
 
     Raises
     ------
@@ -56,16 +57,16 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
     UnsupportedBackendError
         If the blocks are cuDF blocks.
     OperatorError
-        If a metric of yours gives anything but numbers.
+        If a user-defined metric returns anything but numbers.
 
     Notes
     -----
     Rows: one for each rule. Columns: ``reason``, ``rule``; rows and characters dropped, breaking, left. Peak extra
-    memory: 0.3 x block (assumed); 4.2 x block with rules on repeated lines or n-grams, 10.2 x block with those of
-    datatrove's or ICU's words (``docs/profiles.md#words``), or C4's sentences by datatrove's. Computes: yes, on the
-    cluster or scheduler that is there.
+    memory: 0.3 x block (assumed); 4.2 x block with rules on repeated lines or n-grams, 10.2 x block with rules on n-grams of
+    datatrove's or ICU's words (``docs/profiles.md#words``), or on C4 sentences with datatrove's words. Computes: yes,
+    on the active cluster or scheduler.
 
-    A few numbers for each rule are sent, 16 blocks' at a time.
+    Only a few numbers per rule are transferred, for 16 blocks at a time.
 
     Examples
     --------

@@ -40,23 +40,23 @@ PARTS_PEAK_FACTOR = 2.3
 
 @dataclass(frozen=True)
 class Best:
-    """The row with the largest or smallest value of a column survives (see `best`)."""
+    """Keep the row with the largest or smallest value of a column (see `best`)."""
 
     column: str
-    """Numbers."""
+    """A column of numbers."""
     which: Literal["max", "min"]
-    """Which value wins; of equal values the first in input order; a missing value loses."""
+    """Which value wins. Among equal values the first in input order wins; a missing value loses."""
 
 
 def best(column: str, which: Literal["max", "min"] = "max") -> Best:
-    """Say that of duplicates the one with the largest (or smallest) value of a column stays.
+    """Select, among duplicates, the row with the largest (or smallest) value of a column to keep.
 
     Parameters
     ----------
     column : str
         A column of numbers.
     which : {"max", "min"}
-        Which value wins; of equal values the first in input order. A missing value loses to every other.
+        Which value wins. Among equal values the first in input order wins. A missing value loses to any other.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def best(column: str, which: Literal["max", "min"] = "max") -> Best:
     Raises
     ------
     ParameterError
-        If ``which`` is neither.
+        If ``which`` is neither of these.
 
     Notes
     -----
@@ -97,18 +97,20 @@ def drop_exact_duplicates(
     df : dask.dataframe.DataFrame
         A chain that begins with `read_jsonl` or `read_parquet`.
     text : str or list of str
-        Column, or columns, whose values must all be the same: text, integers, booleans or floats.
+        Column or columns whose values must all be equal: text, integers, booleans or floats.
     normalize : {"case_and_spaces"}, optional
-        Compare texts in lower case, with runs of white space as one space and none at the ends. Nothing is changed.
+        Compare texts in lower case, with each run of white space as one space and the ends stripped. The texts are not
+        changed.
     keep : {"first", "last", "longest"} or `best`
-        Which row stays, whatever the blocks and workers: the first or last in input order, the one with the longest text
-        (in characters), or the one with the best value of a column.
+        Which row to keep, independent of blocks and workers: the first or last in input order, the one with the longest
+        text (in characters), or the one with the best value of a column.
     on_text : {"lines", "paragraphs"}, optional
-        Compare not rows but the lines or paragraphs of the text, in all rows together: those that repeat one are taken out
-        of their texts, and a row goes only when nothing is left of its text. ``keep`` is then ``"first"`` or ``"last"``.
+        Compare the lines or paragraphs of the texts of all rows instead of the rows: repeated ones are removed from
+        their texts, and a row is dropped only when nothing is left of its text. ``keep`` is then ``"first"`` or
+        ``"last"``.
     groups : dask.dataframe.DataFrame, str or path, optional
-        What `find_exact_duplicates` returned for this table (or its folder): nothing is computed again, and the other
-        parameters are those it was called with.
+        The table that `find_exact_duplicates` returned for this input (or its folder). Nothing is computed again, and
+        the parameters are those it was called with.
 
     Returns
     -------
@@ -120,13 +122,13 @@ def drop_exact_duplicates(
     ColumnError
         If a column is missing.
     ParameterError
-        If ``groups`` were found for another table, or with other parameters than those given here; or if ``on_text`` is
-        combined with several columns, with ``groups``, or with another ``keep`` than first and last.
+        If ``groups`` were found for another table, or with other parameters than given here; or if ``on_text`` is
+        combined with several columns, with ``groups``, or with a ``keep`` other than first and last.
     InputError
-        If ``groups`` were not left by a ``find_`` operator.
+        If ``groups`` were not written by a ``find_`` operator.
     UnsupportedBackendError
-        If the blocks are cuDF blocks, and it is not whole texts of one column that are compared, of which the first or the
-        last stays.
+        If the blocks are cuDF blocks, except when whole texts of one column are compared and the first or the last is
+        kept.
     BarrierError
         From ``.compute()`` or ``.head()`` on the result.
 
@@ -136,13 +138,13 @@ def drop_exact_duplicates(
     of one column. Peak extra memory: 1.4 x block; with ``on_text`` 2.3 x block. Computes: no; writing reads the input
     once more for each drop.
 
-    What comes before it runs twice: once to hash the rows (MurmurHash3, 128 bits), once to write them. Only hashes and
-    addresses are exchanged, 24 to 32 bytes a row, in files below the output. Null is a value like any other: of all rows
-    without text one stays.
+    The preceding steps run twice: once to hash the rows (MurmurHash3, 128 bits) and once to write them. Only hashes and
+    addresses are exchanged, 24 to 32 bytes per row, in files below the output folder. Null is a value like any other:
+    of all rows without text, one is kept.
 
-    A line ends at a line feed, a paragraph at a line feed that blank lines follow. Parts of nothing but white space are not
-    compared. A part takes the line ends after it along or, at the end of a text, those before it. The receipt counts
-    ``lines_removed`` (or ``paragraphs_removed``) and ``bytes_removed``.
+    A line ends at a line feed; a paragraph ends at a line feed followed by blank lines. Lines or paragraphs of only
+    white space are not compared. When a line or paragraph is removed, so are the line ends after it or, at the end of a
+    text, those before it. The receipt counts ``lines_removed`` (or ``paragraphs_removed``) and ``bytes_removed``.
 
     Examples
     --------
@@ -186,28 +188,30 @@ def find_exact_duplicates(
     text, normalize, keep
         As in `drop_exact_duplicates`.
     id : str, optional
-        Column of text or integers that names the rows, to be put into the table: one more pass over what comes before.
+        Column of text or integers that identifies the rows, to include in the table. This needs one more pass over the
+        preceding steps.
     workdir : str or path, optional
-        Folder (or URL) that all workers see. The result lies in a folder of its own in it, which the same call finds
-        again (also in another process, with another ``memory=``), whole or interrupted. By default the cluster's
-        ``workdir``.
+        Folder (or URL) visible to all workers. The result is stored in its own subfolder, complete or interrupted,
+        where the same call finds it again (even from another process, with another ``memory=``). Defaults to the
+        cluster's ``workdir``.
     on_error : {"raise", "quarantine"}
-        When a function of yours raises on a row of ``df``; see `write_parquet`. Rows set aside are not compared; they lie in
-        ``_curator/drops/_quarantine/`` of that folder.
+        What to do when a user function raises on a row of ``df``; see `write_parquet`. Quarantined rows are not
+        compared; they are in ``_curator/drops/_quarantine/`` of that folder.
     on_oom : {"halve", "fail"}
-        When memory runs out in a pass over ``df``; see `write_parquet`. Rows set aside lie there too.
+        What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same
+        place.
     storage_options : dict, optional
-        For fsspec.
+        fsspec options.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        A table on disk, for the ``groups=`` of `drop_exact_duplicates`. Lazy, a row for each row that is in a group, as of
-        `find_near_duplicates`: with ``id=`` first ``id`` and ``matched_id``; ``address`` (what identifies a row of the
-        input), ``file`` and ``offset`` (bytes into the decompressed file, or its row number for Parquet); ``group`` (the
-        address of the row that stays), ``group_size`` (rows), ``kept``; ``matched_address``, ``matched_file`` and
-        ``matched_offset`` of the row that stays, and ``jaccard``, which is 1 (all null for the row that stays: it matched
-        none). `read_receipt` tells how many rows were compared.
+        A table on disk, for the ``groups=`` of `drop_exact_duplicates`. Lazy, with a row for each row that is in a
+        group, as for `find_near_duplicates`: with ``id=`` first ``id`` and ``matched_id``; ``address`` (identifies a
+        row of the input), ``file`` and ``offset`` (bytes into the decompressed file, or the row number for Parquet);
+        ``group`` (the address of the row that is kept), ``group_size`` (rows), ``kept``; ``matched_address``,
+        ``matched_file`` and ``matched_offset`` of the row that is kept, and ``jaccard``, which is 1 (the ``matched_``
+        columns and ``jaccard`` are null for the row that is kept). `read_receipt` tells how many rows were compared.
 
     Raises
     ------
@@ -224,7 +228,7 @@ def find_exact_duplicates(
     ``file`` and ``offset``; ``group``, ``group_size`` and ``kept``; ``matched_address``, ``matched_file`` and
     ``matched_offset``: the row that it repeats, and ``jaccard``. Peak extra memory: 1.5 x block. Computes: yes.
 
-    Give the result to ``drop_exact_duplicates(df, groups=...)``, and only the rows are written then.
+    Pass the result to ``drop_exact_duplicates(df, groups=...)``, which then only writes the rows.
     """
     pending = _pending(df, "find_exact_duplicates", text, normalize, keep)
     parameters = _as_json(text, normalize, keep)

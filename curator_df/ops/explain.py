@@ -24,32 +24,32 @@ def explain(
     output: Literal["parquet", "jsonl"] = "parquet",
     rejects: bool = False,
 ) -> Plan:
-    """Show the stages of a chain, the bytes each will need, the layout, and why.
+    """Show the stages of a chain, their projected memory, and the layout with its reasons.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         A chain that begins with `read_jsonl` or `read_parquet`.
     memory : str or int, optional
-        Plan for this budget; by default for the running cluster's, or for 60 % of the machine.
+        Plan for this budget. Defaults to that of the running cluster, or 60 % of the machine's memory.
     cpus : int, optional
-        Plan for this many CPUs; used together with ``memory``.
+        Plan for this many CPUs; use together with ``memory``.
     output : {"parquet", "jsonl"}
-        What the chain will be written to.
+        The output format of the chain.
     rejects : bool
-        Whether the removed rows will be kept.
+        Whether the dropped rows will be written.
 
     Returns
     -------
     Plan
-        A plan: stages, projected bytes, layout and why. Shows itself in a terminal and in a notebook.
+        A plan: stages, projected bytes, layout and why. It displays itself in terminals and notebooks.
 
     Raises
     ------
     BudgetError
-        If the chain cannot fit, with the block size or the memory that would.
+        If the chain cannot fit; the message states the block size or the memory that would.
     ExpressionError
-        If the chain cannot be run block by block.
+        If the chain cannot run block by block.
 
     Notes
     -----

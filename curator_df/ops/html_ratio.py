@@ -27,21 +27,21 @@ def add_html_text_ratio(
     into: str = "html_text_ratio",
     text: str = "text",
 ) -> Any:
-    """Add the share of each HTML page that is its text: little of it, and the page is mostly markup.
+    """Add the share of each HTML page that is text; pages with a low share are mostly markup.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     min_characters : int, default 100
-        A page with less text has 0.
+        A page with less text than this gets 0.
     max_page_size : int or str, default "400kB"
-        Bytes of a page that are read; of a longer one the share is that of its beginning. A page that is read takes up to 270
-        times its bytes, for which the plan of a run leaves room.
+        Bytes of a page to read; for a longer page the share is that of its beginning. Parsing takes up to 270 times the
+        bytes of a page; the plan reserves memory for this.
     into : str, default "html_text_ratio"
-        Name of the column; rules of profiles may be on it under this name.
+        Name of the column; profile rules can refer to it under this name.
     text : str, default "text"
-        Column of the pages.
+        Column with the pages.
 
     Returns
     -------
@@ -51,9 +51,9 @@ def add_html_text_ratio(
     Raises
     ------
     ParameterError
-        If ``min_characters`` is negative, or ``max_page_size`` is no size.
+        If ``min_characters`` is negative, or ``max_page_size`` is not a valid size.
     ColumnError
-        If the text column is missing, or ``into`` is there already.
+        If the text column is missing, or ``into`` already exists.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -62,11 +62,12 @@ def add_html_text_ratio(
     Rows: same. Columns: plus ``html_text_ratio``. Backends: pandas. Peak extra memory: 0.4 x block, and for a parsed page
     270 x ``max_page_size`` in each task. Computes: no.
 
-    Text is what is between tags, without ``script``, ``style``, ``template``, comments and annotations of ruby; white space alone
-    between two tags is one character. The page is read by Python's ``html.parser``, one page at a time with Python's lock held:
-    give workers processes of their own rather than threads. The numbers are those of NeMo Curator, which makes a tree of the
-    page with Beautiful Soup and the same parser. The receipt counts ``pages_cut`` and ``pages_not_parsed``: pages that the
-    parser refuses, or that have thousands of tags without an end, over which it would take minutes. They have 0.
+    Text is everything between tags, without ``script``, ``style``, ``template``, comments and ruby annotations; white
+    space alone between two tags counts as one character. Pages are parsed by Python's ``html.parser``, one at a time
+    while holding the GIL: use worker processes rather than threads. The numbers are those of NeMo Curator, which builds
+    a tree of the page with Beautiful Soup and the same parser. The receipt counts ``pages_cut`` and
+    ``pages_not_parsed``: pages that the parser rejects, or that have thousands of tags without a closing ``>``,
+    which would take minutes to parse. These get 0.
 
     References
     ----------

@@ -39,7 +39,7 @@ def add_ids(
     dense: bool = False,
     start: int = 0,
 ) -> Any:
-    """Add a column that identifies each row, the same whatever the blocks, the workers and the machine.
+    """Add a column that identifies each row, independent of blocks, workers and machine.
 
     Parameters
     ----------
@@ -48,14 +48,14 @@ def add_ids(
     into : str
         Name of the new column.
     by : {"address", "content"}
-        ``"address"``: an integer made of the file's place in the list of input files and the row's place in that file; it
-        increases in input order, and is what `find_exact_duplicates` calls ``address``. ``"content"``: 32 hexadecimal
-        digits of the text's 128-bit hash, which a document keeps in any other input; equal texts have equal ids.
+        ``"address"``: an integer made of the file's position in the list of input files and the row's position in that
+        file; it increases in input order, and is what `find_exact_duplicates` calls ``address``. ``"content"``: 32
+        hexadecimal digits of the text's 128-bit hash, which a document has in any input; equal texts have equal ids.
     text : str or list of str
-        With ``by="content"``: column, or columns, that are hashed.
+        With ``by="content"``: column or columns to hash.
     dense : bool
-        Number the rows one by one instead, in input order, without a gap. That needs the number of rows in all ranges
-        before: a pass of its own over what comes before.
+        Number the rows consecutively instead, in input order. This requires the number of rows in all preceding ranges,
+        so it takes an extra pass over the preceding steps.
     start : int
         With ``dense=True``: number of the first row.
 
@@ -68,11 +68,11 @@ def add_ids(
     Raises
     ------
     ExpressionError
-        If rows share an address, after `split_documents`, with ``by="address"`` and without ``dense=True``.
+        If rows share an address (after `split_documents`), with ``by="address"`` and without ``dense=True``.
     ColumnError
-        If the new column is there already, or one of ``text`` is missing.
+        If the new column already exists, or one of ``text`` is missing.
     ParameterError
-        If ``dense=True`` is combined with ``by="content"``, or ``start`` is negative or given without it.
+        If ``dense=True`` is combined with ``by="content"``, or ``start`` is negative or given without ``dense=True``.
     BarrierError
         From ``.compute()`` or ``.head()`` on the result of ``dense=True``.
 
@@ -80,11 +80,11 @@ def add_ids(
     -----
     Rows: same. Columns: plus ``id``: an address, with ``by="content"`` a hash of the text, with ``dense=True`` 0, 1, 2
     and so on. Backends: pandas; cudf by address and with ``dense=True``. Peak extra memory: 1.0 x block; with
-    ``by="content"`` 3.0 x block, on rows that hold little else (72 bytes a row). Computes: no; with ``dense=True``
+    ``by="content"`` 3.0 x block, for rows with little other data (72 bytes per row). Computes: no; with ``dense=True``
     writing reads the input once more.
 
-    An address is ``file << 40 | offset``, the offset being the byte at which the row starts in the decompressed file (or
-    its row number, for Parquet). Another list of files gives other addresses.
+    An address is ``file << 40 | offset``, where the offset is the byte at which the row starts in the decompressed file
+    (or its row number, for Parquet). A different list of files gives different addresses.
 
     Examples
     --------

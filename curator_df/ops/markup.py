@@ -20,17 +20,17 @@ LEAST_PAGE_BYTES = 1_000
 
 
 def remove_markdown(df: Any, *, links: LinkPart = "text", inside_words: bool = False, text: str = "text") -> Any:
-    r"""Remove the marks of Markdown for bold, italic and links.
+    r"""Remove the Markdown markup for bold, italic and links.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     links : {"text", "url"}
-        What stays of ``[text](url)``.
+        What to keep of ``[text](url)``.
     inside_words : bool, default False
-        True: pairs of marks count wherever they are, so that ``snake_case_name`` and ``2 * 3 * 4`` lose theirs. False: a mark
-        begins before a word and ends after one.
+        True: pairs of markers count anywhere, so ``snake_case_name`` and ``2 * 3 * 4`` lose theirs. False: a marker
+        must begin before a word and end after one.
     text : str, default "text"
         Column of the text.
 
@@ -42,7 +42,7 @@ def remove_markdown(df: Any, *, links: LinkPart = "text", inside_words: bool = F
     Raises
     ------
     ParameterError
-        If ``links`` is none of its choices.
+        If ``links`` is not one of its choices.
     ColumnError
         If the text column is missing.
     UnsupportedBackendError
@@ -52,10 +52,10 @@ def remove_markdown(df: Any, *, links: LinkPart = "text", inside_words: bool = F
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
 
-    Marks are pairs of ``**``, ``*`` and ``_`` (and of ``__``) in one line. With ``links="url", inside_words=True`` the result
-    is NeMo's, whose expressions take time with the square of a line's length and more; this takes time with its length. The
-    defaults differ because NeMo removes the underscores of identifiers and the words of links. Headings, lists, tables and
-    code stay as they are. The receipt counts ``rows_changed``.
+    Markers are pairs of ``**``, ``*`` and ``_`` (and of ``__``) within a line. With ``links="url", inside_words=True``
+    the result is NeMo's, whose regular expressions take time at least quadratic in the length of a line; this takes
+    linear time. The defaults differ because NeMo removes the underscores of identifiers and the words of links.
+    Headings, lists, tables and code are unchanged. The receipt counts ``rows_changed``.
 
     References
     ----------
@@ -83,33 +83,33 @@ def remove_html(
     max_page_size: int | str = "1MB",
     text: str = "text",
 ) -> Any:
-    r"""Make HTML pages their text, with resiliparse.
+    r"""Extract the text of HTML pages with resiliparse.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     main_content : bool, default True
-        Leave out navigation, headers, footers, sidebars and comments, by simple rules on the elements. False: all text that
-        is shown.
+        Leave out navigation, headers, footers, sidebars and comments, by simple rules on the elements. False: all
+        visible text.
     alt_texts : bool, default False
-        Keep the descriptions of images.
+        Keep the alternative texts of images.
     max_page_size : int or str, default "1MB"
-        Bytes of a page that are read; of a longer one the rest is left out, as in crawls that cut pages. A parsed page takes
-        up to about 110 times its bytes, for which the plan of a run leaves room.
+        Bytes of a page to read; the rest of a longer page is ignored, as in crawls that truncate pages. Parsing takes
+        up to about 110 times the bytes of a page; the plan reserves memory for this.
     text : str, default "text"
-        Column of the pages.
+        Column with the pages.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows; null stays null, and so does a text without a ``<``. Paragraphs, lists and preformatted text keep
-        their lines.
+        The same rows; null stays null, and a text without a ``<`` is unchanged. Paragraphs, lists and preformatted text
+        keep their line breaks.
 
     Raises
     ------
     ParameterError
-        If ``max_page_size`` is no size, or less than 1 kB.
+        If ``max_page_size`` is not a valid size, or is less than 1 kB.
     ImportError
         If resiliparse is not installed: ``pip install 'curator-df[html]'``.
     ColumnError
@@ -122,9 +122,9 @@ def remove_html(
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.4 x block, and for a parsed page
     110 x ``max_page_size`` in each task. Computes: no.
 
-    The text is that of resiliparse's ``extract_plain_text``. Of a page with more than 500 ``div`` in each other all text is
-    taken, because its search for the main content would take minutes. The receipt counts ``rows_changed``, ``pages_cut``
-    and ``pages_without_main_content``.
+    The text is that of resiliparse's ``extract_plain_text``. For a page with more than 500 nested ``div`` elements, all
+    text is extracted, because the search for the main content would take minutes. The receipt counts ``rows_changed``,
+    ``pages_cut`` and ``pages_without_main_content``.
 
     References
     ----------

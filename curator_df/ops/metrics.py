@@ -33,52 +33,56 @@ from curator_df.ops.verdicts import metrics_meta, with_metrics
 def add_metrics(
     df: Any, metrics: Profile | Sequence[str | UserMetric], *, text: str = "text", words: Words | None = None
 ) -> Any:
-    """Add a column for each of some text metrics.
+    """Add a column for each of the given text metrics.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     metrics : Profile or sequence of str or UserMetric
-        Names of metrics (docs/profiles.md lists them) and metrics of yours, or a profile: then those that its rules use.
+        Names of metrics (docs/profiles.md lists them) and user-defined metrics, or a profile: then the metrics that its
+        rules use.
     text : str, default "text"
         Column of the text.
     words : {"whitespace", "datatrove", "icu"}, optional
-        How texts are cut into words: between white space, into the tokens of datatrove 0.10.0 for English, or into the words
-        that ICU finds in any language. If not given, as the profile says, and between white space for names.
+        How to split texts into words: at white space, into the tokens of datatrove 0.10.0 for English, or into the
+        words that ICU finds in any language. By default as the profile specifies, or at white space if names are given.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows with the metrics at the end, under their names (``Int64`` or ``Float64``), null where the text is null.
+        The same rows with the metrics as the last columns, under their names (``Int64`` or ``Float64``), null where the
+        text is null.
 
     Raises
     ------
     ColumnError
-        If the text column is missing, or a metric's column is there already.
+        If the text column is missing, or the column of a metric already exists.
     ImportError
-        If ICU is to cut words and icu4py is not installed: ``pip install 'curator-df[icu]'``.
+        If words are split by ICU and icu4py is not installed: ``pip install 'curator-df[icu]'``.
     OperatorError
-        On computing, if a metric of yours gives anything but numbers.
+        When computing, if a user-defined metric returns anything but numbers.
     ParameterError
-        If a name is not in the catalogue (the message lists it), or its metric is not defined on such words. If two metrics
-        have one name.
+        If a name is not in the catalogue (the message lists it), if its metric is not defined for these words, or if
+        two metrics have the same name.
     UnsupportedBackendError
-        If the blocks are cuDF blocks and a metric, or the words, have no kernel for them (docs/gpu.md lists what has one).
+        If the blocks are cuDF blocks and a metric, or the words, have no GPU kernel (docs/gpu.md lists what has one).
 
     Notes
     -----
-    Rows: same. Columns: plus a column for each metric. Backends: pandas; cudf where every metric has a kernel for devices
-    (``docs/gpu.md#cudf-blocks``). Peak extra memory: 0.9 x block for up to 10 metrics; at least 4.2 x block with those of
-    repeated lines or n-grams, and more on datatrove's or ICU's words (``docs/profiles.md#words``); with a metric of yours
-    5.2 x block, and what its function holds, or 1.1 x block if that is of a block. Computes: no.
+    Rows: same. Columns: plus a column for each metric. Backends: pandas; cudf where every metric has a GPU kernel
+    (``docs/gpu.md#cudf-blocks``). Peak extra memory: 0.9 x block for up to 10 metrics; at least 4.2 x block with those
+    on repeated lines or n-grams, and more on datatrove's or ICU's words (``docs/profiles.md#words``); with a
+    user-defined metric 5.2 x block plus the memory of its function, or 1.1 x block if it is computed from a block.
+    Computes: no.
 
-    Every 10 further metrics take 0.9 x more. With n-grams of datatrove's or ICU's words, or C4's sentences by
-    datatrove's, it is 10.2 x at least. Each metric of yours takes 0.2 x more, and 5.2 x at least if one is of a document.
+    Every 10 further metrics take another 0.9 x. With n-grams of datatrove's or ICU's words, or C4 sentences with
+    datatrove's words, the peak is at least 10.2 x. Each user-defined metric takes another 0.2 x, and the peak is at
+    least 5.2 x if one is computed from a document.
 
-    All of the catalogue are counted while a text is read once. Once they are stored, `keep_profile` and `describe_drops` take
-    ``from_metrics=True``: another threshold then needs no pass over the text. The columns do not say on which ``words`` they
-    were counted, so the profile must have the same.
+    All metrics of the catalogue are counted in one reading of each text. Once they are stored, `keep_profile` and
+    `describe_drops` take ``from_metrics=True``: trying another threshold then needs no pass over the text. The columns
+    do not record which ``words`` they were counted with, so the profile must use the same.
 
     Examples
     --------

@@ -63,38 +63,39 @@ def drop_near_duplicates(
     text : str or None
         The text column. None, with ``signatures``: rows are compared by their signatures alone.
     ngrams : {"characters", "words"}
-        What a shingle is made of. Texts are compared by the sets of their shingles.
+        The unit of a shingle. Texts are compared by their sets of shingles.
     ngram_size : int
-        Characters or words of a shingle. A text with fewer is one shingle.
+        Characters or words per shingle. A shorter text is a single shingle.
     num_bands : int
-        Bands; two texts are candidates if they agree in one.
+        Number of bands; two texts are candidates if they agree in at least one.
     minhashes_per_band : int
-        Hashes of a band, which must all agree. The chance that a pair of similarity J is found is
+        Hashes per band, all of which must agree. The probability of finding a pair with similarity J is
         ``1 - (1 - J ** minhashes_per_band) ** num_bands``.
     use_64_bit_hash : bool, optional
-        64-bit shingle hashes, which take up to ten times as long. By default where there are a billion rows or more.
+        Use 64-bit shingle hashes, which take up to ten times as long. By default used for a billion rows or more.
     seed : int
-        Of the permutations.
+        Seed of the permutations.
     scheme : Scheme, optional
-        All of the above as one value, such as ``minhash.FINEWEB``; then none of them may be given besides.
+        All of the above as one value, such as ``minhash.FINEWEB``; none of them may then be given separately.
     verify : float or None
-        Candidates are compared exactly and joined where the Jaccard similarity is at least this. None joins all candidates,
-        which is faster, and drops rows that are less alike.
+        Candidates are compared exactly, and joined if their Jaccard similarity is at least this. None joins all
+        candidates, which is faster, and also drops rows that are less similar.
     bands_per_iteration : int, optional
-        Bands whose buckets are compared before their pairs are merged with those known. More need more disk and fewer
-        passes; the result is the same. By default as many as the memory for work holds.
+        Number of bands whose buckets are processed before their pairs are merged with the known pairs. More bands need
+        more disk and fewer passes; the result is the same. By default as many as fit into the work memory.
     keep : {"first", "last", "longest"} or `best`
-        Which row of a group stays, as for `drop_exact_duplicates`.
+        Which row of a group to keep, as for `drop_exact_duplicates`.
     signatures : str, optional
-        Column that `add_minhash` made, with the same parameters but for the bands: these may be others that use no more
-        hashes. Texts are then not sketched again.
+        Column made by `add_minhash` with the same parameters except the bands: these may differ, as long as they need
+        no more hashes. Signatures are then not computed again.
     against : dask.dataframe.DataFrame, optional
-        Table with signatures of other rows, in the column that ``signatures`` names (by default ``"minhash"``), such as
-        those of the data sets curated before. A row that is similar to one of these goes, whatever ``keep`` says; among
-        themselves they are not compared. With them similarity is estimated, from all hashes of both signatures.
+        Table with the signatures of other rows, in the column that ``signatures`` names (by default ``"minhash"``), for
+        example those of data sets curated earlier. A row that is similar to one of these is dropped, whatever ``keep``
+        is; rows of this table are not compared with each other. Similarity is then estimated, from all hashes of both
+        signatures.
     groups : dask.dataframe.DataFrame, str or path, optional
-        What `find_near_duplicates` returned for this table (or its folder): nothing is computed again, and the other
-        parameters are those it was called with.
+        The table that `find_near_duplicates` returned for this input (or its folder). Nothing is computed again, and
+        the parameters are those it was called with.
 
     Returns
     -------
@@ -117,13 +118,13 @@ def drop_near_duplicates(
     Rows: subset, order kept. Columns: same. Backends: pandas; cudf without ``signatures`` and ``against``. Peak extra
     memory: 1.4 x block. Computes: no; writing reads the input twice more for each drop, once more with ``verify=None``.
 
-    What comes before it runs three times (twice with ``verify=None``): for signatures, to fetch the texts that are
-    compared, and to write. Rows are joined over several steps: a row may go that is not itself similar to the one that
-    stays, but to one that is. Rows with the same text are joined always, also those without text, and with ``normalize=``
-    those of which it leaves nothing (white space alone). Otherwise rows without a shingle (nothing, or white space where
-    shingles are words) are similar to none.
+    The preceding steps run three times (twice with ``verify=None``): to compute signatures, to fetch the texts to
+    compare, and to write. Groups are transitive: a dropped row may be similar only to another dropped row, not to the
+    one that is kept. Rows with the same text are always joined, including those without text, and with ``normalize=``
+    those left empty by it (white space only). Other rows without a shingle (empty, or white space where shingles are
+    words) are similar to none.
 
-    In a bucket each text is compared with two others, not with all, so that the work grows with the rows.
+    In a bucket each text is compared with two others, not with all, so the work grows linearly with the number of rows.
 
     References
     ----------
@@ -191,28 +192,30 @@ def find_near_duplicates(
     verify, bands_per_iteration, keep, signatures, against
         As in `drop_near_duplicates`.
     id : str, optional
-        Column of text or integers that names the rows, to be put into the table: one more pass over what comes before. With
-        ``against`` that table must have it too.
+        Column of text or integers that identifies the rows, to include in the table. This needs one more pass over the
+        preceding steps. With ``against``, that table must have the column too.
     workdir : str or path, optional
-        Folder (or URL) that all workers see. The result lies in a folder of its own in it, which the same call finds
-        again (also in another process, with another ``memory=``), whole or interrupted. By default the cluster's
-        ``workdir``.
+        Folder (or URL) visible to all workers. The result is stored in its own subfolder, complete or interrupted,
+        where the same call finds it again (even from another process, with another ``memory=``). Defaults to the
+        cluster's ``workdir``.
     on_error : {"raise", "quarantine"}
-        When a function of yours raises on a row of ``df``; see `write_parquet`. Rows set aside are not compared; they lie in
-        ``_curator/drops/_quarantine/`` of that folder.
+        What to do when a user function raises on a row of ``df``; see `write_parquet`. Quarantined rows are not
+        compared; they are in ``_curator/drops/_quarantine/`` of that folder.
     on_oom : {"halve", "fail"}
-        When memory runs out in a pass over ``df``; see `write_parquet`. Rows set aside lie there too.
+        What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same
+        place.
     storage_options : dict, optional
-        For fsspec.
+        fsspec options.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        A table on disk, for the ``groups=`` of `drop_near_duplicates`. Lazy, a row for each row that is in a group: with ``id=``
-        first ``id`` and ``matched_id``; ``address`` (what identifies a row of the input), ``file`` and ``offset`` (bytes
-        into the decompressed file, or its row number for Parquet); ``group`` (the address of the row that stays),
-        ``group_size`` (rows), ``kept``; ``matched_address``, ``matched_file`` and ``matched_offset`` of the row that it
-        is most similar to of those it was compared with, and ``jaccard``, their similarity (null with ``verify=None``).
+        A table on disk, for the ``groups=`` of `drop_near_duplicates`. Lazy, with a row for each row that is in a
+        group: with ``id=`` first ``id`` and ``matched_id``; ``address`` (identifies a row of the input), ``file`` and
+        ``offset`` (bytes into the decompressed file, or the row number for Parquet); ``group`` (the address of the row
+        that is kept), ``group_size`` (rows), ``kept``; ``matched_address``, ``matched_file`` and ``matched_offset`` of
+        the most similar row among those it was compared with, and ``jaccard``, their similarity (null with
+        ``verify=None``).
 
     Raises
     ------
@@ -234,7 +237,7 @@ def find_near_duplicates(
     ``matched_offset``: the row that it is most similar to, and ``jaccard``. Peak extra memory: 1.5 x block. Computes:
     yes.
 
-    Give the result to ``drop_near_duplicates(df, groups=...)``, and only the rows are written then; or to
+    Pass the result to ``drop_near_duplicates(df, groups=...)``, which then only writes the rows, or to
     `describe_near_duplicates`.
     """
     operator = "find_near_duplicates"

@@ -27,10 +27,10 @@ OPERATOR = "describe_near_duplicates"
 
 @dataclass(frozen=True, repr=False)
 class NearDuplicateReport:
-    """What `describe_near_duplicates` returns. It shows itself in a terminal and in a notebook."""
+    """The report of `describe_near_duplicates`. It displays itself in terminals and notebooks."""
 
     rows: int
-    """Rows that were looked at."""
+    """Rows that were compared."""
     rows_in_groups: int
     """Rows that are in a group of two or more."""
     rows_going: int
@@ -38,22 +38,22 @@ class NearDuplicateReport:
     compared: int | None
     """Pairs of different texts that were compared exactly; None with ``verify=None``."""
     precision: float | None
-    """Share of these that were similar enough: how often agreement in a band means what it should."""
+    """Share of the compared pairs that were similar enough, that is, the precision of agreement in a band."""
     recall: float | None
-    """About the share of all pairs at or above ``verify`` that agree in a band: pairs found, over pairs found divided by the
-    chance to find a pair of their similarity. Pairs that were not compared because their bucket was large do not count, nor
-    do those that are joined over others."""
+    """Estimated share of all pairs at or above ``verify`` that agree in a band: pairs found, over pairs found divided by the
+    probability of finding a pair of their similarity. It ignores pairs that were not compared because their bucket was large,
+    and pairs that are joined through other rows."""
     sizes: pd.DataFrame
-    """Index ``rows``: size of a group; columns ``groups`` (how many) and ``going`` (rows that go)."""
+    """Index ``rows``: group size. Columns: ``groups`` (number of groups) and ``going`` (rows to drop)."""
     similarities: pd.DataFrame
-    """Index ``jaccard``: lower end of a bin; columns ``compared`` (pairs) and ``chance`` (that a pair there is found)."""
+    """Index ``jaccard``: lower end of a bin. Columns: ``compared`` (pairs) and ``chance`` (probability of finding one)."""
     largest: pd.DataFrame
-    """The largest groups: ``group``, ``group_size``, and ``file`` and ``offset`` of the row that stays."""
+    """The largest groups: ``group``, ``group_size``, and ``file`` and ``offset`` of the row that is kept."""
     examples: pd.DataFrame | None
     """Some rows of these groups: ``group``, ``kept``, ``jaccard`` (with the row that it matched), ``file``, ``offset``, and the
-    beginning of ``text``. The row that stays comes first, then those least like what they matched. None without ``docs``."""
+    beginning of ``text``. The row that is kept comes first, then those least similar to their match. None without ``docs``."""
     settings: dict[str, Any]
-    """What was asked for, and bands for an iteration, iterations, buckets and the largest of them."""
+    """The parameters, and bands per iteration, iterations, number of buckets and size of the largest."""
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the report as (name, value) lines."""
@@ -99,42 +99,42 @@ class NearDuplicateReport:
 def describe_near_duplicates(
     groups: Any, *, docs: Any = None, largest: int = 5, examples: int = 3, characters: int = 200
 ) -> NearDuplicateReport:
-    """Say what was found: groups by size, pairs by similarity, and about how many pairs the settings do not find.
+    """Report the groups by size, pairs by similarity, and an estimate of the share of pairs that the settings miss.
 
     Parameters
     ----------
     groups : dask.dataframe.DataFrame, str or path
-        What `find_near_duplicates` returned, or its folder.
+        The table that `find_near_duplicates` returned, or its folder.
     docs : dask.dataframe.DataFrame, optional
-        The table in which they were found. With it the report shows texts of the largest groups, and those of pairs that
-        are only just similar enough say best whether ``verify`` is what it should be.
+        The table in which the groups were found. With it the report shows texts of the largest groups. To judge
+        ``verify``, look at the texts of pairs that are only just similar enough.
     largest : int
-        How many of the largest groups to list.
+        Number of largest groups to list.
     examples : int
-        With ``docs``: rows of each of these, from 1 up.
+        With ``docs``: number of rows to show of each of these groups, at least 1.
     characters : int
-        With ``docs``: of each text, from 1 up.
+        With ``docs``: number of characters to show of each text, at least 1.
 
     Returns
     -------
     NearDuplicateReport
-        A report: groups by size, pairs by similarity, precision and recall, examples. Shows itself in a terminal and in a
-        notebook.
+        A report: groups by size, pairs by similarity, precision and recall, examples. It displays itself in terminals
+        and notebooks.
 
     Raises
     ------
     InputError
-        If ``groups`` were not left by `find_near_duplicates`.
+        If ``groups`` were not written by `find_near_duplicates`.
     ParameterError
-        If the groups were found in another table than ``docs``, or a number is out of range.
+        If the groups were found in a table other than ``docs``, or a number is out of range.
     ExpressionError
         If a step of ``docs`` needs more than one block, or the range of its block.
 
     Notes
     -----
-    Rows: none. Peak extra memory: with ``docs`` 8 MB at a time in this process, or all of a file that was compressed as a
-    whole. Computes: yes, of two columns of the table on disk, and with ``docs`` the pieces of the input in which the
-    examples lie.
+    Rows: none. Peak extra memory: with ``docs`` 8 MB at a time in this process, or the whole file if it was compressed
+    as a whole. Computes: yes, from two columns of the table on disk, and with ``docs`` the parts of the input that
+    contain the examples.
     """
     for name, value in (("largest", largest), ("examples", examples), ("characters", characters)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -54,49 +54,51 @@ def keep_profile(
     df : dask.dataframe.DataFrame
         The table.
     profile : Profile
-        Rules, such as those of `curator_df.profiles`.
+        The rules, such as those of `curator_df.profiles`.
     text : str, default "text"
         Column of the text.
     add_metrics : bool, default False
         Add a column for each metric that the profile uses (``Int64`` or ``Float64``).
     from_metrics : bool, default False
-        Judge by the columns that `add_metrics` made, and read no text: what a changed threshold would do takes a pass over
-        numbers. A row without a metric is dropped as ``missing_text``.
+        Evaluate the rules on the columns added by `add_metrics`, without reading text: trying another threshold takes
+        one pass over numbers. A row without a metric is dropped as ``missing_text``.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The rows that pass, in order, index kept. A row whose text is null is dropped as ``missing_text``.
+        The rows that pass, in order, with their index. A row whose text is null is dropped as ``missing_text``.
 
     Raises
     ------
     ColumnError
-        If the text column is missing, or a metric's column is there already; if one that rules are on and another operator
-        adds is missing; with ``from_metrics``, if any is.
+        If the text column is missing, or the column of a metric already exists; if a rule refers to a column of another
+        operator that is missing; with ``from_metrics``, if any column is missing.
     ImportError
-        If ICU is to cut words and icu4py is not installed: ``pip install 'curator-df[icu]'``.
+        If words are split by ICU and icu4py is not installed: ``pip install 'curator-df[icu]'``.
     OperatorError
-        On computing, if a metric of yours gives anything but numbers.
+        When computing, if a user-defined metric returns anything but numbers.
     ParameterError
-        If ``profile`` is not a profile, or metrics are to be added and read.
+        If ``profile`` is not a profile, or ``add_metrics`` and ``from_metrics`` are both given.
     UnsupportedBackendError
-        If the blocks are cuDF blocks and a metric of the profile, or its words, have no kernel for them (docs/gpu.md), or with
-        ``from_metrics``.
+        If the blocks are cuDF blocks and a metric of the profile, or its words, have no GPU kernel (docs/gpu.md), or
+        with ``from_metrics``.
 
     Notes
     -----
     Rows: subset. Columns: same; with ``add_metrics=True`` plus a column for each metric. Backends: pandas; cudf where
-    every metric has a kernel for devices (``docs/gpu.md#cudf-blocks``). Peak extra memory: 1.2 x block; with
+    every metric has a GPU kernel (``docs/gpu.md#cudf-blocks``). Peak extra memory: 1.2 x block; with
     ``add_metrics=True`` 2.1 x block for up to 10 metrics; at least 4.2 x block with rules on repeated lines or n-grams,
     on n-grams of datatrove's or ICU's words (``docs/profiles.md#words``) 10.2 x block, with those of DCLM
-    (``docs/profiles.md#parity-with-dclm``) 16.2 x block; with two metrics of yours 5.4 x block, and what their functions
-    hold. Computes: no.
+    (``docs/profiles.md#parity-with-dclm``) 16.2 x block; with two user-defined metrics 5.4 x block, plus the memory of
+    their functions. Computes: no.
 
-    With ``add_metrics`` every 10 further metrics take 0.9 x more. With C4's sentences by datatrove's words it is 10.2 x
-    at least. Each metric of yours (`UserMetric`) takes 0.2 x more, and 5.2 x at least if one is of a document.
+    With ``add_metrics`` every 10 further metrics take another 0.9 x. With C4 sentences by datatrove's words the peak is
+    at least 10.2 x. Each user-defined metric (`UserMetric`) takes another 0.2 x, and the peak is at least 5.2 x if one
+    is computed from a document.
 
-    A dropped row is counted under the reason of the first rule that it breaks. With ``rejects=`` of a writer the dropped rows are
-    kept, with their reason and the value that broke the rule; `add_profile` drops none and adds the reason as a column.
+    A dropped row is counted under the reason of the first rule that it breaks. With ``rejects=`` of a writer the
+    dropped rows are written, with the reason and the value that broke the rule. `add_profile` drops no rows and adds
+    the reason as a column.
 
     Examples
     --------
@@ -134,22 +136,22 @@ def add_profile(
     add_metrics: bool = True,
     from_metrics: bool = False,
 ) -> Any:
-    """Add the reason for which a profile would drop each row, and the metrics that it looks at.
+    """Add the reason why a profile would drop each row, and the metrics that it uses.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     profile : Profile
-        Rules, such as those of `curator_df.profiles`.
+        The rules, such as those of `curator_df.profiles`.
     text : str, default "text"
         Column of the text.
     reason : str, default "reason"
-        Name of the new column of reasons: null for a row that passes.
+        Name of the new column of reasons; null for a row that passes.
     add_metrics : bool, default True
         Add a column for each metric that the profile uses (``Int64`` or ``Float64``), null where the text is null.
     from_metrics : bool, default False
-        Judge by the columns that `add_metrics` made, and read no text; none are added then.
+        Evaluate the rules on the columns added by `add_metrics`, without reading text; no metrics are added then.
 
     Returns
     -------
@@ -159,24 +161,25 @@ def add_profile(
     Raises
     ------
     ColumnError
-        If the text column is missing, or a new column is there already; if a metric's column that another operator adds is
-        missing; with ``from_metrics``, if any is.
+        If the text column is missing, or a new column already exists; if a rule refers to a column of another operator
+        that is missing; with ``from_metrics``, if any column is missing.
     ImportError
-        If ICU is to cut words and icu4py is not installed: ``pip install 'curator-df[icu]'``.
+        If words are split by ICU and icu4py is not installed: ``pip install 'curator-df[icu]'``.
     OperatorError
-        On computing, if a metric of yours gives anything but numbers.
+        When computing, if a user-defined metric returns anything but numbers.
     UnsupportedBackendError
         As in `keep_profile`.
 
     Notes
     -----
     Rows: same. Columns: plus ``reason`` and, unless ``add_metrics=False``, a column for each metric of the profile.
-    Backends: pandas; cudf where every metric has a kernel for devices (``docs/gpu.md#cudf-blocks``). Peak extra memory:
-    1.0 x block for up to 10 metrics, with ``add_metrics=False`` 0.2 x block; at least 4.2 x block with rules on repeated
+    Backends: pandas; cudf where every metric has a GPU kernel (``docs/gpu.md#cudf-blocks``). Peak extra memory: 1.0 x
+    block for up to 10 metrics, with ``add_metrics=False`` 0.2 x block; at least 4.2 x block with rules on repeated
     lines or n-grams, on n-grams of datatrove's or ICU's words (``docs/profiles.md#words``) 10.2 x block. Computes: no.
 
-    With ``from_metrics`` the reason takes 0.6 x. Every 10 further metrics take 0.9 x more. Each metric of yours
-    (`UserMetric`) takes 0.2 x more, 5.2 x at least if one is of a document, and what its function holds.
+    With ``from_metrics`` the reason takes 0.6 x. Every 10 further metrics take another 0.9 x. Each user-defined metric
+    (`UserMetric`) takes another 0.2 x plus the memory of its function, and the peak is at least 5.2 x if one is
+    computed from a document.
 
     Examples
     --------

@@ -33,48 +33,53 @@ def add_quality_tier(
     scale: Mapping[str, Sequence[float]] | None = None,
     into: str = "quality_tier",
 ) -> Any:
-    """Add the tier of each row that several scores make together, and the score that they make.
+    """Add a quality tier to each row, from the combination of several scores, and the combined score.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     scores : sequence of str, or mapping of str to float
-        Columns of numbers, higher for better; with ``how="weighted"`` each with its weight (of a sequence all the same).
+        Columns of numbers, where higher is better; with ``how="weighted"`` each with its weight (equal weights for a
+        sequence).
     tiers : mapping of str to float
-        The least score of each tier, ``{"high": 0.8, "medium": 0.4, "low": 0.0}``. A row below all of them is in the lowest.
+        Lowest score of each tier, such as ``{"high": 0.8, "medium": 0.4, "low": 0.0}``. A row below all of them is in
+        the lowest tier.
     how : {"max", "min", "weighted"}, default "max"
-        What is made of the scores: the largest, the smallest, or their mean by weight. A missing one (null, NaN) does not count.
+        How to combine the scores: the largest, the smallest, or the weighted mean. Missing scores (null, NaN) are
+        ignored.
     scale : mapping of str to sequence of float, optional
-        How a column gets to numbers from 0 to 1, before anything else: values that rise, which stand evenly from 0 to 1, with
-        straight lines between. Two are bounds, ``(0, 5)``. More are quantiles of the column, and the score is then the share
-        of the rows that have less, which makes different classifiers comparable. A column that is not named stays as it is.
+        How to map a column to numbers from 0 to 1 first: an increasing sequence of values, which map to evenly spaced
+        numbers from 0 to 1, with linear interpolation. Two values are bounds, such as ``(0, 5)``. More values are
+        quantiles of the column; the score is then the share of rows with a lower value, which makes different
+        classifiers comparable. Other columns are used unchanged.
     into : str, default "quality_tier"
-        Name of the column of tiers; the scores are in another one, with ``_score`` at its end.
+        Name of the tier column; the score column is named with the suffix ``_score``.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows with two columns, null where a row has none of the scores: the tier, and as ``Float32`` the score.
+        The same rows with two columns: the tier, and the score as ``Float32``; null where a row has none of the scores.
 
     Raises
     ------
     ColumnError
-        If a column is missing, or a new one is there already.
+        If a column is missing, or a new one already exists.
     SchemaError
-        If a column holds no numbers.
+        If a column is not numeric.
     ParameterError
-        If ``tiers`` are empty or two are the same, a weight is not positive, or the values of a scale do not rise.
+        If ``tiers`` is empty or has two equal thresholds, a weight is not positive, or the values of a scale do not
+        increase.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
     Notes
     -----
     Rows: same. Columns: plus ``quality_tier`` and ``quality_tier_score``. Backends: pandas. Peak extra memory: 0.9 x
-    block for rows of 100 bytes and names of few letters. Computes: no.
+    block for rows of 100 bytes and short tier names. Computes: no.
 
-    Give the table to `split_by` (or ``partition_on=`` of a writer), and each tier has its own folder; `blend` takes the
-    best ones more often.
+    Pass the table to `split_by` (or use ``partition_on=`` of a writer) to write each tier to its own folder. `blend`
+    repeats the best tiers more often.
 
     References
     ----------

@@ -36,22 +36,23 @@ def redact_pii(
     presidio: EntityFinder | None = None,
     text: str = "text",
 ) -> Any:
-    """Replace e-mail and IP addresses, telephone, card, account and social security numbers, secret keys; by a model also names.
+    """Replace e-mail and IP addresses, phone, card, account and social security numbers and keys; with a model also names.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     kinds : collection of {"key", "email", "iban", "credit_card", "ssn", "ip", "phone"}
-        What rules find and is replaced; by default all of them. May be empty beside ``presidio``.
+        What the rules find and replace; by default all of them. May be empty with ``presidio``.
     replacement : {"label", "hash", "mask"}
-        ``"label"``: the kind, as ``<EMAIL>``. ``"hash"``: the kind and a digest of the value, as ``<EMAIL_d521dadfe137a4fe>``, so
-        that what was one person stays one person. ``"mask"``: a star for each character.
+        ``"label"``: the kind, as ``<EMAIL>``. ``"hash"``: the kind and a digest of the value, as
+        ``<EMAIL_d521dadfe137a4fe>``, so that the same person stays recognizable as one person. ``"mask"``: an asterisk
+        for each character.
     key : str or bytes, optional
-        For ``"hash"``: a secret of up to 64 bytes. Without one, whoever has the texts can find out a number by hashing all there
-        are; with the same key every run gives the same digests.
+        For ``"hash"``: a secret of up to 64 bytes. Without a key, anyone with the texts can recover a number by hashing
+        all possible ones. With the same key every run gives the same digests.
     presidio : `presidio`, optional
-        Names, places and the like that are replaced besides: what presidio finds with a spaCy pipeline.
+        Names, places and the like to replace as well: what presidio finds with a spaCy pipeline.
     text : str, default "text"
         Column of the text.
 
@@ -63,8 +64,9 @@ def redact_pii(
     Raises
     ------
     ParameterError
-        If ``kinds`` is empty without ``presidio``, or has another name in it, ``replacement`` is none of its choices, ``key`` is
-        longer than 64 bytes or goes with another replacement than ``"hash"``, or ``presidio`` is something else.
+        If ``kinds`` is empty without ``presidio``, or has an unknown name; if ``replacement`` is not one of its
+        choices; if ``key`` is longer than 64 bytes or given with another replacement than ``"hash"``; or if
+        ``presidio`` is of another type.
     ColumnError
         If the text column is missing.
     UnsupportedBackendError
@@ -73,37 +75,40 @@ def redact_pii(
     Notes
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.4 x block; with
-    ``replacement="hash"`` 4.1 x, where all of it is addresses; with ``presidio`` of ``PERSON`` and ``LOCATION`` 6.4 x, hashed
-    16.1 x, where all of it is names of one letter, and the pipeline in each worker. Computes: no.
+    ``replacement="hash"`` 4.1 x, if the texts consist of addresses only; with ``presidio`` for ``PERSON`` and
+    ``LOCATION`` 6.4 x, hashed 16.1 x, if the texts consist of one-letter names only, and the pipeline in each worker.
+    Computes: no.
 
     ============= =======================================================================================
     kind          what counts
     ============= =======================================================================================
-    key           keys and tokens in the shapes of AWS, GitHub, GitLab, Slack, Stripe, OpenAI, Google, Hugging Face, npm, PyPI
-                  and SendGrid; JSON web tokens; private keys in PEM form; what follows ``api_key=``, ``token:``,
+    key           keys and tokens in the formats of AWS, GitHub, GitLab, Slack, Stripe, OpenAI, Google, Hugging Face, npm, PyPI
+                  and SendGrid; JSON web tokens; private keys in PEM format; values after ``api_key=``, ``token:``,
                   ``password=`` and the like, of 20 characters or more, with letters and digits
     email         addresses with up to 64 characters before the at sign
-    iban          account numbers with the length of their country and right check digits
-    credit_card   13 to 19 digits, whole or in the usual groups, of a known issuer, with a right check digit (Luhn)
-    ssn           ``ddd-dd-dddd`` that can be given out in the USA; after ``SSN`` also with other gaps
-    ip            IPv4 with octets up to 255, but for those that begin with 0, 127 or 255, which are nobody's; IPv6 whose first
-                  group has four digits
-    phone         numbers with ``+`` and 8 to 15 digits; ten digits in the groups of North America; after ``Tel.:``, ``Fax:`` and
+    iban          account numbers with the length for their country and valid check digits
+    credit_card   13 to 19 digits, unbroken or in the usual groups, of a known issuer, with a valid check digit (Luhn)
+    ssn           a valid ``ddd-dd-dddd`` of the USA; after ``SSN`` also with other separators
+    ip            IPv4 with octets up to 255, except those that begin with 0, 127 or 255, which identify nobody; IPv6 whose
+                  first group has four digits
+    phone         numbers with ``+`` and 8 to 15 digits; ten digits in North American groups; after ``Tel.:``, ``Fax:`` and
                   the like 7 to 15 digits
     ============= =======================================================================================
 
-    A key has a digit or 16 capitals, so that ``sk-xxxxxxxx...`` stays. Names and street addresses are not found by rules.
-    Where two kinds overlap the one named first wins. Spellings of the same value have the same digest: that of an e-mail
-    address is of its lower case, that of a number of its digits. Digests are BLAKE2b of 8 bytes, keyed and told apart by kind.
-    Nothing depends on blocks or workers. What lies across the cut of a line of more than 100,000 bytes may be missed; such
-    lines are cut after a word. The receipt counts ``rows_changed`` and what was found, by kind.
+    A key must have a digit or 16 capital letters, so ``sk-xxxxxxxx...`` is kept. Rules do not find names and street
+    addresses. Where two kinds overlap, the one listed first wins. Different spellings of a value have the same digest:
+    e-mail addresses are hashed in lower case, numbers by their digits. Digests are 8-byte BLAKE2b, keyed, and different
+    for each kind. The result does not depend on blocks or workers. Lines of more than 100,000 bytes are cut after a
+    word; a value that spans such a cut may be missed. The receipt counts ``rows_changed`` and the values found, by
+    kind.
 
-    With ``presidio`` labels are its names, as ``<PERSON>``, and digests are of the value with runs of white space as one space.
-    It is given the text as it was, in pieces of at most 4,000 bytes that end with a line, else a sentence, else a word, each by
-    itself; after 500 bytes without white space there is a cut too. A name that lies across a cut may be found in part, and a
-    piece without a letter or digit is not looked at. Where an entity overlaps what a rule found the rule wins; of two entities
-    the one with the higher score, then the longer, then the first. The plan has room for the pipeline once in each worker, and
-    for a piece in each task; of a worker's threads one at a time analyses, so workers with one thread each suit it.
+    With ``presidio`` the labels are presidio's names, such as ``<PERSON>``, and digests are computed after collapsing
+    runs of white space to one space. It analyses the original text in separate pieces of at most 4,000 bytes, which end
+    at a line end, or else at a sentence end, or else after a word; 500 bytes without white space are cut too. A name
+    that spans a cut may be found only in part, and a piece without a letter or digit is skipped. Where an entity
+    overlaps with a match of a rule, the rule wins; of two entities the one with the higher score wins, then the longer
+    one, then the first. The plan reserves memory for the pipeline once in each worker, and for a piece in each task.
+    Only one thread of a worker analyses at a time, so use workers with one thread each.
 
     References
     ----------

@@ -28,7 +28,7 @@ MISSING_TEXT = "missing_text"
 
 @dataclass(frozen=True)
 class Rule:
-    """Keep a text when ``metric keep threshold``; otherwise it is dropped for ``reason``.
+    """Keep a text if ``metric keep threshold`` is true; otherwise drop it for ``reason``.
 
     Examples
     --------
@@ -37,9 +37,9 @@ class Rule:
     """
 
     metric: str | UserMetric
-    """Name of a metric of the catalogue, or a metric of yours."""
+    """Name of a metric of the catalogue, or a user-defined metric."""
     keep: Keep
-    """Comparison that a kept text satisfies."""
+    """Comparison that is true for a kept text."""
     threshold: float
     """In the metric's unit."""
     reason: str
@@ -73,7 +73,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Profile:
-    """Rules in the order in which they are tried; a text is dropped by the first that it breaks.
+    """Rules in the order in which they are applied; a text is dropped by the first rule that it breaks.
 
     Examples
     --------
@@ -83,15 +83,15 @@ class Profile:
     """
 
     name: str
-    """Name, with the system it comes from."""
+    """Name, including the system it comes from."""
     version: str
     """Version of that system; ``+modified`` is added by `replace`."""
     source: str
     """Paper or code."""
     rules: tuple[Rule, ...]
-    """In the order in which they are tried."""
+    """In the order in which they are applied."""
     words: Words = "whitespace"
-    """How a text is cut into words."""
+    """How a text is split into words."""
     stop_words: tuple[str, ...] = STOP_WORDS
     """Words that ``stop_word_count`` counts."""
 
@@ -124,49 +124,50 @@ class Profile:
 
     @property
     def text_metrics(self) -> tuple[str, ...]:
-        """Of these, those of the catalogue that are made of the text."""
+        """Metrics of the catalogue among these, which are computed from the text."""
         return tuple(name for name in self.metrics if name in METRICS)
 
     @property
     def user_metrics(self) -> tuple[UserMetric, ...]:
-        """Metrics of the user's that the rules use, each once."""
+        """User-defined metrics that the rules use, each once."""
         return tuple(dict.fromkeys(rule.metric for rule in self.rules if isinstance(rule.metric, UserMetric)))
 
     @property
     def column_metrics(self) -> tuple[str, ...]:
-        """Of the metrics, those that another operator adds as columns (`add_token_count`)."""
+        """Metrics among these that another operator adds as columns (`add_token_count`)."""
         return tuple(name for name in self.metrics if name in CATALOGUE and name not in METRICS)
 
     @property
     def made_metrics(self) -> tuple[str, ...]:
-        """Of the metrics, those that are made when the profile is applied: all others."""
+        """Metrics among these that are computed when the profile is applied: all others."""
         return tuple(name for name in self.metrics if name not in self.column_metrics)
 
     def replace(
         self, *, words: Words | None = None, stop_words: Sequence[str] | None = None, **thresholds: float | None
     ) -> Profile:
-        """Return the profile with other thresholds, or with texts cut into words in another way.
+        """Return the profile with other thresholds, or with texts split into words in another way.
 
         Parameters
         ----------
         words : {"whitespace", "datatrove", "icu"}, optional
-            How to cut words; as it is if not given.
+            How to split texts into words; unchanged by default.
         stop_words : sequence of str, optional
-            Words that ``stop_word_count`` counts, in this case; as they are if not given.
+            Words that ``stop_word_count`` counts, in this case; unchanged by default.
         **thresholds : float or None
-            New threshold by the reason of a rule, or by its metric where one rule alone uses that metric. None takes
-            the rule out.
+            New threshold, named by the reason of a rule, or by its metric if only one rule uses that metric. None
+            removes the rule.
 
         Returns
         -------
         Profile
-            With ``+modified`` at the end of its version if thresholds or stop words are given.
+            The version ends in ``+modified`` if thresholds or stop words are given.
 
         Raises
         ------
         ParameterError
-            If a name is neither, or is the metric of several rules: the message lists the names there are. If a metric is
-            not defined on such words. If a stop word is twice there, empty or has white space.
+            If a name is neither a reason nor a metric, or is the metric of several rules (the message lists the valid
+            names); if a metric is not defined for these words; if a stop word occurs twice, is empty or contains white
+            space.
 
         Examples
         --------

@@ -27,47 +27,48 @@ PEAK_FACTOR = 1.2
 def sample_rows(
     df: Any, *, fraction: float, seed: int = 0, by: By = "address", text: str | Sequence[str] = "text"
 ) -> Any:
-    """Keep a random part of the rows; a larger part has all rows of a smaller one.
+    """Keep a random sample of the rows; a larger sample contains all rows of a smaller one.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`, or any table whose index is of integers.
+        A chain that begins with `read_jsonl` or `read_parquet`, or any table with an integer index.
     fraction : float
-        Share of the rows to keep, more than 0 and at most 1. Each row is kept with this chance, so that of n rows about
-        ``fraction * n`` stay, give or take ``2 * sqrt(fraction * n)``.
+        Share of the rows to keep, more than 0 and at most 1. Each row is kept with this probability, so of n rows about
+        ``fraction * n`` are kept, plus or minus ``2 * sqrt(fraction * n)``.
     seed : int, default 0
         Another seed gives another, independent sample.
     by : {"address", "content"}
-        What identifies a row, as in `add_ids`. ``"address"``: its place in the list of input files. ``"content"``: the hash
-        of its text, so that a document is in the sample, or not, in any other input too; equal texts stay or go together.
+        What identifies a row, as in `add_ids`. ``"address"``: its position in the list of input files. ``"content"``:
+        the hash of its text, so a document is sampled, or not, in any input alike; equal texts are kept or dropped
+        together.
     text : str or list of str
-        With ``by="content"``: column, or columns, that are hashed.
+        With ``by="content"``: column or columns to hash.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The rows that are kept, in order, index kept; dropped rows are counted as ``not_sampled``.
+        The kept rows in order, with their index; dropped rows are counted as ``not_sampled``.
 
     Raises
     ------
     ParameterError
-        If ``fraction`` is not more than 0 and at most 1, or ``seed`` is not an integer of 64 bits.
+        If ``fraction`` is not more than 0 and at most 1, or ``seed`` is not a 64-bit integer.
     ColumnError
         If one of ``text`` is missing, with ``by="content"``.
     UnsupportedBackendError
-        If the blocks are cuDF blocks and what is hashed is not one column of text.
+        If the blocks are cuDF blocks and more than one text column is hashed, or a column that is not text.
     SchemaError
-        If the index is not of integers, with ``by="address"``.
+        If the index is not an integer index, with ``by="address"``.
 
     Notes
     -----
     Rows: subset. Columns: same. Backends: pandas; cudf by address, and by content of one column. Peak extra memory: 1.2 x
     block. Computes: no.
 
-    Neither the blocks, nor the workers, nor what was dropped before decide: a row is kept if a hash of what identifies it
-    and of the seed is below ``fraction``. The samples of 1 %, 5 % and 25 % with one seed are therefore nested, and a recipe
-    can be tried on one after the other with the same documents.
+    The sample does not depend on blocks, workers or earlier drops: a row is kept if a hash of its identity and the seed
+    is below ``fraction``. Samples of 1 %, 5 % and 25 % with the same seed are therefore nested, so you can try a recipe
+    on increasing samples that share documents.
 
     Examples
     --------

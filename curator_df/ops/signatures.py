@@ -29,7 +29,7 @@ def add_minhash(
     scheme: Scheme | None = None,
     into: str = SIGNATURES,
 ) -> Any:
-    """Add the MinHash signature of each text as a column, so that it need not be read again to be compared.
+    """Add the MinHash signature of each text as a column, so that texts can be compared later without reading them again.
 
     Parameters
     ----------
@@ -40,33 +40,34 @@ def add_minhash(
     ngrams, ngram_size, use_64_bit_hash, seed, scheme
         As in `drop_near_duplicates`.
     num_bands, minhashes_per_band : int
-        As there; a signature has as many hashes as the bands need together, and other bands can be made from them.
+        As there. A signature has as many hashes as all bands need together; other bands can be formed from them.
     into : str
         Name of the new column.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The table with one more column of bytes of fixed width: 24, and 4 or 8 for each hash (1,064 by default). The first 8
-        say how it was made, the next 16 are the text's content hash, the rest are the hashes, all little-endian. A text
-        without a shingle has zeros, null counts as empty.
+        The table with one more column of fixed-width bytes: 24, plus 4 or 8 for each hash (1,064 by default). The first
+        8 bytes record how the signature was made, the next 16 are the text's content hash, and the rest are the hashes,
+        all little-endian. A text without a shingle has zeros; null counts as empty.
 
     Raises
     ------
     ColumnError
-        If the text column is missing, or the new column is there already.
+        If the text column is missing, or the new column already exists.
     ParameterError
         If a parameter is out of range.
 
     Notes
     -----
-    Rows: same. Columns: plus ``minhash``, a signature with a header: bytes of fixed width. Backends: pandas. Peak extra
+    Rows: same. Columns: plus ``minhash``, a signature with a header: fixed-width bytes. Backends: pandas. Peak extra
     memory: 11.6 x block with 260 hashes of 32 bits for rows of 100 bytes (the signatures, and 1 x block). Computes: no.
 
-    Write it with `write_parquet` (JSON has no bytes), beside the text or alone with an id. Then
-    ``drop_near_duplicates(df, signatures="minhash")`` reads it instead of sketching the texts again, with another
-    threshold or other bands; and ``drop_near_duplicates(new, against=read_parquet("signatures/"))`` drops the rows of a new
-    table that are similar to one whose signature was kept.
+    Write it with `write_parquet` (JSON has no bytes), with the text or only with an id. Then
+    ``drop_near_duplicates(df, signatures="minhash")`` reads it instead of computing signatures again, with another
+    threshold or other bands; and
+    ``drop_near_duplicates(new, against=read_parquet("signatures/"))`` drops the rows of a new table that are similar to
+    one whose signature was stored.
 
     Examples
     --------

@@ -19,14 +19,14 @@ PEAK_FACTOR = 3.2
 
 
 def split_documents(df: Any, *, separator: str = "\n\n", text: str = "text", segment_id: str = "segment_id") -> Any:
-    r"""Make a row of each segment of a text, between separators; the other columns repeat.
+    r"""Split each text at a separator into one row per segment; the other columns repeat.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     separator : str, default "\\n\\n"
-        What is between two segments, character by character: no regular expression. It is in none of the segments.
+        Literal text between two segments, not a regular expression. It is not part of any segment.
     text : str, default "text"
         Column of the text.
     segment_id : str, default "segment_id"
@@ -35,31 +35,32 @@ def split_documents(df: Any, *, separator: str = "\n\n", text: str = "text", seg
     Returns
     -------
     dask.dataframe.DataFrame
-        For each row as many as its text has segments, in order, with one more column ``Int64``: the number of the segment in
-        its text, from 0. A text without the separator has one segment, an empty one too, and of a null one row stays, with a
-        null text. Segments may be empty: between two separators, and before or after one at the ends of a text.
+        As many rows for each row as its text has segments, in order, with one more column ``Int64``: the number of the
+        segment in its text, from 0. A text without the separator, even an empty one, has one segment; a null text gives
+        one row with a null text. Segments may be empty: between two separators, and before or after one at the ends of
+        a text.
 
     Raises
     ------
     ParameterError
         If the separator is empty.
     ColumnError
-        If the text column is missing, or ``segment_id`` is there already.
+        If the text column is missing, or ``segment_id`` already exists.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
     Notes
     -----
     Rows: one for each segment of a text, in order. Columns: plus ``segment_id``; the others repeat. Backends: pandas.
-    Peak extra memory: 3.2 x block; what follows has the block beside it. Computes: no.
+    Peak extra memory: 3.2 x block; the following steps hold the block as well. Computes: no.
 
-    What comes out of a block goes on in parts that are no larger than the block, however often a wide column repeats, so
-    that memory does not depend on how many segments a text has; the files that are written do.
+    The output of a block is passed on in parts no larger than the block, however often a wide column repeats. Memory
+    therefore does not depend on the number of segments per text; the size of the output files does.
 
-    The rows of a text share its address. What tells rows apart by their address is refused after it: `add_ids` with
-    ``by="address"`` and the steps that wait for all rows, such as `drop_exact_duplicates`. ``add_ids(dense=True)`` numbers
-    segments, and after ``checkpoint(df, path)`` each has an address of its own. `sample_rows` takes all segments of a text, or
-    none. `join_documents` puts texts together again.
+    The rows of a text share its address. Operators that identify rows by address are refused after it: `add_ids` with
+    ``by="address"`` and the steps that wait for all rows, such as `drop_exact_duplicates`. ``add_ids(dense=True)``
+    numbers segments, and after ``checkpoint(df, path)`` each segment has its own address. `sample_rows` keeps all
+    segments of a text, or none. `join_documents` joins the segments of a text again.
 
     References
     ----------

@@ -38,9 +38,10 @@ SPLIT_EVERY = 16
 
 @dataclass(frozen=True, repr=False)
 class ThresholdExplorer:
-    """What thresholds on some metrics keep. Returned by `explore_thresholds`.
+    """Shows how many rows thresholds on metrics keep. Returned by `explore_thresholds`.
 
-    In a notebook it shows itself: with ipywidgets a picture with a threshold to move, without them a picture of all metrics.
+    It displays itself in a notebook: with ipywidgets as a picture with a movable threshold, without as a picture of all
+    metrics.
     """
 
     metrics: tuple[str, ...]
@@ -48,7 +49,7 @@ class ThresholdExplorer:
     rows: int
     """Rows of the table."""
     profile: Profile | None
-    """Whose thresholds are drawn."""
+    """Profile whose thresholds are drawn."""
     missing: Mapping[str, int]
     """Rows without a value, by metric. No threshold keeps them."""
     _values: Mapping[str, npt.NDArray[np.float64]] = field(repr=False)
@@ -65,12 +66,13 @@ class ThresholdExplorer:
         threshold : float
             In the metric's unit.
         keep : {">=", "<=", ">", "<"}, optional
-            Comparison that a kept row satisfies. As in the profile's rule, where one rule alone uses the metric; else ``>=``.
+            Comparison that is true for a kept row. Defaults to that of the profile's rule, if only one rule uses the
+            metric; else ``>=``.
 
         Returns
         -------
         float
-            From 0 to 1. Values that differ by less than 0.1 % count as one; whole numbers up to 2,048 are exact.
+            From 0 to 1. Values that differ by less than 0.1 % count as one; integers up to 2,048 are exact.
 
         Raises
         ------
@@ -80,7 +82,7 @@ class ThresholdExplorer:
         return float(self.shares_kept(metric, np.array([threshold], np.float64), self._keep(metric, keep))[0])
 
     def shares_kept(self, metric: str, thresholds: npt.NDArray[np.float64], keep: Keep) -> npt.NDArray[np.float64]:
-        """Return what `kept` does for each of some thresholds, shape (thresholds,)."""
+        """Return the result of `kept` for each of several thresholds, shape (thresholds,)."""
         upto = np.concatenate(([0], np.cumsum(self._counts[metric])))
         side: Literal["left", "right"] = "left" if keep in (">=", "<") else "right"
         below = upto[np.searchsorted(self._values[metric], value_of(bucket_of(thresholds)), side=side)]
@@ -93,9 +95,9 @@ class ThresholdExplorer:
         Returns
         -------
         pandas.DataFrame
-            A row for each value (or values that differ by less than 0.1 %) of each metric, ascending: ``metric``, ``value``
-            (the one nearest to 0), ``rows``, ``share_at_least`` and ``share_at_most``: of all rows, those that ``>= value`` and
-            ``<= value`` keep.
+            A row for each value (or values that differ by less than 0.1 %) of each metric, ascending: ``metric``,
+            ``value`` (the one nearest to 0), ``rows``, ``share_at_least`` and ``share_at_most``: the shares of all rows
+            that ``>= value`` and ``<= value`` keep.
         """
         tables = []
         for name in self.metrics:
@@ -117,7 +119,7 @@ class ThresholdExplorer:
         Returns
         -------
         matplotlib.figure.Figure
-            A notebook shows it; ``figure.savefig("thresholds.png")`` keeps it.
+            Notebooks display it; ``figure.savefig("thresholds.png")`` saves it.
 
         Raises
         ------
@@ -129,7 +131,7 @@ class ThresholdExplorer:
         return thresholds_figure(self)
 
     def distribution(self, metric: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Return the values of a metric, ascending, shape (buckets,), and the rows that have each."""
+        """Return the values of a metric, ascending, shape (buckets,), and the number of rows with each."""
         self._keep(metric, None)
         return self._values[metric], self._counts[metric]
 
@@ -170,23 +172,23 @@ class ThresholdExplorer:
 def explore_thresholds(
     df: Any, profile: Profile | None = None, *, metrics: Sequence[str] | None = None
 ) -> ThresholdExplorer:
-    """Count how many rows each threshold of some metrics keeps, and show it in a notebook.
+    """Count how many rows each threshold on a metric keeps, and show it in a notebook.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame or pandas.DataFrame
-        A table with columns of metrics, as `add_metrics` makes them.
+        A table with columns of metrics, as made by `add_metrics`.
     profile : Profile, optional
-        Its thresholds are drawn.
+        Profile whose thresholds are drawn.
     metrics : sequence of str, optional
-        Columns of numbers. Default: the profile's metrics, or all metrics of the catalogue that the table has.
+        Columns of numbers. Default: the profile's metrics, or all catalogue metrics in the table.
 
     Returns
     -------
     ThresholdExplorer
-        Numbers, and a picture with a threshold to move. ``kept(metric, threshold)``, ``to_frame()`` and ``plot()`` give
-        the numbers and the picture. In a notebook it shows itself, with a threshold to move where ipywidgets is installed
-        (``pip install 'curator-df[notebooks,monitor]'``).
+        Numbers, and a picture with a movable threshold. ``kept(metric, threshold)``, ``to_frame()`` and ``plot()``
+        return the numbers and the picture. It displays itself in a notebook, with a movable threshold if ipywidgets is
+        installed (``pip install 'curator-df[notebooks,monitor]'``).
 
     Raises
     ------
@@ -195,18 +197,18 @@ def explore_thresholds(
     ParameterError
         If there is no metric to explore.
     SchemaError
-        If a column does not hold numbers.
+        If a column is not numeric.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
     Notes
     -----
     Rows: one for each value of a metric (``to_frame()``). Columns: ``metric``, ``value``, ``rows``, ``share_at_least``,
-    ``share_at_most``. Peak extra memory: 3.0 x block. Computes: yes, on the cluster or scheduler that is there, all rows
-    in one pass.
+    ``share_at_most``. Peak extra memory: 3.0 x block. Computes: yes, on the active cluster or scheduler, all rows in
+    one pass.
 
-    Counts of a few thousand values of each metric are sent, 16 blocks' at a time. Values that differ by less than 0.1 %
-    count as one; `describe_drops` counts a profile exactly.
+    Counts of a few thousand values per metric are transferred, for 16 blocks at a time. Values that differ by less than
+    0.1 % count as one; `describe_drops` counts a profile exactly.
 
     Examples
     --------

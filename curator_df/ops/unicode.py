@@ -38,24 +38,24 @@ def normalize_unicode(
     text : str, default "text"
         Column of the text.
     form : {"NFC", "NFD", "NFKC", "NFKD"} or None, default "NFC"
-        Unicode normalization form; None leaves composition as it is.
+        Unicode normalization form; None leaves composition unchanged.
     unescape_html : {"auto", True, False}, default "auto"
-        Replace HTML entities such as ``&amp;``; ``"auto"`` stops at the first line of a text that has a ``<``.
+        Replace HTML entities such as ``&amp;``; ``"auto"`` stops at the first line of a text that contains a ``<``.
     fix_encoding : bool, default True
-        Undo mojibake, such as ``Ã©`` for ``é``.
+        Repair mojibake, such as ``Ã©`` for ``é``.
     fix_line_breaks : bool, default True
-        Turn ``\r\n``, ``\r``, U+2028 and U+2029 into ``\n``.
+        Replace ``\r\n``, ``\r``, U+2028 and U+2029 with ``\n``.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows; null stays null. Control characters without a meaning and terminal escapes are removed. Curly
-        quotes, ligatures and full-width characters are kept.
+        The same rows; null stays null. Meaningless control characters and terminal escapes are removed. Curly quotes,
+        ligatures and full-width characters are kept.
 
     Raises
     ------
     ParameterError
-        If ``form`` or ``unescape_html`` is none of its choices.
+        If ``form`` or ``unescape_html`` is not one of its choices.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -63,8 +63,8 @@ def normalize_unicode(
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.4 x block. Computes: no.
 
-    The result is what ``ftfy.fix_text`` returns with these settings, text by text. A compiled scan finds the lines that
-    ftfy could change, and only those are given to it. The receipt counts ``rows_changed``.
+    The result equals that of ``ftfy.fix_text`` with these settings, text by text. A compiled scan finds the lines that
+    ftfy could change; only those are passed to it. The receipt counts ``rows_changed``.
 
     References
     ----------

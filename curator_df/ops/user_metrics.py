@@ -33,10 +33,10 @@ both, where an emoji stands at the end of a text of ASCII. Measured: 5.00; 1.00 
 
 @dataclass(frozen=True)
 class UserMetric:
-    """A number about each text, by a function of yours.
+    """A metric of each text, computed by your function.
 
-    Its column is ``Float64``. Where the function gives None or NaN, and where the text of a function of a document is null, the
-    row has no such metric: a profile drops it as ``missing_text``.
+    Its column is ``Float64``. Where the function returns None or NaN, or where the text is null for a function of a
+    document, the row has no such metric, and a profile drops it as ``missing_text``.
 
     Examples
     --------
@@ -48,9 +48,9 @@ class UserMetric:
     """Name of the metric and of its column."""
     function: Callable[[Any], Any]
     """``of="document"``: a function of one text (str) that returns a number. ``of="block"``: a function of a block (a pandas
-    DataFrame) that returns a Series of numbers or booleans with the block's index. Either must be a function of each row."""
+    DataFrame) that returns a Series of numbers or booleans with the block's index. Each result must depend on its row only."""
     of: Of = "document"
-    """``"document"`` is the slow path, Python for each text: `explain` says so."""
+    """``"document"`` is the slow path, Python code for each text; `explain` reports it."""
 
     def __post_init__(self) -> None:
         choose("UserMetric", "of", self.of, Of)

@@ -31,34 +31,33 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
     df : dask.dataframe.DataFrame
         The table.
     predicate : callable or str
-        Either a function of a block (a DataFrame of pandas, or of cuDF as the table is) that returns a boolean Series with
-        the block's index, or an expression over the columns for ``DataFrame.eval``, such as
-        ``"score > 3 and lang == 'en'"``. An object may have
-        ``setup_on_node()``, ``setup()`` and ``teardown()``; see Notes.
+        Either a function of a block (a pandas DataFrame, or a cuDF one if the table is) that returns a boolean Series
+        with the block's index, or an expression over the columns for ``DataFrame.eval``, such as
+        ``"score > 3 and lang == 'en'"``. An object may have ``setup_on_node()``, ``setup()`` and ``teardown()``; see Notes.
     reason : str, default "keep_where"
         Name under which the dropped rows are counted.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The rows for which it is True, in order, index kept. A row for which it is null is dropped.
+        The rows for which the condition is True, in order, with their index. A row for which it is null is dropped.
 
     Raises
     ------
     ParameterError
         If the predicate is neither, or the expression cannot be evaluated on this table's columns.
     OperatorError
-        On computing, if the predicate returns anything but one boolean for each row of the block.
+        When computing, if the predicate returns anything but one boolean for each row of the block.
 
     Notes
     -----
-    Rows: subset. Columns: same. Backends: pandas, cudf. Peak extra memory: 1.2 x block, and what the predicate needs.
-    Computes: no.
+    Rows: subset. Columns: same. Backends: pandas, cudf. Peak extra memory: 1.2 x block, and the memory of the
+    predicate. Computes: no.
 
-    Of an object with methods to set it up each worker process makes one, which all its threads call: ``setup_on_node`` is called
-    in one process of each machine in a run, ``setup`` in each process, ``teardown`` in each when the run ends. An attribute
-    ``held_bytes`` says what it holds then, for the plan, and one ``resources`` what a call takes of its worker
-    (`curator_df.resources`).
+    Each worker process creates one copy of an object with setup methods, and all its threads call that copy.
+    ``setup_on_node`` is called in one process on each machine in a run, ``setup`` in each process, and ``teardown`` in
+    each process when the run ends. The attribute ``held_bytes`` tells the plan how much memory it holds after setup,
+    and the attribute ``resources`` what a call takes of its worker (`curator_df.resources`).
 
     Examples
     --------
