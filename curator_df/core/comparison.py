@@ -29,31 +29,30 @@ FIGURES = (
 
 
 def compare_receipts(first: Receipt, second: Receipt) -> pd.DataFrame:
-    """Show what is different between two runs.
+    """Compare the receipts of two runs and return the differences.
 
     Parameters
     ----------
     first, second : Receipt
-        What `write_parquet` and the like returned, or `read_receipt` read.
+        Receipts returned by `write_parquet` and the like, or read by `read_receipt`.
 
     Returns
     -------
     pandas.DataFrame
         A table of what is different between the two. One row for each figure, retry, step, drop reason and setting:
-        ``kind``, ``name``, ``first``, ``second`` and ``ratio``, which is second / first (missing where one of them is 0
-        or text). Figures come with both values also when they are the same; reasons, retries and settings only when they
-        differ.
+        ``kind``, ``name``, ``first``, ``second`` and ``ratio``, which is second / first (missing if one of them is 0 or
+        text). Figures are always listed with both values; reasons, retries and settings only if they differ.
 
     Raises
     ------
     ParameterError
-        If one of them is no receipt.
+        If one of them is not a receipt.
 
     Notes
     -----
     Rows: none. Peak extra memory: none. Computes: no.
 
-    Wall times are comparable only of runs on the same machine, with nothing else running.
+    Wall times are comparable only between runs on the same machine, with nothing else running.
 
     Examples
     --------

@@ -49,25 +49,25 @@ class StagePlan:
     """One pass over the input."""
 
     title: str
-    """What it is for."""
+    """Purpose of the pass."""
     steps: tuple[tuple[str, float, bool], ...]
     """Name, peak factor and whether it was measured, from reader to writer."""
     block_bytes: int
     """Decompressed bytes of a block."""
     task_factor: float
-    """Peak bytes of a task as a multiple of the block's."""
+    """Peak bytes of a task as a multiple of the block size."""
     task_bytes: int
     """Peak bytes of a task."""
     largest_row_bytes: int
-    """Longest row that passes beside other tasks."""
+    """Longest row that can be processed beside other tasks."""
     exclusive_row_bytes: int
-    """Longest row that passes alone on the node."""
+    """Longest row that can be processed alone on the node."""
     capacity: Capacity
-    """What the tasks of a worker share."""
+    """Resources that the tasks of a worker share."""
     of_input: bool = True
     """False for a pass over another table, with which the input is compared."""
     beside: int = 0
-    """Tasks of each worker, beside those of its threads, that there is room for: where steps work elsewhere."""
+    """Extra tasks of each worker, beyond those of its threads, that fit: for steps whose work is done elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -83,27 +83,27 @@ class Plan:
     input_files: int
     """Number of input files."""
     projected_bytes: int
-    """Peak of the whole process tree."""
+    """Projected peak memory of the whole process tree."""
     held_bytes: int = 0
-    """What steps hold in each worker besides blocks."""
+    """Memory that steps hold in each worker besides blocks."""
     limits: tuple[tuple[str, int], ...] = ()
-    """Steps that take more of a worker than a thread, and how many of its tasks may be in them at a time."""
+    """Steps that take more of a worker than a thread, and how many of its tasks can be in them at a time."""
     kept: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Packages of earlier runs that this one does not use, and their bytes in each worker; part of ``held_bytes``."""
+    """Packages from earlier runs that this one does not use, and their bytes in each worker; part of ``held_bytes``."""
     elsewhere: tuple[str, ...] = ()
-    """Steps whose work a GPU or a server does."""
+    """Steps whose work is done by a GPU or a server."""
     remarks: tuple[tuple[str, str], ...] = ()
-    """What is to be said of steps besides: that one is slow for what it was given, or where its model computes."""
+    """Remarks: for example, that a step is slow with its arguments, or where its model computes."""
     device: DeviceNeed | None = None
-    """What it takes of the GPU of each worker; None where neither blocks nor models are on one."""
+    """Use of the GPU of each worker; None if neither blocks nor models are on one."""
 
     @property
     def device_bytes(self) -> int:
-        """Peak bytes on the GPU of each worker; 0 where nothing is on one."""
+        """Projected peak memory on the GPU of each worker; 0 if nothing is on one."""
         return 0 if self.device is None else self.device.bytes_of(self.stages[-1].block_bytes)
 
     def with_long_row(self, row_bytes: int) -> int:
-        """Return the projection for an input that turned out to have a row of this size."""
+        """Return the projection for an input that has a row of this size."""
         stage = self.stages[-1]
         needed = task_needs(row_bytes, stage.task_factor)
         if row_bytes > stage.largest_row_bytes:  # then it ran alone
@@ -111,7 +111,9 @@ class Plan:
         return self.projected_bytes - stage.task_bytes + max(stage.task_bytes, needed)
 
     def with_merges(self, task_bytes: int) -> int:
-        """Return the projection for keys (or texts that are compared) of which a task could hold so much; 0 without any.
+        """Return the projection with this many bytes of keys (or of texts to compare) for a task; 0 without any.
+
+        At most, a task has the memory of a thread, or that of all workers if it runs alone.
 
         A task has what there is for a thread at most, or what there is for all workers if it runs alone.
         """
@@ -122,7 +124,7 @@ class Plan:
         return max(self.projected_bytes, layout.reserved_bytes + min(max(together, alone), at_most))
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return what is to be said, as (what, value)."""
+        """Return the content of the plan, as (what, value)."""
         layout = self.layout
         said = [
             ("input", f"{self.input_files:,} files, {show_size(self.input_bytes)}"),

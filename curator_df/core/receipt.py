@@ -31,55 +31,55 @@ class StepReceipt:
     name: str
     """Operator or Dask operation."""
     rows_in: int = 0
-    """Rows that came."""
+    """Rows that entered the step."""
     rows_out: int = 0
-    """Rows that went on."""
+    """Rows that left the step."""
     seconds: float = 0.0
     """Wall time in the step, summed over all tasks."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """Rows removed, by reason."""
+    """Rows dropped, by reason."""
     counters: dict[str, int] = field(default_factory=dict)
-    """What the operator counted."""
+    """Counters of the operator."""
     peaks: dict[str, int] = field(default_factory=dict)
-    """Bytes that it held at most in one worker, where it knows."""
+    """Peak bytes held by the step in one worker, if known."""
 
     @property
     def rows_dropped(self) -> int:
-        """Rows that it took away; 0 where it made more."""
+        """Rows dropped by the step; 0 if it made more rows."""
         return max(self.rows_in - self.rows_out, 0)
 
     @property
     def rows_per_second(self) -> float:
-        """Rows that came, for each second of a thread in it; not a number where no time was measured."""
+        """Rows in per second of a thread in the step; NaN if no time was measured."""
         return self.rows_in / self.seconds if self.seconds else math.nan
 
 
 @dataclass
 class ExchangeReceipt:
-    """One comparison of all rows with each other by their keys, before the last pass."""
+    """One comparison of the keys of all rows, before the last pass."""
 
     step: str
-    """The operator that asked for it."""
+    """The operator that requested it."""
     keys: int
     """Rows that were compared."""
     unique: int
-    """Of these, rows with different keys."""
+    """Number of different keys among these."""
     hash_ranges: int
-    """Parts into which the keys were cut."""
+    """Number of parts into which the keys were partitioned."""
     skew: float
-    """Keys of the largest part as a multiple of the mean."""
+    """Size of the largest part as a multiple of the mean."""
     projected_bytes: int
-    """Disk that the plan said it would need for temporary files."""
+    """Projected disk for temporary files."""
     key_bytes: int
-    """Keys written to disk and read back."""
+    """Bytes of keys written to disk and read back."""
     drop_bytes: int
-    """Written for the last pass: which rows go."""
+    """Bytes written for the last pass: which rows to drop."""
     spilled_bytes: int
-    """Through scratch files, because a part did not fit in memory."""
+    """Bytes spilled to scratch files because a part did not fit in memory."""
     seconds: float
-    """Wall time: taking keys, comparing them and collecting what goes (of a resumed one: its last part)."""
+    """Wall time: collecting keys, comparing them and collecting the rows to drop (for a resumed run: its last part)."""
     details: dict[str, Any] = field(default_factory=dict)
-    """Of near duplicates: bands, iterations, pairs, comparisons, groups. By vectors: clusters, and groups by ``eps``."""
+    """For near duplicates: bands, iterations, pairs, comparisons, groups. For vectors: clusters, and groups by ``eps``."""
 
     def __str__(self) -> str:
         spilled = f", {show_size(self.spilled_bytes)} spilled" if self.spilled_bytes else ""
@@ -100,22 +100,22 @@ class ExchangeReceipt:
 
 @dataclass
 class Receipt:
-    """What a finished run returns."""
+    """The record of a finished run."""
 
     output: str
-    """Folder that was written to."""
+    """Output folder."""
     rows_read: int = 0
-    """Rows in the input, bad ones included."""
+    """Rows in the input, including bad ones."""
     rows_written: int = 0
     """Rows in the output."""
     rows_quarantined: int = 0
-    """Rows set aside in `quarantine_folder`."""
+    """Rows quarantined in `quarantine_folder`."""
     rows_out_of_memory: int = 0
-    """Of these, rows for which memory did not suffice even when each was alone on the node."""
+    """Rows among these that did not fit into memory even when each was alone on the node."""
     files: int = 0
     """Output files."""
     input_bytes: int = 0
-    """Size of the input as it lies on disk."""
+    """Size of the input on disk."""
     output_bytes: int = 0
     """Size of the output on disk."""
     rows_by_folder: dict[str, int] = field(default_factory=dict)
@@ -123,74 +123,74 @@ class Receipt:
     steps: list[StepReceipt] = field(default_factory=list)
     """In order: read, the operators, write."""
     ranges: int = 0
-    """Ranges in all."""
+    """Number of ranges."""
     ranges_resumed: int = 0
-    """Of these, finished by an earlier run."""
+    """Ranges among these that an earlier run had finished."""
     seconds: float = 0.0
-    """Wall time of this run (of a resumed one: its last part)."""
+    """Wall time of this run (for a resumed run: its last part)."""
     allowed_bytes: int = 0
-    """Bytes the user permitted."""
+    """Allowed memory in bytes."""
     projected_bytes: int = 0
-    """Bytes the plan said it would need."""
+    """Projected memory in bytes."""
     measured_bytes: int = 0
-    """Most bytes seen while running: PSS of the whole process tree, every 50 ms; of workers that `start_cluster` has not started,
-    the most that one of them had resident (VmHWM)."""
+    """Measured peak memory in bytes: PSS of the whole process tree, every 50 ms; for workers that `start_cluster` has not
+    started, the largest resident memory of any one of them (VmHWM)."""
     projected_device_bytes: int = 0
-    """Bytes that the plan said it would need of the GPU of each worker; 0 where nothing is on one."""
+    """Projected GPU memory of each worker in bytes; 0 if nothing is on a GPU."""
     measured_device_bytes: int | None = None
-    """Most bytes of a GPU in any worker: what RMM counted in use, and what torch reserved; None where neither was measured."""
+    """Measured peak GPU memory in any worker: bytes in use by RMM and bytes reserved by torch; None if neither was measured."""
     device_spilled_bytes: int | None = None
-    """Bytes that cuDF moved from GPUs to the host to make room, in all passes, by the workers of the last one together; None
-    where nobody counted."""
+    """Bytes that cuDF spilled from GPUs to the host, in all passes, summed over the workers of the last pass; None if not
+    counted."""
     retries: dict[str, int] = field(default_factory=dict)
-    """Ranges run again, by cause: ``memory``, ``worker lost``, ``exclusive``."""
+    """Ranges retried, by cause: ``memory``, ``worker lost``, ``exclusive``."""
     leaks: list[LeakReceipt] = field(default_factory=list)
-    """Workers that held more after each task."""
+    """Workers whose memory grew after each task."""
     exchanges: list[ExchangeReceipt] = field(default_factory=list)
-    """What was compared before the last pass, for each drop."""
+    """Comparisons before the last pass, one for each drop."""
     settings: dict[str, str] = field(default_factory=dict)
-    """What was set, by the user or by the plan, with reasons."""
+    """Settings, chosen by the user or by the plan, with reasons."""
     arguments: dict[str, int | str] = field(default_factory=dict)
-    """The same as values, to be given again: to `start_cluster` ``memory``, ``cpus`` and, where workers had GPUs, ``gpus`` and
-    ``device_memory`` (to `connect` only the two sizes), and where workers were to be started again ``recycle_after``; to a reader
-    ``blocksize`` and, where bad rows were set aside, ``on_bad_rows``; to a writer ``on_error`` and ``on_oom``."""
+    """The same as values, for reuse: for `start_cluster` ``memory``, ``cpus`` and, if workers had GPUs, ``gpus`` and
+    ``device_memory`` (for `connect` only the two sizes), and if workers were to be restarted ``recycle_after``; for a reader
+    ``blocksize`` and, if bad rows were quarantined, ``on_bad_rows``; for a writer ``on_error`` and ``on_oom``."""
     tasks_at_a_time: int = 0
     """Threads of all workers."""
     timeline: list[tuple[float, int]] = field(default_factory=list)
-    """Seconds, and the most bytes of the process tree up to then since the point before; at most 400."""
+    """Pairs of seconds and the peak bytes of the process tree since the previous point; at most 400."""
     events: list[tuple[float, str]] = field(default_factory=list)
-    """Seconds, and what happened, the first 200: ranges that ran again, with the cause, and workers that were started again."""
+    """Pairs of seconds and an event, the first 200: retried ranges, with the cause, and restarted workers."""
     gpu_use: dict[str, float] = field(default_factory=dict)
-    """Of each GPU of a cluster on this machine, the mean share of the last pass in which a kernel ran on it (NVML)."""
+    """For each GPU of a cluster on this machine, the mean share of the last pass in which a kernel was running (NVML)."""
     rejects: str | None = None
-    """Folder of the removed rows, if they were kept."""
+    """Folder of the dropped rows, if they were written."""
     quarantine: str | None = None
-    """Folder of rows set aside where it is not in the output's own: those of ``find_`` operators."""
+    """Folder of the quarantined rows if it is not in the output folder: those of ``find_`` operators."""
     advice: list[str] = field(default_factory=list)
-    """What would make the next run better."""
+    """Advice for the next run."""
 
     @property
     def rows_dropped(self) -> int:
-        """Rows removed by steps."""
+        """Rows dropped by steps."""
         return sum(step.rows_dropped for step in self.steps)
 
     @property
     def quarantine_folder(self) -> str:
-        """Where rows set aside are, if there are any."""
+        """Folder of the quarantined rows, if there are any."""
         return self.quarantine or f"{self.output}/{QUARANTINE_FOLDER}"
 
     @property
     def rows_made(self) -> int:
-        """Rows added by steps that make several of one."""
+        """Rows added by steps that make several rows from one."""
         return sum(max(step.rows_out - step.rows_in, 0) for step in self.steps)
 
     @property
     def retry_seconds(self) -> list[float]:
-        """When ranges were run again, among the events that are kept."""
+        """Times at which ranges were retried, among the stored events."""
         return [seconds for seconds, text in self.events if " again: " in text]
 
     def add(self, done: dict[str, Any]) -> None:
-        """Add what the journal says about one range."""
+        """Add the journal's record of one range."""
         self.rows_read += done["rows_read"]
         self.rows_written += done["rows_written"]
         self.rows_quarantined += done["rows_quarantined"]
@@ -224,8 +224,8 @@ class Receipt:
         Returns
         -------
         pandas.DataFrame
-            Shape (steps, 6), in the order in which they ran. Seconds are summed over all tasks, so rows a second are those of
-            one thread; they are missing where no time was measured.
+            Shape (steps, 6), in the order in which the steps ran. Seconds are summed over all tasks, so rows per second
+            are those of one thread; they are missing if no time was measured.
         """
         columns = ["step", "rows_in", "rows_out", "rows_dropped", "seconds", "rows_per_second"]
         rows = [
@@ -235,40 +235,41 @@ class Receipt:
         return pd.DataFrame(rows, columns=columns)
 
     def reasons(self) -> pd.DataFrame:
-        """Return one row for each reason for which rows were dropped: ``step``, ``reason``, ``rows``, ``share``.
+        """Return one row for each reason why rows were dropped: ``step``, ``reason``, ``rows``, ``share``.
 
         Returns
         -------
         pandas.DataFrame
-            Most rows first; ``share`` is of all rows read.
+            Most rows first; ``share`` refers to all rows read.
         """
         rows = [(s.name, reason, n, n / max(self.rows_read, 1)) for s in self.steps for reason, n in s.dropped.items()]
         table = pd.DataFrame(rows, columns=["step", "reason", "rows", "share"])
         return table.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
 
     def models(self) -> pd.DataFrame:
-        """Return one row for each step with a model: documents and tokens, those of a second, and how batches were filled.
+        """Return one row for each step with a model: documents and tokens, both also per second, and how full batches were.
 
         Returns
         -------
         pandas.DataFrame
-            Of no rows without such steps. ``dtype`` says in which numbers a model computed, float32 or bfloat16; it is
-            missing for functions, fastText and scikit-learn. Documents and tokens per second are those of one task at a time:
-            seconds in the step are added up over all tasks, without those spent waiting for a turn (``resources=``).
-            ``padding_share`` is of all tokens that the model read. ``batch_tokens_tried`` has the tokens a second of each
-            size of batches that took turns at first, in padded tokens, and ``batch_tokens`` the size that most workers took
-            then. What torch held on a GPU at most, ``device_allocated_bytes`` of it in tensors, is missing where the model
-            ran on CPUs; ``process_peak_bytes`` is the most that a worker process had resident until the step had ended.
+            Empty if there are no such steps. ``dtype`` is the number format in which a model computed, float32 or
+            bfloat16; it is missing for functions, fastText and scikit-learn. Documents and tokens per second are those
+            of one task at a time: seconds in the step are summed over all tasks, without those spent waiting for a turn
+            (``resources=``). ``padding_share`` is the share of padding among all tokens that the model read.
+            ``batch_tokens_tried`` has the tokens per second of each batch size that took turns at first, in padded
+            tokens, and ``batch_tokens`` the size that most workers used afterwards. The peak memory of torch on a GPU,
+            of which ``device_allocated_bytes`` were in tensors, is missing if the model ran on CPUs;
+            ``process_peak_bytes`` is the peak resident memory of a worker process until the end of the step.
         """
         return model_figures(self.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the receipt as plain values, as ``_curator/receipt.json`` holds it."""
+        """Return the receipt as plain values, as stored in ``_curator/receipt.json``."""
         return dataclasses.asdict(self)
 
     @staticmethod
     def from_json(values: dict[str, Any]) -> Receipt:
-        """Return the receipt that `to_json` was made from."""
+        """Return the receipt from the output of `to_json`."""
         steps = [StepReceipt(**step) for step in values["steps"]]
         exchanges = [ExchangeReceipt(**exchange) for exchange in values["exchanges"]]
         pairs = {name: [tuple(pair) for pair in values.get(name, [])] for name in ("timeline", "events")}
@@ -276,31 +277,31 @@ class Receipt:
         return Receipt(**{**values, **pairs, "steps": steps, "exchanges": exchanges, "leaks": leaks})
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the receipt as one HTML page that needs nothing else: figures, memory over time, steps, drops, settings.
+        """Write the receipt as one self-contained HTML page: figures, memory over time, steps, drops, settings.
 
         Parameters
         ----------
         path : str or path
-            Name of the file, such as ``"report.html"``; one that is there is replaced.
+            Name of the file, such as ``"report.html"``; an existing file is replaced.
         """
         from curator_df.core.report import report_page
 
         Path(path).write_text(report_page(self), encoding="utf-8")
 
     def plot(self) -> Any:
-        """Draw memory over time, beside what was allowed and projected; ranges that ran again are marked.
+        """Plot memory over time, with the allowed and projected memory; retried ranges are marked.
 
         Returns
         -------
         matplotlib.figure.Figure
-            A notebook shows it; ``figure.savefig("memory.png")`` keeps it.
+            Notebooks display it; ``figure.savefig("memory.png")`` saves it.
 
         Raises
         ------
         ImportError
             If matplotlib is not installed.
         ParameterError
-            If the receipt has no timeline: the workers ran on other machines.
+            If the receipt has no timeline, because the workers ran on other machines.
         """
         from curator_df.core.timeline import timeline_figure
 
@@ -313,7 +314,7 @@ class Receipt:
         return timeline_figure(self.timeline, self.retry_seconds, **limits)
 
     def summary(self) -> list[tuple[str, str]]:
-        """Return the lines at the head of the receipt, as (what, value)."""
+        """Return the first lines of the receipt, as (what, value)."""
         memory = f" ({self.rows_out_of_memory:,} for want of memory)" if self.rows_out_of_memory else ""
         bad = f", {self.rows_quarantined:,} quarantined{memory}" if self.rows_quarantined else ""
         resumed = f" ({self.ranges_resumed:,} done by an earlier run)" if self.ranges_resumed else ""

@@ -26,24 +26,24 @@ DEVICE_PARTS = 1_000_000
 
 @dataclass(frozen=True)
 class Resources:
-    """What one call takes of its worker, as `resources` makes it. No field changes what comes out."""
+    """What one call takes of its worker, as returned by `resources`. No field changes the results."""
 
     cpus: int | None = field(default=None, metadata={"identity": False})
-    """Threads in which it computes; None for one, and no limit to the calls at a time."""
+    """Threads that the call uses; None for one thread, without a limit on concurrent calls."""
     gpus: float | None = field(default=None, metadata={"identity": False})
     """Share of the worker's GPU."""
     gpu_memory_bytes: int | None = field(default=None, metadata={"identity": False})
-    """Of the GPU's memory."""
+    """GPU memory in bytes."""
     least_device_bytes: int = field(default=0, metadata={"identity": False})
-    """Without so much of the GPU's memory a call is of no use: a model's weights, and one long text."""
+    """Least GPU memory with which a call makes sense: a model's weights, and one long text."""
     weights: str = field(default="", metadata={"identity": False})
-    """Name of what a model holds of the GPU whether it runs or not, which steps with the same name hold together."""
+    """Name of the memory that a model holds on the GPU even when idle; steps with the same name share it."""
     weight_bytes: int = field(default=0, metadata={"identity": False})
-    """And how much that is."""
+    """Size of that memory."""
 
     @property
     def of_gpu(self) -> bool:
-        """Whether it takes anything of a GPU."""
+        """Whether the call takes anything of a GPU."""
         return self.gpus is not None or self.gpu_memory_bytes is not None
 
 
@@ -142,18 +142,18 @@ class Capacity:
 
 
 def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory: str | int | None = None) -> Resources:
-    """Say what one call of a model takes of its worker, so that no more run at a time than there is room for.
+    """Declare what one call of a model takes of its worker, so that no more calls run concurrently than fit.
 
     Parameters
     ----------
     cpus : int, optional
-        Threads in which the model computes. Of a worker's threads, ``threads // cpus`` are in such a step at a time.
+        Threads that the model uses. At most ``threads // cpus`` of a worker's threads are in such a step at a time.
     gpus : float, optional
-        Share of the worker's GPU, above 0 and up to 1: with 1 one call at a time has it, with 0.5 two. It is a share of what
-        the models of all steps leave, which hold their weights there meanwhile.
+        Share of the worker's GPU, above 0 and up to 1: with 1 one call at a time uses it, with 0.5 two. It is a share
+        of what remains after the weights of the models of all steps, which stay on the GPU.
     gpu_memory : str or int, optional
-        Memory on the GPU, the model's weights with it, such as ``"8GB"``: as many calls at a time as fit into what the cluster
-        may use of it, those of other steps counted too.
+        GPU memory including the model's weights, such as ``"8GB"``: as many calls run concurrently as fit into the GPU
+        memory that the cluster may use, calls of other steps included.
 
     Returns
     -------
@@ -169,8 +169,8 @@ def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory:
     -----
     Computes: no. See ``docs/models.md#concurrent-model-calls``.
 
-    What a worker does not have is refused when the plan is made. The tasks that wait hold a block each, which is in the
-    plan; meanwhile others of the worker read, clean and tokenize. The rows do not depend on it.
+    The plan refuses what a worker does not have. Each waiting task holds a block, which the plan counts; meanwhile
+    other tasks of the worker read, clean and tokenize. The setting does not change the rows.
 
     Examples
     --------

@@ -31,10 +31,10 @@ def checkpoint(
     on_oom: OnOom = "halve",
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
-    """Run a chain into Parquet files, and return the table that they hold, to go on from there.
+    """Run a chain, write it to Parquet files, and return the table read back from them.
 
-    What comes before a ``drop_`` runs twice, and what comes before two of them three times; behind a checkpoint it is
-    read back instead. Run again with the same input and chain it finds the files complete and computes nothing.
+    The steps before a ``drop_`` run twice, and those before two of them three times. After a checkpoint, its output is
+    read instead. A second call with the same input and chain finds the files complete and computes nothing.
 
     Parameters
     ----------
@@ -43,31 +43,31 @@ def checkpoint(
     path : str or path
         Folder for the files, or an fsspec URL.
     rejects : str or path, optional
-        Folder for the removed rows; see `write_parquet`.
+        Folder for the dropped rows; see `write_parquet`.
     workdir : str or path, optional
         Folder for the temporary files of drops; see `write_parquet`.
     on_existing : {"resume", "error", "overwrite"}
-        When the folder holds something: go on with (or take as it is) what the same input and chain left there; refuse;
-        delete what a run wrote there and start over.
+        What to do if the folder is not empty: continue (or reuse) what the same input and chain left there; raise an
+        error; or delete what a run wrote there and start again.
     on_error : {"raise", "quarantine"}
-        When a function of yours raises on a row; see `write_parquet`.
+        What to do when a user function raises on a row; see `write_parquet`.
     on_oom : {"halve", "fail"}
-        When memory runs out; see `write_parquet`.
+        What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional
-        For fsspec.
+        fsspec options.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The table, read back from Parquet; a second call finds it. Lazy, the rows in order, with the columns and types of
-        ``df``. `read_receipt` of it tells how they came to be.
+        The table, read back from Parquet; a second call finds it. Lazy, with the rows in order and the columns and
+        types of ``df``. `read_receipt` of it returns the receipt of the run.
 
     Raises
     ------
     BudgetError
         If the plan does not fit the budget; nothing has been started.
     ResumeError
-        If the folder holds another chain's run: say ``on_existing="overwrite"``, or name another folder.
+        If the folder holds the run of another chain: pass ``on_existing="overwrite"``, or use another folder.
     NoClusterError
         If no cluster is running.
 
@@ -96,7 +96,7 @@ def read_receipt(source: Any, *, storage_options: dict[str, Any] | None = None) 
     source : str, path or dask.dataframe.DataFrame
         Folder (or URL) that `write_parquet`, `write_jsonl` or `checkpoint` wrote; or a table read from it.
     storage_options : dict, optional
-        For fsspec, when ``source`` is a URL.
+        fsspec options, if ``source`` is a URL.
 
     Returns
     -------

@@ -215,58 +215,57 @@ def read_jsonl(
     backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
-    r"""Read files of JSON lines as a lazy table.
+    r"""Read JSON Lines files as a lazy table.
 
     Parameters
     ----------
     paths : str, path or list of them
         Files, directories, globs or fsspec URLs; ``.gz``, ``.zst``, ``.bz2`` and ``.xz`` are decompressed.
     columns : list of str, optional
-        Columns to read; other fields are passed over. Default: every field found in the first lines of up to 16 files.
+        Columns to read; other fields are ignored. Default: every field in the first lines of up to 16 files.
     dtype : mapping of str to str or pyarrow.DataType, optional
-        Types of columns, instead of those found. Also adds columns that the first lines do not have. A value of
-        another JSON type is a bad row all the same: ``{"text": 5}`` is not text under ``dtype={"text": "string"}``.
+        Types of columns, instead of the inferred ones. Also adds columns that the first lines do not have. A value of
+        another JSON type is still a bad row: ``{"text": 5}`` is not text under ``dtype={"text": "string"}``.
     blocksize : int or str, optional
-        About the decompressed bytes of a Dask partition, such as ``"256MB"``. A compressed file is never split.
+        Approximate decompressed bytes of a Dask partition, such as ``"256MB"``. A compressed file is never split.
     files_per_partition : int, optional
-        Files in each Dask partition, instead of a size.
+        Files per Dask partition, instead of a size.
     add_source : bool
         Add ``source_file`` (text) and ``source_line`` (int64, from 1).
     on_bad_rows : {"error", "quarantine"}
-        What to do with a line that has no row: stop with an error that names file, line and byte, or leave it out
-        and report it. A value that does not fit its column, and a field that no column has, make a bad row too.
+        What to do with a line that cannot be read as a row: raise an error that names file, line and byte, or skip and
+        report it. A value that does not fit its column, or a field that is not a column, also makes a bad row.
     backend : {"pandas", "cudf"}
-        Where blocks go when they are read: ``"cudf"`` is `to_backend`, one more step, and needs a GPU.
+        Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
     storage_options : mapping, optional
         Options for the fsspec file system of URLs.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        Text as ``string[pyarrow]``, numbers as ``Int64`` and the like, the
-        rest as `pandas.ArrowDtype`; the index ``address`` (int64) is the
-        number of the file times 2^40 plus the byte at which the line begins.
+        Text is ``string[pyarrow]``, numbers are ``Int64`` and the like, the rest is `pandas.ArrowDtype`. The index
+        ``address`` (int64) is the file number times 2^40 plus the byte at which the line begins.
 
     Raises
     ------
     InputError
         Nothing matches an entry of ``paths``.
     SchemaError
-        A column has types in the first lines of the files that do not go together.
+        A column has incompatible types in the first lines of the files.
     ColumnError
-        ``columns`` names one that is not there, or the files have a ``source_file`` or ``source_line`` of their own.
+        ``columns`` names a missing column, or the files have a ``source_file`` or ``source_line`` of their own.
     ParameterError
-        An argument is outside what is allowed.
+        An argument is invalid.
     UnsupportedBackendError
         ``backend="cudf"`` where there is no GPU, or without the gpu extra.
 
     Notes
     -----
-    Rows: all. Columns: as found in the heads of the files, or as named; with ``add_source``, ``source_file`` and
+    Rows: all. Columns: as found in the first lines of the files, or as named; with ``add_source``, ``source_file`` and
     ``source_line``. Backends: pandas; cudf with ``backend="cudf"``. Peak extra memory: 3.1 x block. Computes: no; it
     reads the first 1 MB of up to 16 files.
 
-    Fields inside objects are checked like columns, but passed over when ``columns`` is given and they are new.
+    Fields inside objects are checked like columns, but unknown ones are ignored when ``columns`` is given.
 
     Examples
     --------

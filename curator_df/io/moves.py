@@ -29,35 +29,35 @@ REQUIRED = ("cudf", "dask_cudf", "rmm")
 
 
 def to_backend(df: Any, backend: Backend) -> Any:
-    """Move the blocks of a table to the memory of a GPU, or back to the host.
+    """Move the blocks of a table to GPU memory, or back to the host.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     backend : {"pandas", "cudf"}
-        Where its blocks are to be.
+        Target of the blocks.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows and index. On the way back columns have the types of the readers: ``Int64``, ``string[pyarrow]`` and so
-        on. The table itself if its blocks are there already.
+        The same rows and index. On the way back, columns have the types of the readers: ``Int64``, ``string[pyarrow]``
+        and so on. If the blocks are already there, the table itself is returned.
 
     Raises
     ------
     SchemaError
-        If a column is of anything but text, numbers, truth values, and times or durations without a zone.
+        If a column is of a type other than text, numbers, booleans, and times or durations without a time zone.
     UnsupportedBackendError
         If there is no GPU here, or the gpu extra is not installed.
 
     Notes
     -----
-    Rows: same. Columns: same, of text, numbers, truth values and times. Backends: pandas, cudf. Peak extra memory: 1.0 x
+    Rows: same. Columns: same, of text, numbers, booleans and times. Backends: pandas, cudf. Peak extra memory: 1.0 x
     block to a GPU, 2.0 x block back (assumed, not measured). Computes: no. See ``docs/gpu.md#runs``.
 
-    It is a copy of each block, which no operator makes by itself. The writers add it to a chain that ends in cuDF blocks.
-    The process that calls it needs a GPU too, to know the columns of the table.
+    Each block is copied; no operator does this by itself. The writers add it to a chain that ends in cuDF blocks. The
+    calling process needs a GPU too, to determine the columns of the table.
     """
     require_table(df, "to_backend")
     choose("to_backend", "backend", backend, Backend)

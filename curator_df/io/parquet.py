@@ -276,49 +276,48 @@ def read_parquet(
     paths : str, path or list of them
         Files, directories, globs or fsspec URLs.
     columns : list of str, optional
-        Columns to read; others are passed over. Default: all.
+        Columns to read; others are ignored. Default: all.
     dtype : mapping of str to str or pyarrow.DataType, optional
-        Types to convert columns to. Also adds columns that the files read first do not have.
+        Types to convert columns to. Also adds columns that the files inspected first do not have.
     blocksize : int or str, optional
-        About the decoded bytes of a Dask partition, such as ``"256MB"``.
+        Approximate decoded bytes of a Dask partition, such as ``"256MB"``.
     files_per_partition : int, optional
-        Files in each Dask partition, instead of a size.
+        Files per Dask partition, instead of a size.
     add_source : bool
         Add ``source_file`` (text) and ``source_line`` (int64, the row number from 1).
     on_bad_rows : {"error", "quarantine"}
-        As in `read_jsonl`; rows of a Parquet file are never bad, so nothing is set aside.
+        As in `read_jsonl`; rows of a Parquet file are never bad, so nothing is quarantined.
     backend : {"pandas", "cudf"}
-        Where blocks go when they are read: ``"cudf"`` is `to_backend`, one more step, and needs a GPU.
+        Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
     storage_options : mapping, optional
         Options for the fsspec file system of URLs.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        Text as ``string[pyarrow]``, numbers as ``Int64`` and the like, the
-        rest as `pandas.ArrowDtype`, dictionaries decoded; the index
-        ``address`` (int64) is the number of the file times 2^40 plus the number of the row.
+        Text is ``string[pyarrow]``, numbers are ``Int64`` and the like, the rest is `pandas.ArrowDtype`, with
+        dictionaries decoded. The index ``address`` (int64) is the file number times 2^40 plus the row number.
 
     Raises
     ------
     InputError
         Nothing matches an entry of ``paths``.
     CorruptFileError
-        A file is truncated or no Parquet file.
+        A file is truncated or not a Parquet file.
     SchemaError
-        A column has types in the files that do not go together.
+        A column has incompatible types in the files.
     ColumnError
-        ``columns`` names one that is not there, or the files have a ``source_file`` or ``source_line`` of their own.
+        ``columns`` names a missing column, or the files have a ``source_file`` or ``source_line`` of their own.
     ParameterError
-        An argument is outside what is allowed.
+        An argument is invalid.
     UnsupportedBackendError
         ``backend="cudf"`` where there is no GPU, or without the gpu extra.
 
     Notes
     -----
     Rows: all. Columns: as in the footers, or as named; with ``add_source``, ``source_file`` and ``source_line``.
-    Backends: pandas; cudf with ``backend="cudf"``. Peak extra memory: 2.5 x block. Computes: no; it reads the footers of
-    up to 64 files, or of 16 spread over more, and those of files larger than a partition.
+    Backends: pandas; cudf with ``backend="cudf"``. Peak extra memory: 2.5 x block. Computes: no; it reads the footers
+    of up to 64 files, or of 16 of them, evenly spread, if there are more, and those of files larger than a partition.
 
     Examples
     --------

@@ -55,7 +55,7 @@ def shuffle_rows(
     on_oom: OnOom = "halve",
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
-    """Write a table in random order, over all of its files, and return the table that was written.
+    """Write the rows of a table in random order across all files, and return the table read back.
 
     Parameters
     ----------
@@ -66,25 +66,25 @@ def shuffle_rows(
     seed : int, default 0
         Another seed gives another, independent order.
     on_existing : {"resume", "error", "overwrite"}
-        When the folder holds something; see `checkpoint`.
+        What to do if the folder is not empty; see `checkpoint`.
     on_error : {"raise", "quarantine"}
-        When a function of yours raises on a row; see `write_parquet`.
+        What to do when a user function raises on a row; see `write_parquet`.
     on_oom : {"halve", "fail"}
-        When memory runs out; see `write_parquet`.
+        What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional
-        For fsspec.
+        fsspec options.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The table in the new order, read back from Parquet. Lazy, over the files' names.
+        The table in the new order, read back from Parquet. Lazy, in the order of the file names.
 
     Raises
     ------
     BudgetError
         If the plan does not fit the budget; nothing has been started.
     ParameterError
-        If ``seed`` is not an integer of 64 bits.
+        If ``seed`` is not a 64-bit integer.
     SchemaError
         If the index is not that of a reader.
     ResumeError
@@ -96,13 +96,13 @@ def shuffle_rows(
     -----
     Rows: all, in random order. Columns: all. Peak extra memory: 3.2 x block. Computes: yes, in two passes.
 
-    One pass writes each row into a part of the new order, one sorts each part. A part of any size is sorted a block at a
-    time, through the local disk where it is larger. Between the passes the rows lie below the output, and take about as
-    much disk as they do decompressed.
+    One pass writes each row into a part of the new order; a second pass sorts each part. A part of any size is sorted
+    one block at a time, using the local disk if it is larger. Between the passes the rows are stored below the output
+    folder, and take about as much disk as they do decompressed.
 
-    The order is that of a hash of each row's address and the seed, so neither blocks, memory, workers nor a resume change it. It
-    is another one when the input's list of files changes. What the chain before did to
-    rows, and rows that it set aside, are in ``_curator/before/rows`` below the output: `read_receipt` takes that folder.
+    The order is that of a hash of each row's address and the seed, so it does not depend on blocks, memory, workers or
+    a resume. It changes when the list of input files changes. What the preceding steps did to rows, and the quarantined
+    rows, are in ``_curator/before/rows`` below the output folder: pass that folder to `read_receipt`.
 
     Examples
     --------
@@ -128,46 +128,48 @@ def blend(
     on_oom: OnOom = "halve",
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
-    """Mix tables, or the kinds of rows of one table, each taken as often as wanted or to a given share, in random order.
+    """Mix tables, or the kinds of rows of one table, in random order, with a number of epochs or a share for each.
 
     Parameters
     ----------
     tables : mapping of str to dask.dataframe.DataFrame, or dask.dataframe.DataFrame
-        Tables by name, with the same columns; or one table with a column that tells kinds of rows apart.
+        Tables by name, with the same columns; or one table with a column that gives the kind of each row.
     path : str or path
         Folder for the Parquet files, or an fsspec URL.
     epochs : mapping of name (or value of ``column``) to float, optional
-        How often the rows of a table are taken: 3 means three times each; 0.25 a random quarter of them; 1.5 every row, and a
-        random half of them twice; 0 none. For one table every value must be named, None for rows without one.
+        How often to take the rows of a table: 3 means each row three times; 0.25 a random quarter of the rows; 1.5 each
+        row, and a random half of them twice; 0 none. For one table every value must be named, with None for rows
+        without a value.
     weights : mapping of name (or value of ``column``) to float, optional
-        Instead of ``epochs``: what part of the rows of the output each is to be; they need not add up to 1. The rows are
-        counted first, in a pass more over each table.
+        Instead of ``epochs``: the share of the output rows for each; the shares need not add up to 1. The rows are
+        counted first, in one more pass over each table.
     rows : int, optional
-        With ``weights``: about how many rows the output is to have. By default as many as there are without taking one twice.
+        With ``weights``: approximate number of rows of the output. By default as many as possible without taking any
+        row twice.
     column : str, default "source"
-        For several tables: a column that is added, with the name of the table. For one table: the column that decides.
+        For several tables: a column to add, with the name of the table. For one table: the column that gives the kind.
     seed : int, default 0
-        Of the order, and of which rows are taken once more; independent of `sample_rows` with the same seed.
+        Seed of the order, and of which rows are repeated; independent of `sample_rows` with the same seed.
     on_existing, on_error, on_oom, storage_options
         As in `shuffle_rows`.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The mixed rows in random order, read back from Parquet. Lazy, over the files' names. Rows that are taken several
-        times lie apart like any others.
+        The mixed rows in random order, read back from Parquet. Lazy, in the order of the file names. Copies of the same
+        row are placed independently.
 
     Raises
     ------
     BudgetError
         If the plan does not fit the budget; nothing has been started.
     ParameterError
-        If ``epochs`` or ``weights`` does not name the tables and nothing else, has a negative number, or misses a value of
-        ``column``; if both are given, or none; if a table that is to have a share has no rows.
+        If ``epochs`` or ``weights`` does not name exactly the tables, has a negative number, or lacks a value of
+        ``column``; if both or neither are given; or if a table with a positive share has no rows.
     SchemaError
         If the tables do not have the same columns and types.
     ColumnError
-        If a table has the column that is to be added, or does not have the one that decides.
+        If a table already has the column to add, or lacks the column that gives the kind.
     NoClusterError
         If no cluster is running.
 
@@ -175,16 +177,16 @@ def blend(
     -----
     Rows: those of several tables (or kinds of rows of one), each as often as ``epochs`` says, or to the shares of
     ``weights``. Columns: all; of several tables plus ``source``. Peak extra memory: 3.2 x block. Computes: yes, a pass
-    over each table (with ``weights`` one before that counts), and one that sorts.
+    over each table (with ``weights`` a counting pass before it), and one that sorts.
 
-    The pass that counts reads one column of tables as they lie in Parquet. Up-sampled rows take disk for each time
-    between the passes.
+    For tables read directly from Parquet, the counting pass reads only one column. Between the passes, repeated rows
+    take disk for each copy.
 
-    Every share of the output has the same mixture, give or take chance. Which rows are taken, and where they come, follows from a
-    hash of name, address and seed, so neither blocks, memory, workers nor a resume change it; a larger number takes all
-    that a smaller one took. What the chains before did to rows, and rows that they set aside, are in
-    ``_curator/before/<name>`` below the output (of one table ``rows``). With ``weights``, how often rows were taken follows as
-    ``rows * share / (rows of the table)``, and is in ``_curator/before/epochs.json``.
+    Every part of the output has the same mixture, up to chance. Which rows are taken, and their positions, follow from
+    a hash of name, address and seed, so they do not depend on blocks, memory, workers or a resume; a larger number
+    takes all rows that a smaller one took. What the preceding steps did to rows, and the quarantined rows, are in
+    ``_curator/before/<name>`` below the output folder (``rows`` for one table). With ``weights``, the number of times
+    that rows were taken is ``rows * share / (rows of the table)``; it is stored in ``_curator/before/epochs.json``.
 
     References
     ----------

@@ -31,14 +31,14 @@ CONSTANT_PEAK_FACTOR = 1.0
 
 @dataclass(frozen=True)
 class Split(Mapping[Any, Any]):
-    """Tables by value of the column: a mapping that reads a table back when it is asked for."""
+    """Tables by value of a column: a mapping that reads a table back when it is accessed."""
 
     receipt: Receipt
-    """What the run did."""
+    """The receipt of the run."""
     column: str
-    """What was split by."""
+    """The column that the table was split by."""
     rows: Mapping[Any, int]
-    """Rows of each value, most first; None is the value of rows without one."""
+    """Number of rows of each value, in descending order; None is the value of rows without one."""
     _home: Folder = field(repr=False)
     _folders: Mapping[Any, str] = field(repr=False)
     _meta: Any = field(repr=False)
@@ -73,52 +73,52 @@ def split_by(
     on_oom: OnOom = "halve",
     storage_options: dict[str, Any] | None = None,
 ) -> Split:
-    """Write a table to a folder for each value of a column, in one pass, and return the table of each value.
+    """Write a table to one folder for each value of a column, in one pass, and return the table of each value.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         A chain that begins with `read_jsonl` or `read_parquet`.
     path : str or path
-        Folder for the folders of values (``lang=en/``), or an fsspec URL. The column is not in the files;
-        pyarrow and Spark put it back when they read ``path``.
+        Parent folder of the folders of values (``lang=en/``), or an fsspec URL. The column is not in the files; pyarrow
+        and Spark restore it when they read ``path``.
     column : str
-        Column of text, whole numbers, truth values or dates, with few and short values: each range of the input makes a
-        file for every value that it has.
+        Column of text, integers, booleans or dates, with few and short values: each range of the input makes one file
+        for every value that it contains.
     compression : {"zstd", "snappy", "lz4", "gzip", "none"}
         Codec of the column chunks.
     target_file_size : str or int
-        A file that has grown to this many bytes on disk is finished.
+        A file is closed once it reaches this size on disk.
     rejects : str or path, optional
-        Folder for the removed rows, as Parquet; see `write_parquet`.
+        Folder for the dropped rows, as Parquet; see `write_parquet`.
     workdir : str or path, optional
         Folder for the temporary files of drops; see `write_parquet`.
     on_existing : {"error", "resume", "overwrite"}
-        When the folder holds something; see `write_parquet`.
+        What to do if the folder is not empty; see `write_parquet`.
     on_error : {"raise", "quarantine"}
-        When a function of yours raises on a row; see `write_parquet`.
+        What to do when a user function raises on a row; see `write_parquet`.
     on_oom : {"halve", "fail"}
-        When memory runs out; see `write_parquet`.
+        What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional
-        For fsspec.
+        fsspec options.
 
     Returns
     -------
     Split
         A mapping from each value of ``column`` (None: rows without one) to its table, read back from Parquet; ``.rows``
-        counts, ``.receipt``. Tables are lazy, the rows in input order, with the columns of ``df``. ``split.rows`` has the
-        number of rows of each value, ``split.receipt`` the receipt.
+        counts, ``.receipt``. Tables are lazy, with the rows in input order and the columns of ``df``. ``split.rows``
+        has the number of rows of each value, ``split.receipt`` the receipt.
 
     Raises
     ------
     ColumnError
         If ``df`` does not have the column.
     SchemaError
-        If the column holds something else, such as lists or floats.
+        If the column has another type, such as lists or floats.
     BudgetError
         If the plan does not fit the budget; nothing has been started.
     OutputExistsError
-        If the folder holds something and ``on_existing="error"``.
+        If the folder is not empty and ``on_existing="error"``.
     NoClusterError
         If no cluster is running.
 

@@ -232,29 +232,28 @@ def read_text_files(
     paths : str, path or list of them
         Files, directories, globs or fsspec URLs; ``.gz``, ``.zst``, ``.bz2`` and ``.xz`` are decompressed.
     columns : list of str, optional
-        Which of ``path`` and ``text`` to make. Default: both.
+        Which of ``path`` and ``text`` to include. Default: both.
     encoding : str, default "utf-8"
-        Encoding of all files, by a name that Python knows. A mark of UTF-8 at the beginning of a file is taken off.
+        Encoding of all files, by its Python name. A UTF-8 byte order mark at the beginning of a file is removed.
     suffixes : sequence of str
-        What files found in a directory must end in, also with the suffix of a compression after it; an empty one takes all
-        files. Files that are named, or matched by a glob, need not.
+        Required endings of files found in a directory, possibly followed by a compression suffix; an empty one accepts
+        all files. Files that are named, or matched by a glob, need none of them.
     blocksize : int or str, optional
-        About the decompressed bytes of a Dask partition, such as ``"256MB"``. A file is never split.
+        Approximate decompressed bytes of a Dask partition, such as ``"256MB"``. A file is never split.
     files_per_partition : int, optional
-        Files in each Dask partition, instead of a size.
+        Files per Dask partition, instead of a size.
     on_bad_rows : {"error", "quarantine"}
-        What to do with a file that is not in the encoding: stop with an error that names file and byte, or leave it out and
-        report it.
+        What to do with a file that is not in the encoding: raise an error that names file and byte, or skip and report it.
     backend : {"pandas", "cudf"}
-        Where blocks go when they are read: ``"cudf"`` is `to_backend`, one more step, and needs a GPU.
+        Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
     storage_options : mapping, optional
         Options for the fsspec file system of URLs.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        ``path`` and ``text`` (``string[pyarrow]``), line ends as they are in the file; the index ``address`` (int64) is the
-        number of the file times 2^40.
+        ``path`` and ``text`` (``string[pyarrow]``), with the line ends of the file; the index ``address`` (int64) is
+        the file number times 2^40.
 
     Raises
     ------
@@ -263,9 +262,9 @@ def read_text_files(
     BadRowError
         While reading: a file is not in the encoding.
     OversizeRowError
-        While reading: a file has more text than fits into the memory allowed.
+        While reading: the text of a file does not fit into the allowed memory.
     ParameterError
-        An argument is outside what is allowed; the encoding is not known.
+        An argument is invalid, or the encoding is unknown.
     UnsupportedBackendError
         ``backend="cudf"`` where there is no GPU, or without the gpu extra.
 
@@ -274,7 +273,7 @@ def read_text_files(
     Rows: one for each file. Columns: ``path`` and ``text``. Backends: pandas; cudf with ``backend="cudf"``. Peak extra
     memory: 3.5 x block. Computes: no; it lists the files.
 
-    A file larger than a block is a block of its own; in a run, one that does not fit beside other work runs alone.
+    A file larger than a block is a block by itself; during a run, one that does not fit beside other work runs alone.
 
     Examples
     --------

@@ -296,38 +296,39 @@ def read_warc(
     backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
-    r"""Read WARC and WET files of web crawls as a lazy table, a row for each page.
+    r"""Read WARC and WET files of web crawls as a lazy table, one row for each page.
 
     Parameters
     ----------
     paths : str, path or list of them
         Files, directories, globs or fsspec URLs; ``.gz``, ``.zst``, ``.bz2`` and ``.xz`` are decompressed.
     columns : list of str, optional
-        Which of ``url``, ``date``, ``status``, ``content_type``, ``language`` and ``text`` to make. Default: all.
+        Which of ``url``, ``date``, ``status``, ``content_type``, ``language`` and ``text`` to include. Default: all.
     content_types : sequence of str, optional
-        Types of responses that are pages; so is a response that names none. None: all types, with their bytes as text.
+        Content types of responses that are pages; a response without a content type is one too. None: all types, with
+        their bytes as text.
     blocksize : int or str, optional
-        About the decompressed bytes of a Dask partition, such as ``"256MB"``. A gzip file in which each record is a member, as
-        in crawls, is split; other files are not.
+        Approximate decompressed bytes of a Dask partition, such as ``"256MB"``. A gzip file in which each record is a
+        member, as in crawls, is split; other files are not.
     files_per_partition : int, optional
-        Files in each Dask partition, instead of a size.
+        Files per Dask partition, instead of a size.
     on_bad_rows : {"error", "quarantine"}
-        What to do with a record that is cut, damaged, or has a body that cannot be decoded: stop with an error that names
-        file and byte, or leave it out and report it. Reading goes on at the next record that is whole.
+        What to do with a record that is truncated, damaged, or has a body that cannot be decoded: raise an error that
+        names file and byte, or skip and report it. Reading continues at the next complete record.
     backend : {"pandas", "cudf"}
-        Where blocks go when they are read: ``"cudf"`` is `to_backend`, one more step, and needs a GPU.
+        Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
     storage_options : mapping, optional
         Options for the fsspec file system of URLs.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        ``url``, ``date`` (as in the record: ``2026-01-31T12:00:00Z``), ``content_type`` (of the HTTP message, without its
-        charset), ``language`` (of WET files what was identified, such as ``eng,deu``; else the HTTP ``Content-Language``) and
-        ``text``, all ``string[pyarrow]``, and ``status`` (Int64, of HTTP). ``text`` is the HTML of a response and the text of a
-        WET record. The index ``address`` (int64) is the number of the file times 2^40 plus the byte at which the record
-        begins: in a gzip file that of its member as it lies on disk (plus the number of the record in it, from 0), else that
-        in the decompressed file.
+        ``url``, ``date`` (as in the record: ``2026-01-31T12:00:00Z``), ``content_type`` (of the HTTP message, without
+        its charset), ``language`` (for WET files the identified languages, such as ``eng,deu``; otherwise the HTTP
+        ``Content-Language``) and ``text``, all ``string[pyarrow]``, and ``status`` (Int64, of HTTP). ``text`` is the
+        HTML of a response or the text of a WET record. The index ``address`` (int64) is the file number times 2^40 plus
+        the byte at which the record begins: in a gzip file the position of its member on disk (plus the number of the
+        record in that member, from 0), otherwise the position in the decompressed file.
 
     Raises
     ------
@@ -336,13 +337,13 @@ def read_warc(
     CorruptFileError
         While reading: compressed data is damaged or truncated.
     BadRowError
-        While reading: a record is cut, or its HTTP message cannot be read.
+        While reading: a record is truncated, or its HTTP message cannot be read.
     OversizeRowError
-        While reading: a page is larger than fits into the memory allowed.
+        While reading: a page does not fit into the allowed memory.
     ColumnError
-        ``columns`` names one that there is not.
+        ``columns`` names an unknown column.
     ParameterError
-        An argument is outside what is allowed.
+        An argument is invalid.
     ImportError
         If FastWARC is not installed: ``pip install 'curator-df[warc]'``.
     UnsupportedBackendError
@@ -354,12 +355,13 @@ def read_warc(
     ``content_type``, ``language`` and ``text`` (HTML, or the text of WET files). Backends: pandas; cudf with
     ``backend="cudf"``. Peak extra memory: 3.5 x block. Computes: no; it lists the files.
 
-    The receipt of a run counts all records, and those that are no pages as dropped by the step ``read_warc``, by type
-    (``request``, ``metadata``, ``warcinfo``, ``revisit``...) or for their ``content_type``.
+    The receipt of a run counts all records. Those that are not pages count as dropped by the step ``read_warc``, by
+    record type (``request``, ``metadata``, ``warcinfo``, ``revisit``...) or for their ``content_type``.
 
-    Responses are decoded by the rules of HTML: the encoding is that of a byte order mark, else the charset of the HTTP header,
-    else the one that the page names in its first 1,024 bytes, else UTF-8 if the page is UTF-8, else windows-1252. What an
-    encoding does not have becomes U+FFFD. Transfer and content encodings (chunked; gzip, deflate, br, zstd) are undone.
+    Responses are decoded by the rules of HTML: the encoding is that of a byte order mark, else the charset of the HTTP
+    header, else the one declared in the first 1,024 bytes of the page, else UTF-8 if the page is valid UTF-8, else
+    windows-1252. Bytes that are invalid in the encoding become U+FFFD. Transfer and content encodings (chunked; gzip,
+    deflate, br, zstd) are decoded.
 
     References
     ----------

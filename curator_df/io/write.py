@@ -136,7 +136,7 @@ def write_parquet(
     compression : {"zstd", "snappy", "lz4", "gzip", "none"}
         Codec of the column chunks.
     target_file_size : str or int
-        A file that has grown to this many bytes on disk is finished.
+        A file is closed once it reaches this size on disk.
     partition_on : str or list of str, optional
         Columns whose values become folders (``lang=en/``); they are not in the files.
     rejects : str or path, optional
@@ -144,18 +144,19 @@ def write_parquet(
         ``reject_rule``, ``reject_value``, ``reject_threshold``, ``reject_file``, ``reject_offset``. A folder of its own,
         beside the output; ``on_existing`` holds for it too.
     workdir : str or path, optional
-        Folder (or URL) that all workers see, for the temporary files of drops; below the output by default. They are
-        deleted at the end.
+        Folder (or URL) visible to all workers, for the temporary files of drops; by default below the output folder.
+        They are deleted at the end.
     on_existing : {"error", "resume", "overwrite"}
-        When the folder holds something: refuse; go on with an interrupted run (any memory, workers or block size);
-        delete what a run wrote there and start over.
+        What to do if the folder is not empty: raise an error; continue an interrupted run (with any memory, workers or
+        block size); or delete what a run wrote there and start again.
     on_error : {"raise", "quarantine"}
-        When a function of yours raises on a row: stop, or set the row aside in ``_quarantine/`` and count it.
+        What to do when a user function raises on a row: stop, or quarantine the row in ``_quarantine/`` and count it.
     on_oom : {"halve", "fail"}
-        When memory runs out or a worker dies: take half as much at a time, down to one row, and set rows aside in
-        ``_quarantine/`` that do not fit even alone (a warning and the receipt say so); or stop with the error.
+        What to do when memory runs out or a worker dies: retry with half as much at a time, down to one row, and
+        quarantine in ``_quarantine/`` the rows that do not fit even alone (with a warning and a note in the receipt);
+        or stop with the error.
     storage_options : dict, optional
-        For fsspec.
+        fsspec options.
 
     Returns
     -------
@@ -218,21 +219,21 @@ def write_jsonl(
     compression : {"none", "gzip", "zstd"}
         Compression of the files.
     target_file_size : str or int
-        A file that has grown to this many bytes on disk is finished.
+        A file is closed once it reaches this size on disk.
     partition_on : str or list of str, optional
         Columns whose values become folders (``lang=en/``); they are not in the files.
     rejects : str or path, optional
-        Folder for the removed rows, as Parquet; see `write_parquet`.
+        Folder for the dropped rows, as Parquet; see `write_parquet`.
     workdir : str or path, optional
         Folder for the temporary files of drops; see `write_parquet`.
     on_existing : {"error", "resume", "overwrite"}
-        When the folder holds something; see `write_parquet`.
+        What to do if the folder is not empty; see `write_parquet`.
     on_error : {"raise", "quarantine"}
-        When a function of yours raises on a row; see `write_parquet`.
+        What to do when a user function raises on a row; see `write_parquet`.
     on_oom : {"halve", "fail"}
-        When memory runs out; see `write_parquet`.
+        What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional
-        For fsspec.
+        fsspec options.
 
     Returns
     -------
@@ -255,7 +256,7 @@ def write_jsonl(
     Rows: all, in input order over the files' names. Columns: all. Peak extra memory: 1.0 x block; with ``partition_on``
     2.0 x block. Computes: yes.
 
-    Null is written as ``null``; NaN as well, which JSON does not have; dates and decimals as strings.
+    Null is written as ``null``, and so is NaN, which JSON does not have; dates and decimals are written as strings.
     """
     choose("write_jsonl", "compression", compression, JsonlCompression)
     sink = file_sink(df, "write_jsonl", path, JsonlFormat(compression), target_file_size, partition_on, storage_options)

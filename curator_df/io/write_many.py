@@ -43,44 +43,46 @@ def write_many(
     on_oom: OnOom = "halve",
     storage_options: dict[str, Any] | None = None,
 ) -> dict[Path, Receipt]:
-    """Run several chains over one input in one pass, each into a folder of its own.
+    """Run several chains over one input in one pass, each into its own folder.
 
-    The input is read once. The steps with which all the chains begin run once for each block, and a ``drop_`` among them
-    compares its rows once; then each block goes through the rest of every chain into that chain's files. Each folder ends
-    up with the files, rows set aside and receipt that `write_parquet` or `write_jsonl` would have left there.
+    The input is read once. The steps that all chains have in common at their start run once for each block, and a
+    ``drop_`` among them compares its rows once. Then each block goes through the remaining steps of every chain into
+    that chain's files. Each folder ends up with the files, quarantined rows and receipt that `write_parquet` or
+    `write_jsonl` would have left there.
 
     Parameters
     ----------
     tables : mapping of str or path to dask.dataframe.DataFrame
-        Folders (or fsspec URLs), and the chain whose rows go there. All chains begin with what one `read_jsonl` or
-        `read_parquet` returned.
+        Folders (or fsspec URLs), and the chain whose rows go there. All chains must begin with the same table, returned
+        by one `read_jsonl` or `read_parquet` call.
     format : {"parquet", "jsonl"}
         Format of the files.
     compression : str, optional
         As in `write_parquet` (zstd by default) or `write_jsonl` (none by default).
     target_file_size : str or int
-        A file that has grown to this many bytes on disk is finished.
+        A file is closed once it reaches this size on disk.
     partition_on : str or list of str, optional
         Columns of every table whose values become folders (``lang=en/``); they are not in the files.
     rejects : mapping of str or path to str or path, optional
-        For outputs whose removed rows are kept: the output's folder as in ``tables``, and the folder for these rows. A row
-        that a shared step removes is kept for each of them. See `write_parquet`.
+        For outputs whose dropped rows are to be written: the output's folder as in ``tables``, and the folder for these
+        rows. A row that a shared step drops is written for each of them. See `write_parquet`.
     workdir : str or path, optional
-        Folder for the temporary files of drops; below the first output by default. See `write_parquet`.
+        Folder for the temporary files of drops; by default below the first output. See `write_parquet`.
     on_existing : {"error", "resume", "overwrite"}
-        When any of the folders holds something; see `write_parquet`. A complete output is taken as it is by "resume".
+        What to do if any of the folders is not empty; see `write_parquet`. "resume" leaves a complete output unchanged.
     on_error : {"raise", "quarantine"}
-        When a function of yours raises on a row: stop, or set the row aside for every output that it was on its way to.
+        What to do when a user function raises on a row: stop, or quarantine the row for every output that it was on its
+        way to.
     on_oom : {"halve", "fail"}
-        When memory runs out; see `write_parquet`.
+        What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional
-        For fsspec.
+        fsspec options.
 
     Returns
     -------
     dict of str or path to Receipt
         A receipt for each folder, under its name as in ``tables``. Memory and wall time are those of the whole run;
-        seconds of shared steps stand in every receipt.
+        seconds of shared steps are in every receipt.
 
     Raises
     ------
@@ -91,15 +93,15 @@ def write_many(
     ParameterError
         If there is no table; if a folder is named twice, lies inside another, or holds what is read.
     OutputExistsError
-        If a folder holds something and ``on_existing="error"``; none of them has been touched.
+        If a folder is not empty and ``on_existing="error"``; none of them has been changed.
     NoClusterError
         If no cluster is running.
 
     Notes
     -----
-    Rows: all of each table, in input order over the files' names. Columns: all. Peak extra memory: as of the writers, 1.5
-    x block (1.0 x for JSON Lines), and one more block for each further output, for each of the ``rejects``, and for what
-    the chains share. Computes: yes, one pass over the input that the tables share.
+    Rows: all of each table, in input order over the files' names. Columns: all. Peak extra memory: as of the writers,
+    1.5 x block (1.0 x for JSON Lines), and one more block for each further output, for each of the ``rejects``, and for
+    what the chains share. Computes: yes, one pass over the input that the tables share.
 
     Examples
     --------
