@@ -92,7 +92,7 @@ def add_class(
         Commit, tag or branch of a model of the hub; by default the one that the catalogue names, and of a model by its id the
         latest. An entry of the catalogue that names none needs one here.
     text : str, default "text"
-        Column of the text.
+        The text column.
 
     Returns
     -------
@@ -187,7 +187,7 @@ def keep_class(
 trust_remote_code
         As in `add_class`.
     text : str, default "text"
-        Column of the text.
+        The text column.
 
     Returns
     -------

@@ -99,7 +99,7 @@ def add_embedding(
     trust_remote_code : bool, default False
         Whether Python code that comes with a model may run, in every worker, of a model that transformers does not know.
     text : str, default "text"
-        Column of the text.
+        The text column.
 
     Returns
     -------

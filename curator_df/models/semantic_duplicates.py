@@ -206,7 +206,7 @@ def find_semantic_duplicates(
     on_oom : {"halve", "fail"}
         When memory runs out in a pass over ``df``; see `write_parquet`. Rows set aside lie there too.
     storage_options : dict, optional
-        For fsspec.
+        fsspec options.
 
     Returns
     -------

@@ -53,7 +53,7 @@ def add_token_count(
     revision : str, optional
         Commit, tag or branch of a model of the hub.
     text : str, default "text"
-        Column of the text.
+        The text column.
 
     Returns
     -------

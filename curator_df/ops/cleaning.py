@@ -17,7 +17,7 @@ def normalize_newlines(df: Any, *, text: str = "text") -> Any:
     df : dask.dataframe.DataFrame
         The table.
     text : str, default "text"
-        Column of the text.
+        The text column.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def normalize_whitespace(df: Any, *, text: str = "text") -> Any:
     df : dask.dataframe.DataFrame
         The table.
     text : str, default "text"
-        Column of the text.
+        The text column.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def remove_urls(df: Any, *, text: str = "text") -> Any:
     df : dask.dataframe.DataFrame
         The table.
     text : str, default "text"
-        Column of the text.
+        The text column.
 
     Returns
     -------

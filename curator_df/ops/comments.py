@@ -40,7 +40,7 @@ def add_comment_ratio(
     into : str, default "comment_ratio"
         Name of the column; profile rules can refer to it under this name.
     text : str, default "text"
-        Column of the text.
+        The text column.
 
     Returns
     -------

@@ -62,7 +62,7 @@ def add_contamination(
     into : str, default "contamination"
         Name of the column.
     text : str, default "text"
-        Column of the text.
+        The text column.
     storage_options : dict, optional
         fsspec options for the benchmarks.
 
@@ -149,7 +149,7 @@ def drop_contaminated(
         A benchmark text with fewer words than ``ngram_size``, but at least this many, counts as one n-gram as a whole.
         Shorter texts are ignored.
     text : str, default "text"
-        Column of the text.
+        The text column.
     storage_options : dict, optional
         fsspec options for the benchmarks.
 
@@ -244,7 +244,7 @@ def remove_contamination(
     min_piece_length : int, default 200
         When a text is cut, only pieces with more characters than this are kept.
     text : str, default "text"
-        Column of the text.
+        The text column.
     storage_options : dict, optional
         fsspec options for the benchmarks.
 

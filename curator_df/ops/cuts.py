@@ -20,7 +20,7 @@ def remove_quotation_marks(df: Any, *, text: str = "text") -> Any:
     df : dask.dataframe.DataFrame
         The table.
     text : str, default "text"
-        Column of the text.
+        The text column.
 
     Returns
     -------
@@ -64,7 +64,7 @@ def remove_boilerplate(df: Any, *, text: str = "text") -> Any:
     df : dask.dataframe.DataFrame
         The table.
     text : str, default "text"
-        Column of the text.
+        The text column.
 
     Returns
     -------
@@ -130,7 +130,7 @@ def remove_outside(
     strip : bool, default True
         Strip white space from both ends of the slice.
     text : str, default "text"
-        Column of the text.
+        The text column.
 
     Returns
     -------

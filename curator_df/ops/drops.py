@@ -37,7 +37,7 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
     profile : Profile
         The rules, such as those of `curator_df.profiles`.
     text : str, default "text"
-        Column of the text.
+        The text column.
     from_metrics : bool, default False
         Evaluate the rules on the columns added by `add_metrics`. Characters are then counted only if the table has the
         text too.

@@ -67,7 +67,7 @@ def add_language(
     into : str, default "language"
         Name of the column; the score column is named with the suffix ``_score``, the list with ``_top``.
     text : str, default "text"
-        Column of the text.
+        The text column.
 
     Returns
     -------

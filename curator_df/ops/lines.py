@@ -27,7 +27,7 @@ def remove_c4_lines(df: Any, *, text: str = "text", require_punctuation: bool = 
     df : dask.dataframe.DataFrame
         The table.
     text : str, default "text"
-        Column of the text.
+        The text column.
     require_punctuation : bool, default True
         Remove lines that do not end in one of ``. ? ! " '``, or that end in ``...``. FineWeb was made with False.
 
@@ -94,7 +94,7 @@ def remove_lines(df: Any, *, lines: Collection[str], text: str = "text") -> Any:
     lines : collection of str
         The lines to remove, such as text that a site has on all its pages; without line ends.
     text : str, default "text"
-        Column of the text.
+        The text column.
 
     Returns
     -------

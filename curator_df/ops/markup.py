@@ -32,7 +32,7 @@ def remove_markdown(df: Any, *, links: LinkPart = "text", inside_words: bool = F
         True: pairs of markers count anywhere, so ``snake_case_name`` and ``2 * 3 * 4`` lose theirs. False: a marker
         must begin before a word and end after one.
     text : str, default "text"
-        Column of the text.
+        The text column.
 
     Returns
     -------

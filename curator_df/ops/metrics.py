@@ -43,7 +43,7 @@ def add_metrics(
         Names of metrics (docs/profiles.md lists them) and user-defined metrics, or a profile: then the metrics that its
         rules use.
     text : str, default "text"
-        Column of the text.
+        The text column.
     words : {"whitespace", "datatrove", "icu"}, optional
         How to split texts into words: at white space, into the tokens of datatrove 0.10.0 for English, or into the
         words that ICU finds in any language. By default as the profile specifies, or at white space if names are given.

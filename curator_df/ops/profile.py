@@ -56,7 +56,7 @@ def keep_profile(
     profile : Profile
         The rules, such as those of `curator_df.profiles`.
     text : str, default "text"
-        Column of the text.
+        The text column.
     add_metrics : bool, default False
         Add a column for each metric that the profile uses (``Int64`` or ``Float64``).
     from_metrics : bool, default False
@@ -145,7 +145,7 @@ def add_profile(
     profile : Profile
         The rules, such as those of `curator_df.profiles`.
     text : str, default "text"
-        Column of the text.
+        The text column.
     reason : str, default "reason"
         Name of the new column of reasons; null for a row that passes.
     add_metrics : bool, default True

@@ -54,7 +54,7 @@ def redact_pii(
     presidio : `presidio`, optional
         Names, places and the like to replace as well: what presidio finds with a spaCy pipeline.
     text : str, default "text"
-        Column of the text.
+        The text column.
 
     Returns
     -------

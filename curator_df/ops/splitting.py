@@ -28,7 +28,7 @@ def split_documents(df: Any, *, separator: str = "\n\n", text: str = "text", seg
     separator : str, default "\\n\\n"
         Literal text between two segments, not a regular expression. It is not part of any segment.
     text : str, default "text"
-        Column of the text.
+        The text column.
     segment_id : str, default "segment_id"
         Name of the new column.
 

@@ -36,7 +36,7 @@ def normalize_unicode(
     df : dask.dataframe.DataFrame
         The table.
     text : str, default "text"
-        Column of the text.
+        The text column.
     form : {"NFC", "NFD", "NFKC", "NFKD"} or None, default "NFC"
         Unicode normalization form; None leaves composition unchanged.
     unescape_html : {"auto", True, False}, default "auto"
