@@ -23,7 +23,7 @@ from curator_df.errors import BudgetError, NoClusterError, ParameterError
 
 
 class Connection:
-    """A running cluster that was found to keep the budget. Use it in a ``with`` statement, or `close` it."""
+    """A connection to a running cluster that keeps the budget. Use it in a ``with`` statement, or call `close`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Connection:
         open_session(self._session)
 
     def close(self) -> None:
-        """Let go of the cluster; it goes on running."""
+        """Disconnect from the cluster, which keeps running."""
         self._stop_watching()
         close_session(self._session)
         if self._owns_client:
@@ -72,26 +72,26 @@ def connect(
     security: Security | None = None,
     recycle_after: str | int | None = None,
 ) -> Connection:
-    """Use a running cluster for the runs that follow, after verifying its workers' limits.
+    """Use a running cluster for the following runs, after checking its workers' memory limits.
 
     Parameters
     ----------
     client_or_address : distributed.Client, str or path
-        A client, a scheduler's address such as ``"tcp://127.0.0.1:8786"``, or the file that
-        ``dask scheduler --scheduler-file`` wrote (its name ends in ``.json``).
+        A client, a scheduler's address such as ``"tcp://127.0.0.1:8786"``, or the file written by
+        ``dask scheduler --scheduler-file`` (its name ends in ``.json``).
     memory : str or int, optional
-        Bytes allowed on each node: its workers' limits together, and on this machine's node the client as well.
-        By default the workers' own limits are taken as they are.
+        Bytes allowed on each node: the sum of its workers' limits, plus the client on this machine's node. By default
+        the workers' own limits are used.
     device_memory : str or int, optional
-        Bytes that may be allocated on each GPU: every worker has a GPU of its own, and RMM there hands out no more. By
-        default RMM's own limits are taken; workers without a GPU or a limit have none that a plan counts on, and the
+        Bytes that may be allocated on each GPU: every worker has its own GPU, where RMM allocates no more. By default
+        RMM's own limits are used. Workers without a GPU or a limit have no GPU memory that a plan can count on, and the
         connection says why.
     workdir : str or path, optional
-        Folder (or URL) that all workers see, for the results of ``find_`` operators.
+        Folder (or URL) visible to all workers, for the results of ``find_`` operators.
     security : distributed.Security, optional
-        Certificates with which the scheduler was started, where its address begins with ``tls://``.
+        Certificates that the scheduler was started with, if its address begins with ``tls://``.
     recycle_after : str or int, optional
-        When each worker is started again, as in `start_cluster`.
+        When to restart each worker, as in `start_cluster`.
 
     Returns
     -------
@@ -101,13 +101,13 @@ def connect(
     Raises
     ------
     BudgetError
-        If a worker has no memory limit, or too small a one, or the limits of a node are more than ``memory``. The
-        message names the worker. So it is with ``device_memory`` and a worker that does not keep it, shares its GPU or
-        spills in two ways.
+        If a worker has no memory limit, or too small a one, or the limits of a node exceed ``memory``. The message
+        names the worker. Likewise with ``device_memory``, if a worker does not keep it, shares its GPU or spills in two
+        ways.
     NoClusterError
-        If the scheduler's file is not there, nothing answers, or the cluster has no worker.
+        If the scheduler file does not exist, nothing answers, or the cluster has no worker.
     ParameterError
-        If workers are to be started again, and one has no nanny that does it.
+        If workers are to be restarted, and one has no nanny to do so.
 
     Notes
     -----

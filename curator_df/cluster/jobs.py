@@ -37,7 +37,7 @@ POLL_SECONDS = 0.2
 
 
 class JobCluster:
-    """Workers that are jobs of a batch system. `start` it, or use it in a ``with`` statement; `close` ends its jobs."""
+    """A cluster whose workers are jobs of a batch system. Call `start` or use a ``with`` statement; `close` ends its jobs."""
 
     def __init__(
         self, request: JobRequest, security: Security | None, *, queue_timeout: float, workdir: str | None
@@ -71,7 +71,7 @@ class JobCluster:
 
     @property
     def job_script(self) -> str:
-        """The script of each job, as it is sent; only the name of the worker differs."""
+        """The script of each job, as submitted; only the name of the worker differs."""
         return str(self._jobs.job_script())
 
     @property
@@ -81,15 +81,15 @@ class JobCluster:
         return re.sub("//[^:/]+", "//127.0.0.1", str(self._jobs.dashboard_link))
 
     def start(self) -> Self:
-        """Send the jobs, and wait for the first worker (not with ``jobs=(0, ...)``: then jobs are sent when there is work).
+        """Submit the jobs, and wait for the first worker (not with ``jobs=(0, ...)``, which submits jobs when there is work).
 
         Raises
         ------
         NoClusterError
-            If the batch system refuses the job, with what it said, no job has run after ``queue_timeout`` seconds, or several
-            in a row have ended before a worker came.
+            If the batch system refuses the job (the message includes its output), no job has started after
+            ``queue_timeout`` seconds, or several in a row have ended before a worker connected.
         BudgetError
-            If the first workers have no GPU each, or a smaller one than ``device_memory``.
+            If the first workers have no GPU of their own, or a smaller one than ``device_memory``.
         """
         request = self.request
         try:
@@ -136,7 +136,7 @@ class JobCluster:
             time.sleep(POLL_SECONDS)
 
     def close(self) -> None:
-        """End the jobs, and let go of the scheduler."""
+        """End the jobs, and disconnect from the scheduler."""
         close_session(self._session)
         if self._jobs.status == Status.running:
             self._jobs.sync(self._keeper.stop)
@@ -204,70 +204,70 @@ def job_cluster(
     python: str | None = None,
     queue_timeout: float = 3600.0,
 ) -> JobCluster:
-    """Make a cluster whose workers are jobs of a batch system, each of which keeps ``memory``.
+    """Create a cluster whose workers are jobs of a batch system, each of which keeps ``memory``.
 
     Parameters
     ----------
     system : {"slurm", "pbs", "lsf", "sge"}
         The batch system.
     memory : str or int
-        Bytes of each job, for all its processes; it is what the job asks for. ``"16GB"`` is 16 x 10^9.
+        Bytes for each job, for all its processes; the job requests this much. ``"16GB"`` is 16 x 10^9.
     cpus : int
-        CPUs of each job. Processes and threads follow from memory and CPUs, as with `start_cluster`.
+        CPUs of each job. Memory and CPUs determine the processes and threads, as with `start_cluster`.
     gpus : int
-        GPUs of each job; there is then a worker process of dask-cuda, with one thread, for each.
+        GPUs of each job; each gets a dask-cuda worker process with one thread.
     device_memory : str or int, optional
-        Bytes that may be allocated on each GPU (by RMM; CUDA's own context comes on top). Needed with ``gpus``.
+        Bytes that may be allocated on each GPU (by RMM; CUDA's own context is not included). Required with ``gpus``.
     jobs : int or (int, int)
-        How many; or the least and the most, between which the number follows the work.
+        Number of jobs; or the minimum and maximum, between which the number adapts to the work.
     walltime : str
-        How long a job may run, ``"HH:MM:SS"`` or ``"D-HH:MM:SS"``. Workers leave before it is over, not all at once, and
-        other jobs are sent.
+        Maximum run time of a job, ``"HH:MM:SS"`` or ``"D-HH:MM:SS"``. Workers leave before it is over, not all at once,
+        and other jobs are submitted.
     queue : str, optional
-        Partition or queue; the batch system's default if not given.
+        Partition or queue; defaults to that of the batch system.
     account : str, optional
-        Account or project that is charged.
+        Account or project to charge.
     interface : str, optional
-        Network interface of scheduler and workers, such as ``"ib0"``. By default the scheduler listens on this machine's
-        address, and workers on all of theirs.
+        Network interface of scheduler and workers, such as ``"ib0"``. By default the scheduler listens on this
+        machine's address, and workers on all of theirs.
     security : bool or distributed.Security
-        TLS between client, scheduler and workers, with credentials made now or with your own. False: whoever can reach
+        TLS between client, scheduler and workers, with newly created credentials or your own. False: whoever can reach
         the scheduler can run code as you.
     spill_directory : path, optional
-        Folder on the nodes where workers spill to; ``$VARIABLES`` are the job's. ``${TMPDIR:-/tmp}`` by default.
+        Folder on the nodes for spilling; ``$VARIABLES`` are expanded in the job. ``${TMPDIR:-/tmp}`` by default.
     job_directory : path
-        Folder that all nodes see: logs of the jobs, and credentials while the cluster is open. It is made.
+        Folder visible to all nodes: for the logs of the jobs, and for credentials while the cluster is open. It is created.
     workdir : str or path, optional
-        Folder (or URL) that all nodes see, for the results of ``find_`` operators.
+        Folder (or URL) visible to all nodes, for the results of ``find_`` operators.
     directives : sequence of str
-        Further options of the job, such as ``"--constraint=avx2"``. At SGE they ask for its memory, and for several CPUs.
+        Additional job options, such as ``"--constraint=avx2"``. For SGE they request its memory, and several CPUs.
     prologue : sequence of str
-        Lines of shell before the worker, such as ``"module load python"``.
+        Shell lines to run before the worker, such as ``"module load python"``.
     python : str, optional
-        Python on the nodes; this one by default. It has this package, in the same version.
+        Python on the nodes; this one by default. It must have this package, in the same version.
     queue_timeout : float
-        Seconds to wait for the first job, and for another where none is left in the middle of a run.
+        Seconds to wait for the first job, and for another one if none is left in the middle of a run.
 
     Returns
     -------
     JobCluster
-        A cluster whose workers are jobs of Slurm, PBS, LSF or SGE, each of which keeps the budget. Nothing is sent yet:
-        it shows itself with the script of its jobs. ``with`` or ``start()`` sends them.
+        A cluster whose workers are jobs of Slurm, PBS, LSF or SGE, each of which keeps the budget. Nothing is submitted
+        yet. It displays the script of its jobs. ``with`` or ``start()`` submits them.
 
     Raises
     ------
     BudgetError
         If ``memory`` is too little for one worker process, or for one for each GPU.
     ParameterError
-        If an argument is outside what is allowed, ``gpus`` come without ``device_memory``, or dask-jobqueue is not installed.
+        If an argument is invalid, ``gpus`` is given without ``device_memory``, or dask-jobqueue is not installed.
     NoClusterError
-        From ``start()`` and ``with``, if the batch system refuses the job or runs none in time.
+        From ``start()`` and ``with``, if the batch system refuses the job or starts none in time.
 
     Notes
     -----
     Computes: no. See ``docs/clusters.md``.
 
-    Input, output and ``workdir`` must be where all nodes see them.
+    Input, output and ``workdir`` must be visible to all nodes.
     """
     if importlib.util.find_spec("dask_jobqueue") is None:
         raise ParameterError(
@@ -306,34 +306,34 @@ def slurm_cluster(
     account: str | None = None,
     **options: Any,
 ) -> JobCluster:
-    """Make a cluster whose workers are Slurm jobs, each of which keeps ``memory``: `job_cluster` in Slurm's words.
+    """Create a cluster whose workers are Slurm jobs, each of which keeps ``memory``: `job_cluster` with Slurm's terms.
 
     Parameters
     ----------
     memory : str or int
-        Bytes of each job, for all its processes (``--mem``).
+        Bytes for each job, for all its processes (``--mem``).
     cpus : int
         CPUs of each job (``--cpus-per-task``).
     gpus : int
         GPUs of each job (``--gres=gpu:``).
     device_memory : str or int, optional
-        Bytes that may be allocated on each GPU. Needed with ``gpus``.
+        Bytes that may be allocated on each GPU. Required with ``gpus``.
     jobs : int or (int, int)
-        How many; or the least and the most, between which the number follows the work.
+        Number of jobs; or the minimum and maximum, between which the number adapts to the work.
     walltime : str
-        How long a job may run, ``"HH:MM:SS"`` or ``"D-HH:MM:SS"`` (``--time``).
+        Maximum run time of a job, ``"HH:MM:SS"`` or ``"D-HH:MM:SS"`` (``--time``).
     partition : str, optional
         Partition (``--partition``).
     account : str, optional
-        Account that is charged (``--account``).
+        Account to charge (``--account``).
     **options
-        The other arguments of `job_cluster`.
+        Other arguments of `job_cluster`.
 
     Returns
     -------
     JobCluster
-        A cluster whose workers are Slurm jobs, each of which keeps the budget. Nothing is sent yet: it shows itself with
-        the script of its jobs. ``with`` or ``start()`` sends them.
+        A cluster whose workers are Slurm jobs, each of which keeps the budget. Nothing is submitted yet. It displays
+        the script of its jobs. ``with`` or ``start()`` submits them.
 
     Notes
     -----

@@ -64,7 +64,7 @@ SPILL_SHARE_OF_FREE_DISK = 0.5
 
 
 class Cluster:
-    """A cluster on this machine that keeps a budget. Use it in a ``with`` statement, or `close` it."""
+    """A cluster on this machine that keeps a budget. Use it in a ``with`` statement, or call `close`."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class Cluster:
         return re.sub("//[^:/]+", "//127.0.0.1", str(self._local.dashboard_link))
 
     def close(self) -> None:
-        """Stop the workers and delete what they spilled."""
+        """Stop the workers and delete their spilled data."""
         if session := getattr(self, "_session", None):
             close_session(session)
             if session.sampler is not None:
@@ -239,59 +239,60 @@ def start_cluster(
     dashboard_port: int | None = 0,
     recycle_after: str | int | None = None,
 ) -> Cluster:
-    """Start workers on this machine that together never hold more than ``memory``.
+    """Start workers on this machine that together never use more than ``memory``.
 
     Parameters
     ----------
     memory : str or int, optional
         Bytes allowed for the whole process tree: this process, scheduler, nannies and workers; ``"4GB"`` is 4 x 10^9.
-        By default 60 % of what the machine or its cgroup has.
+        Defaults to 60 % of the memory of the machine or its cgroup.
     cpus : int, optional
-        Most threads that work at a time; all usable CPUs by default. With GPUs there is one for each GPU.
+        Maximum number of threads that work at a time; defaults to all usable CPUs. With GPUs there is one for each GPU.
     gpus : int or "auto"
-        GPUs to use, with a worker process for each; ``"auto"`` takes all that there are, and the CPU where there is none,
-        and the cluster says which. See ``docs/gpu.md`` for what runs there.
+        GPUs to use, with one worker process for each; ``"auto"`` uses all GPUs, or the CPU if there is none, and the
+        cluster says which. See ``docs/gpu.md`` for what runs on them.
     device_memory : str or int, optional
-        Bytes that may be allocated on each GPU (by RMM; CUDA's own context comes on top); 80 % of the smallest by default.
+        Bytes that may be allocated on each GPU (by RMM; CUDA's own context is not included). Defaults to 80 % of the
+        smallest.
     security : bool or distributed.Security
-        TLS between client, scheduler and workers: True makes credentials that end with the cluster. Nothing listens beyond
-        127.0.0.1 either way.
+        TLS between client, scheduler and workers: True creates credentials that expire with the cluster. Nothing
+        listens beyond 127.0.0.1 either way.
     spill_directory : path, optional
-        Where workers put what does not fit in memory; a folder of its own is made in it and deleted at the end, or
-        at the next start if this process is killed. The system's temporary directory by default.
+        Where workers spill data that does not fit in memory. A subfolder is created there and deleted at the end, or at
+        the next start if this process is killed. Defaults to the system's temporary directory.
     spill_limit : str or int, optional
-        Most bytes of disk that spilling may take; half of what is free there by default.
+        Maximum disk for spilling; defaults to half of the free space there.
     workdir : str or path, optional
-        Folder (or URL) in which ``find_`` operators leave their results; by default one that is deleted at the end.
+        Folder (or URL) for the results of ``find_`` operators; defaults to one that is deleted at the end.
     dashboard_port : int or None
-        Port of Dask's dashboard on 127.0.0.1; 0 picks a free one, None goes without.
+        Port of Dask's dashboard on 127.0.0.1; 0 picks a free one, None disables the dashboard.
     recycle_after : str or int, optional
-        Start each worker again after so many tasks (``1000``), after so long (``"2h"``), or when it holds so much more than
-        after its first task (``"500MB"``): one at a time, when no task runs, so that no work is lost. By default a worker is
-        started again only when it is seen to leak, whatever is said here.
+        Restart each worker after a number of tasks (``1000``), after a time (``"2h"``), or when it holds this much more
+        than after its first task (``"500MB"``). Workers restart one at a time, when no task runs, so no work is lost.
+        By default a worker is restarted only if it is found to leak, which happens with any setting.
 
     Returns
     -------
     Cluster
-        A cluster on this machine that keeps the budget. Use it in a ``with`` statement. It shows itself in a notebook,
-        with the dashboard's link.
+        A cluster on this machine that keeps the budget. Use it in a ``with`` statement. It displays itself in a
+        notebook, with a link to the dashboard.
 
     Raises
     ------
     BudgetError
-        If ``memory`` is under the floor, more than the machine has, or less than this process leaves; or ``device_memory``
-        more than a GPU has.
+        If ``memory`` is below the minimum, more than the machine has, or less than this process leaves available; or if
+        ``device_memory`` is more than a GPU has.
     ParameterError
-        If ``gpus`` asks for more than there are, or for any where none is.
+        If ``gpus`` asks for more GPUs than there are.
     NoClusterError
-        If the worker processes do not start, as in a script without ``if __name__ == "__main__":``.
+        If the worker processes do not start, for example in a script without ``if __name__ == "__main__":``.
 
     Notes
     -----
     Computes: no. See ``docs/memory.md#layouts``.
 
-    The layout is chosen by the number: worker processes when each thread gets 320 MB, one process with several threads
-    below that, threads of this process below that.
+    The layout depends on the budget: worker processes if each thread gets 320 MB, below that one process with several
+    threads, below that threads of this process.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise NoClusterError(MAIN_GUARD)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published classifiers as data: where a model is, how much of a text it reads, and what its numbers mean.
+"""Published classifiers as data: where a model is, how much of a text it reads, and what its output means.
 
-A commit is pinned where one was published, so that a model that changes changes nothing here; an entry without one is refused
-until its user names one. Where each was seen stands in the documentation. See ``docs/models.md#classes``.
+A commit is pinned if one was published, so a changed model on the hub changes nothing here. An entry without a commit
+is refused until the user names one. The documentation says where each commit was seen. See ``docs/models.md#classes``.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ LLAMA_2 = "Llama 2 Community License Agreement"
 
 @dataclass(frozen=True)
 class Classifier:
-    """A model that gives a text a class, and how it is used."""
+    """A model that classifies texts, and how to use it."""
 
     name: str
-    """What it is called here."""
+    """Its name here."""
     model: str
-    """A folder, or the id of a model of the Hugging Face hub."""
+    """A folder, or the id of a model on the Hugging Face hub."""
     source: str
-    """Where its use is published."""
+    """Publication that describes its use."""
     max_length: int | None = None
-    """Tokens of a text that are read; None for what the model allows, 512 at most."""
+    """Tokens of a text to read; None for the model's limit, but at most 512."""
     max_chars: int | None = None
-    """Characters of a text that become tokens; None for 16 for each token."""
+    """Characters of a text to tokenize; None for 16 per token."""
     center_chars: int | None = None
-    """Characters on either side of a text's middle that are read at all; None for the text from its beginning."""
+    """Characters to read on either side of the middle of a text; None for the text from its beginning."""
     tiers: Mapping[str, float] | None = None
-    """Of a model with one number: the least number of each class, from the highest to the lowest."""
+    """For a model with one output: the lowest score of each class, from the highest to the lowest."""
     clip: tuple[float, float] | None = None
-    """Of a model with one number: its bounds."""
+    """For a model with one output: the bounds to which the score is clipped."""
     answers: Callable[[], Answers] | None = None
-    """Of a model that is the adapter of a language model, which answers in words: returns what it is asked, when it is used."""
+    """For a model that is a language model's adapter and answers in words: a function that returns its prompt and answers."""
     adapter: str | None = None
-    """Of a model that is layers on the last token of a language model: the adapter of that one, which names it."""
+    """For a model that consists of layers on the last token of a language model: the language model's adapter, which names it."""
     revision: str | None = None
-    """Commit, tag or branch; without one, who uses the model from the hub names it."""
+    """Commit, tag or branch. If there is none, users of the model on the hub must name one."""
     licence: str | None = None
-    """Of the weights: an SPDX identifier, or the name of the agreement, as their publisher says it; None where nobody said."""
+    """Licence of the weights as stated by the publisher: an SPDX identifier, or the name of the agreement; None if not stated."""
 
 
 QUALITY = Classifier(

@@ -61,69 +61,70 @@ def add_class(
     trust_remote_code: bool = False,
     text: str = "text",
 ) -> Any:
-    """Add the class that a model gives to each text, and its score.
+    """Add the class that a model assigns to each text, and its score.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     classifier : Classifier, str, path, pipeline or callable
-        One of `curator_df.classifiers`; a folder with a model that classifies texts and its tokenizer, or the id of one of
-        the Hugging Face hub; a file of fastText (``.bin``, ``.ftz``); a fitted pipeline of scikit-learn that takes texts, as an
-        object or as a file of skops (``.skops``); or a function of a list of strings that returns an array of shape (texts,
-        classes), whose largest number in each row is that of the class.
+        One of `curator_df.classifiers`; a folder with a text classification model and its tokenizer, or the id of one
+        on the Hugging Face hub; a fastText file (``.bin``, ``.ftz``); a fitted scikit-learn pipeline that takes texts,
+        as an object or a skops file (``.skops``); or a function of a list of strings that returns an array of shape
+        (texts, classes), where the largest number in each row gives the class.
     into : str, default "class"
-        Name of the column of classes; the scores are in another one, with ``_score`` at its end.
+        Name of the class column; the score column is named with the suffix ``_score``.
     labels : sequence of str, optional
-        Names of the classes, in the order of the model's numbers: needed for a function, by default those of the model.
+        Names of the classes, in the order of the model's outputs. Required for a function; defaults to the model's names.
     tiers : mapping of str to float, optional
-        For a model that makes one number of a text: the least number of each class, ``{"high": 2.5, "low": 0.0}``. A text
-        with a lower number than all of them gets the lowest.
+        For a model with one output per text: the lowest score of each class, such as ``{"high": 2.5, "low": 0.0}``. A
+        text below all of them gets the lowest class.
     score_of : str, optional
-        Class whose score is kept, whichever is the class of the text: how good a text is, as a model with the classes good
-        and bad sees it. By default the score is that of the text's class.
+        Class whose score to return, whichever class the text has: for example how good a text is, for a model with the
+        classes good and bad. By default the score of the text's own class.
     answer_into : str, optional
-        Of a classifier that answers in words, Aegis: column for its answers as they are, which tells why a class is unknown.
+        For a classifier that answers in words (Aegis): column for the raw answers, which show why a class is unknown.
     filter_by : str or sequence of str, optional
-        Classes of the rows that stay, the others are dropped as by `keep_class`. By default all rows stay.
+        Classes of the rows to keep; the others are dropped as by `keep_class`. By default all rows are kept.
     max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, trust_remote_code
         As in `add_embedding`.
     revision : str, optional
-        Commit, tag or branch of a model of the hub; by default the one that the catalogue names, and of a model by its id the
-        latest. An entry of the catalogue that names none needs one here.
+        Commit, tag or branch of a model on the hub. Defaults to the one in the catalogue, or to the latest for a model
+        id. Required for a catalogue entry without one.
     text : str, default "text"
         The text column.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows with two columns, null where the text is null: the class, and as ``Float32`` its probability (of a
-        model with one number that number, of a function what it returned for the class, of an answer in words that of the
-        whole answer); and with ``answer_into`` the answers. With ``filter_by`` only the rows of these classes, in order.
+        The same rows with two columns, null where the text is null: the class, and as ``Float32`` its score. The score
+        is the class probability; for a model with one output, that output; for a function, its value for the class; for
+        an answer in words, the probability of the whole answer. With ``answer_into`` also the answers. With
+        ``filter_by`` only the rows of these classes, in order.
 
     Raises
     ------
     ColumnError
-        If the text column is missing, or a new one is there already.
+        If the text column is missing, or a new column already exists.
     InputError
-        If there is no such model, or files of it are missing.
+        If the model does not exist, or some of its files are missing.
     ParameterError
-        If the model has no safetensors or makes no classes, an entry of the catalogue names no commit, ``filter_by`` names a
-        class that the model does not have, or a parameter is out of range.
+        If the model has no safetensors file or is not a classifier, a catalogue entry has no commit, ``filter_by``
+        names a class that the model does not have, or a parameter is out of range.
     OperatorError
-        On computing, if a function returns anything but such an array.
+        When computing, if a function returns anything but such an array.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
     Notes
     -----
-    Rows: same; with ``filter_by=`` a subset. Columns: plus ``class`` and ``class_score``, and with ``answer_into=`` what Aegis
-    answers. Backends: pandas. Peak extra memory: 0.9 x block for rows of 100 bytes and names of few letters, with
-    ``filter_by=`` 2.1 x, and the model (``docs/models.md#memory``). Computes: no; it reads the model's files.
+    Rows: same; with ``filter_by=`` a subset. Columns: plus ``class`` and ``class_score``, and with ``answer_into=`` the
+    raw answers of Aegis. Backends: pandas. Peak extra memory: 0.9 x block for rows of 100 bytes and short class names,
+    with ``filter_by=`` 2.1 x, and the model (``docs/models.md#memory``). Computes: no; it reads the model's files.
 
-    A text of whose numbers one is none (NaN) has no class: null, and dropped by ``filter_by``.
+    If any output for a text is NaN, the text has no class: the class is null, and ``filter_by`` drops the row.
 
-    What is said of memory and batches in `add_embedding` holds here.
+    The notes on memory and batches in `add_embedding` apply here too.
 
     Examples
     --------
@@ -173,7 +174,7 @@ def keep_class(
     trust_remote_code: bool = False,
     text: str = "text",
 ) -> Any:
-    """Keep the rows whose text a model gives one of some classes.
+    """Keep the rows whose text a model assigns to one of the given classes.
 
     Parameters
     ----------
@@ -182,7 +183,7 @@ def keep_class(
     classifier : Classifier, str, path or callable
         As in `add_class`.
     keep : str or sequence of str
-        Classes of the rows that stay.
+        Classes of the rows to keep.
     labels, tiers, max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, revision, \
 trust_remote_code
         As in `add_class`.
@@ -192,19 +193,19 @@ trust_remote_code
     Returns
     -------
     dask.dataframe.DataFrame
-        The rows of these classes, in order. Dropped rows are counted by their class, ``class_<name>``, and those without
-        text, or of which the model makes no number (NaN), as ``no_class``.
+        The rows of these classes, in order. Dropped rows are counted by class, ``class_<name>``; rows without text, or
+        whose model output is NaN, as ``no_class``.
 
     Raises
     ------
     ColumnError
         If the text column is missing.
     InputError
-        If there is no such model, or files of it are missing.
+        If the model does not exist, or some of its files are missing.
     ParameterError
-        If ``keep`` names a class that the model does not have, and as `add_class`.
+        If ``keep`` names a class that the model does not have, and as in `add_class`.
     OperatorError
-        On computing, if a function returns anything but such an array.
+        When computing, if a function returns anything but such an array.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -213,9 +214,9 @@ trust_remote_code
     Rows: subset. Columns: same. Backends: pandas. Peak extra memory: 1.5 x block, and the model
     (``docs/models.md#memory``). Computes: no; it reads the model's files.
 
-    Rejects have the class as ``reject_rule`` and its score as ``reject_value``. To have the classes as columns of the rows that
-    stay, use `add_class` with ``filter_by=``; to see them before rows go, `add_class`, `checkpoint` and then `keep_where`.
-    Several classifiers stand one after the other.
+    Rejects have the class as ``reject_rule`` and its score as ``reject_value``. To get the classes of the kept rows as
+    columns, use `add_class` with ``filter_by=``. To inspect them before dropping rows, use `add_class`, `checkpoint`
+    and then `keep_where`. Chain several calls to apply several classifiers.
 
     Examples
     --------

@@ -52,66 +52,69 @@ def add_completion(
     api_key_env: str | None = None,
     cache: str | os.PathLike[str] | None = None,
 ) -> Any:
-    r"""Add what a model behind a server of OpenAI's chat completions answers: a rewriting, a translation, a judgement.
+    r"""Add the answer of a language model behind an OpenAI-compatible server: a rewrite, a translation, a judgement.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     prompt : str
-        What is asked, with names of columns in braces: ``"Translate into English:\n\n{text}"``. A brace itself is doubled.
+        The prompt, with column names in braces: ``"Translate into English:\n\n{text}"``. Double a literal brace.
     base_url : str
-        Of the server, up to and without ``/chat/completions``, such as ``"http://127.0.0.1:8000/v1"``.
+        Base URL of the server, without ``/chat/completions``, such as ``"http://127.0.0.1:8000/v1"``.
     model : str
-        As the server names it.
+        Model name on the server.
     into : str, default "completion"
         Name of the column.
     system : str, optional
-        What the model is told before.
+        System message.
     max_tokens : int, default 256
-        Of an answer. It is what the memory is planned for.
+        Maximum tokens of an answer. The plan reserves memory for this many.
     options : mapping, optional
-        Further fields of each request, such as ``{"temperature": 0.7, "seed": 1}``. By default ``{"temperature": 0}``. With
-        ``"max_completion_tokens"`` among them, as some servers want it, ``max_tokens`` is not sent, and memory is planned for it.
+        Additional fields of each request, such as ``{"temperature": 0.7, "seed": 1}``. By default
+        ``{"temperature": 0}``. If it contains ``"max_completion_tokens"``, as some servers require, ``max_tokens`` is
+        not sent, and memory is planned for that number.
     max_chars : int, default 20_000
-        Characters of each column that go into a prompt.
+        Characters of each column to include in a prompt.
     max_concurrent : int, default 8
-        Requests in flight in each worker process.
+        Concurrent requests in each worker process.
     max_retries : int, default 6
-        Tries after the first: when the connection fails or is cut, after ``timeout_seconds``, and on the statuses 408, 409,
-        425, 429 and from 500 on. The wait doubles each time, from half a second to a minute, or is what Retry-After asks for.
+        Retries after the first attempt: if the connection fails or is dropped, after ``timeout_seconds``, and for the
+        statuses 408, 409, 425, 429 and 500 and above. The delay doubles each time, from half a second to a minute, or
+        follows Retry-After.
     timeout_seconds : float, default 120
-        To connect, and between two pieces of a response.
+        Timeout for connecting, and between two chunks of a response.
     api_key_env : str, optional
-        Name of an environment variable of the workers that holds the key. The key itself is not stored or shown anywhere.
+        Name of the workers' environment variable with the API key. The key itself is never stored or shown.
     cache : str or path, optional
-        Folder that all workers see, where each answer is kept under a hash of all that was asked: what was answered is not
-        asked again, by whatever run. By default ``~/.cache/curator_df/completions``.
+        Folder visible to all workers that stores each answer under a hash of the whole request: no run sends the same
+        request again. By default ``~/.cache/curator_df/completions``.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows with a column of text, null where a column of the prompt is null, or the answer has no text: a refusal,
-        or a model that was cut while it thought.
+        The same rows with a column of text, null where a column of the prompt is null, or the answer has no text: a
+        refusal, or a model that was truncated while reasoning.
 
     Raises
     ------
     ColumnError
-        If a column of the prompt is missing, or ``into`` is there already.
+        If a column of the prompt is missing, or ``into`` already exists.
     ParameterError
-        If the prompt names no column, the URL is none, a parameter is out of range, or httpx is missing; while running, if the
-        environment variable is not set.
+        If the prompt names no column, the URL is invalid, a parameter is out of range, or httpx is missing; when
+        running, if the environment variable is not set.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
     Notes
     -----
-    Rows: same. Columns: plus ``completion``. Backends: pandas. Peak extra memory: 5.1 x block with 256 tokens for rows of
-    1,000 bytes, and 4 MB for each request in flight. Computes: no.
+    Rows: same. Columns: plus ``completion``. Backends: pandas. Peak extra memory: 5.1 x block with 256 tokens for rows
+    of 1,000 bytes, and 4 MB for each request in flight. Computes: no.
 
-    A request that is refused, or not answered after all tries, is an error of the row: ``on_error="quarantine"`` of a run sets
-    the row aside. The receipt counts ``requests``, ``retries``, ``cached``, ``cut_answers`` (at ``max_tokens``),
-    ``empty_answers``, ``prompt_tokens`` and ``completion_tokens``. A chain that runs twice, as before a drop, asks once.
+    A request that the server rejects, or that fails on all attempts, is an error of the row: ``on_error="quarantine"``
+    of a run quarantines it. The receipt counts ``requests``, ``retries``, ``cached``, ``cut_answers`` (truncated at
+    ``max_tokens``), ``empty_answers``, ``prompt_tokens`` and ``completion_tokens``. A chain that runs twice, such as
+    before a drop, sends its requests once.
 
     Examples
     --------

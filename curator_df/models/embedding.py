@@ -58,79 +58,80 @@ def add_embedding(
     trust_remote_code: bool = False,
     text: str = "text",
 ) -> Any:
-    """Add a vector to each text, such that texts of like meaning have vectors of like direction.
+    """Add an embedding of each text: a vector, where texts with similar meaning have a high cosine similarity.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     model : str, path or callable
-        A folder with a model and its tokenizer, or the id of a model of the Hugging Face hub; or a function of a list of
-        strings that returns an array of shape (texts, ``dimensions``).
+        A folder with a model and its tokenizer, or the id of a model on the Hugging Face hub; or a function of a list
+        of strings that returns an array of shape (texts, ``dimensions``).
     into : str, default "embedding"
         Name of the column.
     pooling : {"auto", "mean", "cls"}
-        What is made of the last layer: the mean over the tokens, or the vector of the first token; by default what is written
-        down beside the model (``1_Pooling/config.json``), and the mean where nothing is. It says nothing of a function.
+        How to pool the last layer: the mean over the tokens, or the vector of the first token. By default as specified
+        beside the model (``1_Pooling/config.json``), or the mean if nothing is. Ignored for a function.
     normalize : bool, default True
-        Whether vectors get length 1.
+        Whether to normalize vectors to length 1.
     precision : {"float32", "float16"}
-        How the numbers are stored; how they are computed is ``dtype``.
+        Number format for storage; ``dtype`` is the one for computation.
     dimensions : int, optional
-        Numbers of a vector; needed for a function only.
+        Length of a vector; required for a function only.
     max_length : int, optional
-        Tokens of a text that are read; by default what the model allows, and 512 at most.
+        Tokens of a text to read, after which it is truncated; by default the model's limit, but at most 512.
     max_chars : int, optional
-        Characters of a text that become tokens (or are given to a function); by default 16 for each token that is read.
+        Characters of a text to tokenize (or to pass to a function); by default 16 per token.
     model_inference_batch_size : int or "auto"
-        Most documents of a batch. By default there is no other limit than tokens, and of these the best number is measured
-        first, up to ``max_batch_tokens``; a function is given 256.
+        Maximum documents in a batch. By default only tokens limit a batch, and the best number of tokens is measured at
+        first, up to ``max_batch_tokens``; a function gets 256 documents.
     max_batch_tokens : int, optional
-        Most tokens of a batch, padding included. It is what the memory is planned for: 2,048 by default, on a GPU as many as
-        fit into what a call may use of it.
+        Maximum tokens in a batch, including padding; the plan reserves memory for it. The default is 2,048, or on a GPU
+        as many as fit into the memory that a call may use.
     dtype : {"auto", "float32", "bfloat16"}
-        In which numbers the model computes. With bfloat16 it makes products of matrices of numbers of half the size, and
-        vectors change by about a hundredth. By default float32 on CPUs, bfloat16 on a GPU.
+        Number format of the model's computation. With bfloat16 the matrix products use numbers of half the size, and
+        vectors change by about one percent. By default float32 on CPUs, bfloat16 on a GPU.
     resources : Resources, optional
-        What one call of the model takes of its worker, from `curator_df.resources`; by default a thread, and as many calls at a
-        time as there are threads. With ``gpus=`` or ``gpu_memory=`` it runs on the worker's GPU, which has not been tried on one.
+        What one call of the model takes of its worker, from `curator_df.resources`. By default one thread, with as many
+        concurrent calls as there are threads. With ``gpus=`` or ``gpu_memory=`` it runs on the worker's GPU, which has
+        not been tried on a real one.
     revision : str, optional
-        Commit, tag or branch of a model of the hub.
+        Commit, tag or branch of a model on the hub.
     trust_remote_code : bool, default False
-        Whether Python code that comes with a model may run, in every worker, of a model that transformers does not know.
+        Whether Python code of a model that transformers does not know may run, in every worker.
     text : str, default "text"
         The text column.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows with a column of lists of fixed size; null where the text is null.
+        The same rows with a column of fixed-size lists; null where the text is null.
 
     Raises
     ------
     ColumnError
-        If the text column is missing, or ``into`` is there already.
+        If the text column is missing, or ``into`` already exists.
     InputError
-        If there is no such model, or files of it are missing.
+        If the model does not exist, or some of its files are missing.
     ParameterError
-        If the model has no safetensors, its pooling is another one, or a parameter is out of range.
+        If the model has no safetensors file or another pooling method, or a parameter is out of range.
     OperatorError
-        On computing, if a function returns anything but such an array.
+        When computing, if a function returns anything but such an array.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
     Notes
     -----
-    Rows: same. Columns: plus ``embedding``, a list of fixed size. Backends: pandas. Peak extra memory: 16.4 x block with
-    384 numbers for rows of 100 bytes (the vectors, and 1 x block), and the model (``docs/models.md#memory``). Computes:
-    no; it reads the model's files.
+    Rows: same. Columns: plus ``embedding``, a list of fixed size. Backends: pandas. Peak extra memory: 16.4 x block
+    with 384 numbers for rows of 100 bytes (the vectors, and 1 x block), and the model (``docs/models.md#memory``).
+    Computes: no; it reads the model's files.
 
-    The plan has room for the model: once in each worker for the libraries and the weights, once in each task for a batch.
-    Batches hold documents of like length, as many as ``max_batch_tokens`` allow. When memory runs out the batch is halved, and
-    later ones are as large as went well. What comes out depends on none of that but for rounding (below 0.00001 in float32).
-    Steps that use the same model hold its weights once.
-    The receipt counts ``documents``, ``tokens``, ``padding_tokens``, ``batches`` and ``batches_halved``. Only safetensors are
-    loaded.
+    The plan reserves memory for the model: for the libraries and weights once in each worker, for a batch once in each
+    task. Batches contain documents of similar length, as many as ``max_batch_tokens`` allows. When memory runs out, the
+    batch is halved, and later batches are no larger than what succeeded. None of this changes the results except for
+    rounding (below 0.00001 in float32). Steps that use the same model share its weights.
+    The receipt counts ``documents``, ``tokens``, ``padding_tokens``, ``batches`` and ``batches_halved``. Only
+    safetensors files are loaded.
 
     References
     ----------

@@ -54,40 +54,40 @@ class SpacyPipeline:
 
 @dataclass(frozen=True)
 class Presidio:
-    """What presidio finds for `redact_pii` (see `presidio`)."""
+    """What presidio finds for `redact_pii`; created by `presidio`."""
 
     entities: tuple[str, ...]
-    """presidio's names, sorted."""
+    """Entity names of presidio, sorted."""
     pipeline: SpacyPipeline
-    """What finds names and places, and the words around what has a shape."""
+    """The pipeline that finds names and places, and the words around pattern matches."""
     min_score: float
-    """Least score, 0 to 1."""
+    """Lowest score, 0 to 1."""
     versions: tuple[str, ...] = field(repr=False)
-    """Of presidio and of spaCy: another one may find something else."""
+    """Versions of presidio and spaCy, because other versions may find other entities."""
 
     @property
     def held_bytes(self) -> int:
-        """What a worker holds once."""
+        """Memory that a worker holds once."""
         return sum(self.libraries.values()) + self.pipeline.held_bytes
 
     @property
     def libraries(self) -> dict[str, int]:
-        """What of that stays when the run is over; spaCy imports torch where it is installed."""
+        """The part of it that stays after the run; spaCy imports torch if it is installed."""
         torch = {"torch": RUNTIME_BYTES} if importlib.util.find_spec("torch") else {}
         return {"presidio": LIBRARY_BYTES, **torch}
 
     @property
     def shared(self) -> dict[str, int]:
-        """What of it other steps with this pipeline hold too."""
+        """The part of it that other steps with this pipeline share."""
         return {f"spaCy {self.pipeline.digest}": self.pipeline.held_bytes}
 
     @property
     def call_bytes(self) -> int:
-        """What a call holds for a piece."""
+        """Memory that a call holds for a piece."""
         return CALL_BYTES
 
     def find(self, text: str) -> list[Entity]:
-        """Return what is in a text, in order and apart."""
+        """Return the entities of a text, in order and without overlaps."""
         of = self.pipeline
         return loaded_analyzer(of.folder, of.digest, of.language, self.entities, self.min_score).find(text)
 
@@ -98,18 +98,19 @@ def presidio(
     model: str | os.PathLike[str] = "en_core_web_lg",
     min_score: float = 0.5,
 ) -> Presidio:
-    """Say that `redact_pii` looks for names, places and the like with presidio and a spaCy pipeline.
+    """Configure `redact_pii` to find names, places and the like with presidio and a spaCy pipeline.
 
     Parameters
     ----------
     entities : str or collection of str, default ("PERSON", "LOCATION")
-        What is looked for, as presidio names it: of the pipeline ``DATE_TIME``, ``LOCATION``, ``NRP``, ``ORGANIZATION`` and
-        ``PERSON``; of presidio's expressions such as ``URL``, ``CRYPTO`` and ``US_PASSPORT``. An error lists all.
+        Entities to find, by presidio's names: those of the pipeline are ``DATE_TIME``, ``LOCATION``, ``NRP``,
+        ``ORGANIZATION`` and ``PERSON``; those of presidio's patterns include ``URL``, ``CRYPTO`` and ``US_PASSPORT``.
+        The error message for an unknown name lists all.
     model : str or path, default "en_core_web_lg"
-        A spaCy pipeline: the name of one that is installed, or a folder that ``nlp.to_disk`` wrote and that all workers see
-        under this path. Its language is that of the texts.
+        A spaCy pipeline: the name of an installed one, or a folder written by ``nlp.to_disk`` that all workers see
+        under this path. Its language must be that of the texts.
     min_score : float, default 0.5
-        Least score that presidio gives, 0 to 1. What the pipeline finds has 0.85.
+        Lowest score of presidio, 0 to 1. Entities found by the pipeline have 0.85.
 
     Returns
     -------
@@ -121,20 +122,21 @@ def presidio(
     ImportError
         If presidio or spaCy is not installed: ``pip install 'curator-df[presidio]'``.
     InputError
-        If there is no such pipeline here. None is downloaded.
+        If the pipeline is not installed here. Nothing is downloaded.
     CorruptFileError
         If its ``meta.json`` cannot be read.
     ParameterError
-        If ``entities`` is empty or has an unknown name in it, or one for which the pipeline has no label; ``min_score`` is not
-        from 0 to 1; or the pipeline has a transformer or a language model in it, whose memory would not be in the plan.
+        If ``entities`` is empty or has an unknown name, or one for which the pipeline has no label; if ``min_score`` is
+        not between 0 and 1; or if the pipeline contains a transformer or a language model, whose memory would not be in
+        the plan.
 
     Notes
     -----
     Computes: no; it reads the pipeline's files once for their digest.
 
-    Neither spaCy nor presidio is imported here. Only the recognizers of the entities that are named are loaded, in workers, and
-    nothing is fetched there. presidio has no street addresses (``ADDRESS`` of NeMo Curator 0.9): ``LOCATION`` has the towns and
-    countries in them.
+    This function imports neither spaCy nor presidio. Only the recognizers of the given entities are loaded, in workers,
+    which download nothing. presidio has no street addresses (``ADDRESS`` of NeMo Curator 0.9); ``LOCATION`` covers the
+    towns and countries in them.
 
     References
     ----------

@@ -44,39 +44,40 @@ def add_prompt_scores(
     revision: str | None = None,
     text: str = "text",
 ) -> Any:
-    """Add what kind of task a prompt sets, and how demanding it is, as NVIDIA's prompt classifier sees it.
+    """Add the task type of each prompt and its complexity scores, from NVIDIA's prompt task and complexity classifier.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     model : str or path
-        A folder, or the id of a model of the Hugging Face hub, of the same architecture.
+        A folder, or the id of a model on the Hugging Face hub, of the same architecture.
     prefix : str, default ""
-        Begins the names of the columns.
+        Prefix of the column names.
     max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources
         As in `add_embedding`; by default 512 tokens of 2,000 characters.
     revision : str, optional
-        Commit, tag or branch of a model of the hub; of NVIDIA's one commit is pinned.
+        Commit, tag or branch of a model on the hub; NVIDIA's model has a pinned commit.
     text : str, default "text"
-        Column of the prompt.
+        Column with the prompt.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows with eleven columns, null where the text is null: ``task_type_1`` and ``task_type_2``, names of the
-        likeliest tasks (the second ``NA`` below a probability of 0.1); and as ``Float64`` ``task_type_prob``, from 0 to 1
-        ``creativity_scope``, ``reasoning``, ``contextual_knowledge``, ``domain_knowledge``, ``no_label_reason``,
-        ``constraint_ct``, from 0 on ``number_of_few_shots``, and ``prompt_complexity_score``, the weighted sum of six of them.
+        The same rows with eleven columns, null where the text is null: ``task_type_1`` and ``task_type_2``, names of
+        the most probable tasks (the second is ``NA`` below a probability of 0.1); and as ``Float64``
+        ``task_type_prob``; from 0 to 1 ``creativity_scope``, ``reasoning``, ``contextual_knowledge``,
+        ``domain_knowledge``, ``no_label_reason``, ``constraint_ct``; from 0 up ``number_of_few_shots``; and
+        ``prompt_complexity_score``, the weighted sum of six of them.
 
     Raises
     ------
     ColumnError
-        If the text column is missing, or a new one is there already.
+        If the text column is missing, or a new column already exists.
     InputError
-        If there is no such model, or files of it are missing.
+        If the model does not exist, or some of its files are missing.
     ParameterError
-        If it is a model of another kind, has no safetensors, or a parameter is out of range.
+        If the model is of another kind or has no safetensors file, or a parameter is out of range.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -85,7 +86,7 @@ def add_prompt_scores(
     Rows: same. Columns: plus eleven. Backends: pandas. Peak extra memory: 1.5 x block for rows of 100 bytes, and the
     model (``docs/models.md#memory``). Computes: no; it reads the model's files.
 
-    What is said of memory and batches in `add_embedding` holds here.
+    The notes on memory and batches in `add_embedding` apply here too.
 
     References
     ----------

@@ -83,34 +83,34 @@ def drop_semantic_duplicates(
     k_means: KMeansBy = "scikit-learn",
     groups: Any = None,
 ) -> Any:
-    """Keep one of all rows whose vectors point nearly the same way, as vectors of texts with like meaning do.
+    """Keep one of all rows whose embeddings have a high cosine similarity, as those of texts with similar meaning do.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         A chain that begins with `read_jsonl` or `read_parquet`.
     embedding : str, default "embedding"
-        Column of lists of numbers, as `add_embedding` makes them; of any length but zero.
+        Column of lists of numbers, as made by `add_embedding`; of any length but zero.
     eps : float, default 0.01
-        A row goes if its cosine with a row that is looked at before it is at least 1 less this.
+        A row is dropped if its cosine similarity with a row earlier in the order is at least 1 minus this.
     num_clusters : int, optional
-        Into how many clusters k-means puts the vectors; only rows of one cluster are compared. By default one for each
-        1,000 rows with a vector, and their square root from a million rows on.
+        Number of k-means clusters; only rows of the same cluster are compared. By default one for each 1,000 rows with
+        a vector, and the square root of the number of such rows from a million rows on.
     keep : {"hard", "easy", "random"} or `best`
-        In which order the rows of a cluster are looked at, so that the first of similar ones stays: the farthest from the
-        centroid first, the nearest first, by chance, or the best value of a column first. Of equal ones (in distance to a
-        millionth) the first in input order, with ``"hard"`` the last, as in NeMo Curator.
+        Order of the rows in a cluster; the first of similar rows is kept. Farthest from the centroid first, nearest
+        first, random, or the best value of a column first. Ties (in distance, to one millionth) are in input order, or
+        with ``"hard"`` in reverse input order, as in NeMo Curator.
     seed : int
-        Of the sample that clusters are found from, of k-means, and of ``keep="random"``.
+        Seed of the sample used to find the clusters, of k-means, and of ``keep="random"``.
     dimensions : int, optional
-        Numbers of a vector, where the column's type does not say it.
+        Length of a vector, if the column's type does not specify it.
     k_means : {"scikit-learn", "cuml"}, default "scikit-learn"
-        Whose k-means finds the clusters: on CPUs, or on the worker's GPU, which needs the gpu extra and
-        ``start_cluster(gpus=)``. The clusters are other ones, and so may be a few of the rows that stay; hence it is named,
-        and not chosen by what a worker has. Not run on a GPU yet.
+        Implementation that finds the clusters: on CPUs, or on the worker's GPU, which needs the gpu extra and
+        ``start_cluster(gpus=)``. The clusters differ, and so may a few of the kept rows; it is therefore an explicit
+        choice that does not depend on what a worker has. Not run on a GPU yet.
     groups : dask.dataframe.DataFrame, str or path, optional
-        What `find_semantic_duplicates` returned for this table (or its folder): nothing is computed again. ``eps`` is then
-        one of those that it was called with, and the other parameters are those.
+        The table that `find_semantic_duplicates` returned for this input (or its folder). Nothing is computed again.
+        ``eps`` must then be one of those it was called with; the other parameters are those it was called with.
 
     Returns
     -------
@@ -122,10 +122,10 @@ def drop_semantic_duplicates(
     ColumnError
         If a column is missing.
     SchemaError
-        If the column holds no lists of numbers; while running, if a list has another length than the others.
+        If the column does not contain lists of numbers; when running, if a list differs in length from the others.
     ParameterError
-        If a parameter is out of range, scikit-learn (or cuML) is missing, or ``groups`` were found for another table or with
-        other parameters; while running, if there are fewer vectors than ``num_clusters``.
+        If a parameter is out of range, scikit-learn (or cuML) is missing, or ``groups`` were found for another table or
+        with other parameters; when running, if there are fewer vectors than ``num_clusters``.
     BarrierError
         From ``.compute()`` or ``.head()`` on the result.
     UnsupportedBackendError
@@ -136,13 +136,13 @@ def drop_semantic_duplicates(
     Rows: subset, order kept. Columns: same. Backends: pandas. Peak extra memory: 1.4 x block, and scikit-learn (or cuML)
     in each worker. Computes: no; writing reads the input once more.
 
-    What comes before it runs twice: for vectors, and to write; after `add_embedding` `checkpoint` is worth its disk. Rows
-    without a vector (null, zeros, NaN) stay.
+    The preceding steps run twice: to read the vectors, and to write. After `add_embedding` a `checkpoint` is worth its
+    disk space. Rows without a vector (null, zeros, NaN) are kept.
 
-    A row is compared with all rows of its cluster that are looked at before it, those that go among them; so one row of a
-    group stays, and rows may go that are similar to it over others only. Clusters are found from a sample of the vectors
-    that their content chooses, and cosines are compared as float32; so the same rows stay whatever the
-    blocks, the workers and the memory. With ``k_means="cuml"`` that holds for the same GPU and version of cuML at best.
+    A row is compared with all earlier rows of its cluster, including dropped ones. So one row of a group is kept, and a
+    dropped row may be similar to it only through other rows. Clusters are found from a sample of the vectors, selected
+    by content, and cosine similarities are compared as float32, so the result does not depend on blocks, workers or
+    memory. With ``k_means="cuml"`` this holds at best for the same GPU and version of cuML.
 
     References
     ----------
@@ -195,27 +195,27 @@ def find_semantic_duplicates(
     embedding, num_clusters, keep, seed, dimensions, k_means
         As in `drop_semantic_duplicates`.
     eps : float or sequence of float, default 0.01
-        As there; with several, cosines are computed once for all of them.
+        As there; for several values, cosine similarities are computed only once.
     workdir : str or path, optional
-        Folder (or URL) that all workers see. The result lies in a folder of its own in it, which the same call finds
-        again (also in another process, with another ``memory=``), whole or interrupted. By default the cluster's
-        ``workdir``.
+        Folder (or URL) visible to all workers. The result is stored in its own subfolder, complete or interrupted,
+        where the same call finds it again (even from another process, with another ``memory=``). Defaults to the
+        cluster's ``workdir``.
     on_error : {"raise", "quarantine"}
-        When a function of yours raises on a row of ``df``; see `write_parquet`. Rows set aside are not compared; they lie in
-        ``_curator/drops/_quarantine/`` of that folder.
+        What to do when a user function raises on a row of ``df``; see `write_parquet`. Quarantined rows are not
+        compared; they are in ``_curator/drops/_quarantine/`` of that folder.
     on_oom : {"halve", "fail"}
-        When memory runs out in a pass over ``df``; see `write_parquet`. Rows set aside lie there too.
+        What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same place.
     storage_options : dict, optional
         fsspec options.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        A table on disk, for the ``groups=`` of `drop_semantic_duplicates`. Lazy, for each ``eps`` a row for each row that
-        is in a group: ``eps``; ``address`` (what identifies a row of the input), ``file`` and ``offset`` (bytes into the
-        decompressed file, or its row number for Parquet); ``group`` (the address of the row that stays), ``group_size``
-        (rows), ``kept``; and, for a row that goes, ``matched_address``, ``matched_file`` and ``matched_offset`` of the
-        row that it is most similar to of those before it, and ``cosine``.
+        A table on disk, for the ``groups=`` of `drop_semantic_duplicates`. Lazy, for each ``eps`` with a row for each
+        row that is in a group: ``eps``; ``address`` (identifies a row of the input), ``file`` and ``offset`` (bytes
+        into the decompressed file, or the row number for Parquet); ``group`` (the address of the row that is kept),
+        ``group_size`` (rows), ``kept``; and, for a dropped row, ``matched_address``, ``matched_file`` and
+        ``matched_offset`` of the most similar earlier row, and ``cosine``.
 
     Raises
     ------
@@ -228,7 +228,7 @@ def find_semantic_duplicates(
     ParameterError
         If a parameter is out of range, or scikit-learn (or cuML) is missing.
     SchemaError
-        If the column holds no lists of numbers.
+        If the column does not contain lists of numbers.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -238,8 +238,8 @@ def find_semantic_duplicates(
     ``offset``; ``group``, ``group_size`` and ``kept``; ``matched_address``, ``matched_file`` and ``matched_offset``: the
     row that it is most similar to, and ``cosine``. Peak extra memory: 1.5 x block. Computes: yes.
 
-    Give the result to ``drop_semantic_duplicates(df, eps=..., groups=...)``, and only the rows are written then.
-    `read_receipt` tells how many rows each ``eps`` takes.
+    Pass the result to ``drop_semantic_duplicates(df, eps=..., groups=...)``, which then only writes the rows.
+    `read_receipt` tells how many rows each ``eps`` drops.
     """
     several = [eps] if isinstance(eps, int | float) else list(eps)
     question = SemanticQuestion(embedding, _ascending(FIND, several), num_clusters, keep, seed, dimensions, k_means)

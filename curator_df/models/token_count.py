@@ -34,42 +34,42 @@ def add_token_count(
     revision: str | None = None,
     text: str = "text",
 ) -> Any:
-    """Add the number of tokens of each text, as a tokenizer of the Hugging Face hub counts them.
+    """Add the number of tokens of each text, as counted by a tokenizer from the Hugging Face hub.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
     tokenizer : str or path
-        A file ``tokenizer.json``; a folder with one (or with other files, which transformers converts); or the id of a model of
-        the Hugging Face hub.
+        A file ``tokenizer.json``; a folder with one (or with other files, which transformers converts); or the id of a
+        model on the Hugging Face hub.
     into : str, default "token_count"
         Name of the column.
     per_token : {"characters", "bytes"}, optional
-        Add ``characters_per_token`` or ``bytes_per_token`` too: the length of the text (code points, or bytes of UTF-8) divided
-        by its tokens, special ones left out; -1 for a text without tokens.
+        Also add ``characters_per_token`` or ``bytes_per_token``: the length of the text (code points, or bytes of
+        UTF-8) divided by its number of tokens, without special tokens; -1 for a text without tokens.
     special_tokens : bool, default False
-        Count those that the tokenizer puts around a text too.
+        Also count the special tokens that the tokenizer adds to a text.
     revision : str, optional
-        Commit, tag or branch of a model of the hub.
+        Commit, tag or branch of a model on the hub.
     text : str, default "text"
         The text column.
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows with a column ``Int64`` and, if asked for, one ``Float64``; null where the text is null.
+        The same rows with a column ``Int64`` and, if requested, one ``Float64``; null where the text is null.
 
     Raises
     ------
     ImportError
         If the package tokenizers is not installed: ``pip install 'curator-df[tokenizers]'``.
     ColumnError
-        If the text column is missing, or a new column is there already.
+        If the text column is missing, or a new column already exists.
     InputError
-        If there is no such tokenizer.
+        If the tokenizer does not exist.
     ParameterError
-        If ``per_token`` is neither, or a revision is named for files that are here.
+        If ``per_token`` is neither of these, or ``revision`` is given for local files.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -79,12 +79,13 @@ def add_token_count(
     Backends: pandas. Peak extra memory: 0.6 x block, 60 MB in each task, and a tokenizer in each worker. Computes: no; it
     reads the tokenizer's files once for their digest.
 
-    Rules of profiles may be on these columns (``token_count``, ``characters_per_token``, ``bytes_per_token``): `keep_profile`
-    after this operator reads them beside the text. The receipt counts ``tokens``.
+    Profile rules can refer to these columns (``token_count``, ``characters_per_token``, ``bytes_per_token``):
+    `keep_profile` after this operator reads them in addition to the text. The receipt counts ``tokens``.
 
-    The plan has room for the tokenizer once in each worker, and for a batch of texts in each task; each thread counts by
-    itself, and the tokenizer starts no others. A text of more than 131,072 bytes is counted in pieces, cut before white space;
-    where a tokenizer begins every text with a mark of its own, that is a token more or less for a piece.
+    The plan reserves memory for the tokenizer once in each worker, and for a batch of texts in each task. Each thread
+    counts by itself, and the tokenizer starts no further threads. A text of more than 131,072 bytes is counted in
+    pieces, cut before white space. If a tokenizer adds a marker at the beginning of every text, the count may be off by
+    one token per piece.
 
     References
     ----------

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published rules of datatrove 0.10.0, FineWeb, FineWeb-2 for each language, NeMo Curator 0.9.0, dolma and DCLM, as data.
 
-Each set of filter rules and thresholds has its source beside it. Two are functions: `fineweb_2` has a profile for each
-language, and `nemo_per_extension` reads one from a table of the user. See ``docs/profiles.md``.
+Each set of filter rules and thresholds names its source. Two are functions: `fineweb_2` returns the profile of a
+language, and `nemo_per_extension` reads one from a user's table. See ``docs/profiles.md``.
 """
 
 from curator_df.profiles.c4 import DATATROVE_C4, FINEWEB_C4

@@ -22,29 +22,30 @@ _FILTER = "nemo_curator 0.9.0, filters/code.py, PerExtensionFilter"
 
 
 def nemo_per_extension(table: str | os.PathLike[str], *, language: str, extension: str) -> Profile:
-    r"""Return the limits that a table has for the files of a language with an extension.
+    r"""Return the limits in a table for the files of a language with an extension.
 
     Parameters
     ----------
     table : path
         A CSV file with the columns ``language``, ``extension``, ``Include``, ``Long_line_threshold``,
-        ``Alphanum_threshold`` and ``Alpha filter``, as BigCode's ``visual_inspection.csv``; others are not looked at.
+        ``Alphanum_threshold`` and ``Alpha filter``, such as BigCode's ``visual_inspection.csv``; others are ignored.
     language : str
-        Language of the files, in any case: ``"C#"`` and ``"F#"`` are ``c-sharp`` and ``f-sharp`` of the table, and spaces
-        are hyphens there.
+        Language of the files, in any case: ``"C#"`` and ``"F#"`` are ``c-sharp`` and ``f-sharp`` in the table, and
+        spaces are hyphens there.
     extension : str
-        Extension of the files without the dot, in this case; ``""`` for none.
+        Extension of the files without the dot, case-sensitive; ``""`` for none.
 
     Returns
     -------
     Profile
-        The longest line (code points), the mean line (at most 100 where the longest is limited), and the least shares of
-        alphanumeric characters and of letters. A cell that is no number, or 0, sets no limit, as in NeMo.
+        Limits on the longest line (code points), the mean line length (at most 100 if the longest line is limited), and
+        the minimum shares of alphanumeric characters and of letters. A cell that is not a number, or is 0, sets no
+        limit, as in NeMo.
 
     Raises
     ------
     InputError
-        If there is no such file, or a column is missing.
+        If the file does not exist, or a column is missing.
     ParameterError
         If the table does not have the language or the extension, excludes it (``Include`` is not 1), or sets no limit for it.
 

@@ -43,31 +43,31 @@ def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, wo
     Parameters
     ----------
     language : str
-        Language and script as FineWeb-2 names them, such as ``"fra_Latn"``.
+        Language and script as named by FineWeb-2, such as ``"fra_Latn"``.
     config : path, optional
-        A configuration of FineWeb-2, such as ``configs/swh_Latn.yml``, for a language whose values are not here.
+        A FineWeb-2 configuration, such as ``configs/swh_Latn.yml``, for a language that is not included here.
     words : {"icu", "whitespace"}, default "icu"
-        How to cut words: by ICU (``pip install 'curator-df[icu]'``), which FineWeb-2's own tokenizers come closest to, or
-        between white space, for languages that write it between words.
+        How to split texts into words: by ICU (``pip install 'curator-df[icu]'``), which is closest to FineWeb-2's own
+        tokenizers, or at white space, for languages that write it between words.
 
     Returns
     -------
     Profile
-        Gopher's repetition rules, FineWeb's and Gopher's quality rules in FineWeb-2's order, under the reasons of datatrove.
-        A threshold of 0 takes its rule out, as there, but that of line feeds. The limit of the language score is not in
-        it: that is `keep_language`'s.
+        Gopher's repetition rules, FineWeb's and Gopher's quality rules in FineWeb-2's order, under the reasons of
+        datatrove. A threshold of 0 disables its rule, as there, except for the one on line feeds. The limit of the
+        language score is not included; use `keep_language` for it.
 
     Raises
     ------
     InputError
-        If ``config`` cannot be read, or does not have a value.
+        If ``config`` cannot be read, or lacks a value.
     ParameterError
-        If the language is not here and no ``config`` is given: the message lists those that are.
+        If the language is not included and no ``config`` is given; the message lists those included.
 
     Notes
     -----
-    FineWeb-2 made its thresholds with the tokenizer of each language that datatrove assigns to it. Words by ICU are not the
-    same: an elided article (``l'homme``) is no word of its own, and verdicts differ.
+    FineWeb-2 derived its thresholds with the tokenizer that datatrove assigns to each language. Words by ICU are not
+    the same: for example, an elided article (``l'homme``) is not a word by itself. Verdicts therefore differ.
 
     References
     ----------

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published MinHash schemes: shingles and bands as data, each with its source beside it.
 
-A scheme gives the chances that its source states: the same shingles, bands and hashes per band. The bits are those of
-`curator_df.kernels.minhash` throughout, so signatures of another program cannot be compared with these, except that
-`NEMO` follows cuDF's. A scheme of your own is ``Scheme("words", 5, num_bands=20, minhashes_per_band=5)``, and a changed one
+A scheme has the collision probabilities that its source states: the same shingles, bands and hashes per band. The
+hashes are always those of `curator_df.kernels.minhash`, so signatures of another program cannot be compared with these,
+except that `NEMO` follows cuDF's. To define your own scheme, use
+``Scheme("words", 5, num_bands=20, minhashes_per_band=5)``; to change one,
 ``dataclasses.replace(FINEWEB, use_64_bit_hash=False)``. See ``docs/near_duplicates.md``.
 """
 
