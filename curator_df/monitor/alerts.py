@@ -20,20 +20,20 @@ BUDGET_SHARE, WORKER_SHARE, GPU_SHARE = "budget share", "worker share", "GPU sha
 
 @dataclass(frozen=True)
 class Alert:
-    """A rule that was broken, from when on."""
+    """A rule violation, from when it began."""
 
     seconds: float
-    """Since the monitor started."""
+    """Seconds since the monitor started."""
     rule: str
     """Name of the rule."""
     subject: str
     """Process, GPU or ``cluster``."""
     value: float
-    """What was measured, in the rule's unit."""
+    """The measured value, in the rule's unit."""
     threshold: float
-    """What the rule allows."""
+    """The rule's threshold."""
     text: str
-    """The whole of it, in words."""
+    """The complete message."""
 
     def __str__(self) -> str:
         return f"{self.seconds:,.1f} s: {self.text}"
@@ -41,16 +41,16 @@ class Alert:
 
 @dataclass(frozen=True)
 class AlertRule:
-    """A measure of each subject, and how much of it is too much."""
+    """A measure of each subject, and its threshold."""
 
     name: str
-    """Names it, in alerts and log lines."""
+    """Name in alerts and log lines."""
     measure: Callable[[Sequence[Mapping[str, Any]]], Mapping[str, float]]
-    """From the rows of one sample (as `MemoryMonitor.to_frame` has them) to values by subject."""
+    """Function from the rows of one sample (as in `MemoryMonitor.to_frame`) to values by subject."""
     threshold: float
-    """The value from which on it alerts."""
+    """The rule alerts at this value and above."""
     text: str
-    """What is said, with ``{subject}``, ``{value}`` and ``{threshold}``; ``{size}`` is the value as bytes."""
+    """Message with ``{subject}``, ``{value}`` and ``{threshold}``; ``{size}`` is the value as bytes."""
 
 
 def budget_share(share: float = 0.9) -> AlertRule:

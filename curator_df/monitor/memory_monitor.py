@@ -59,7 +59,7 @@ MOST_ROWS = 200_000
 
 
 class MemoryMonitor:
-    """A thread that samples a cluster, from ``with`` to its end. Made by `monitor_memory`."""
+    """A thread that samples a cluster, from the beginning to the end of a ``with`` block. Created by `monitor_memory`."""
 
     def __init__(
         self,
@@ -91,15 +91,15 @@ class MemoryMonitor:
         return list(self._book.alerts)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return what was sampled so far.
+        """Return the samples so far.
 
         Returns
         -------
         pandas.DataFrame
-            One row for each sample and process or GPU. ``kind`` is ``client``, ``scheduler`` (where it is a process of its
-            own), ``worker``, ``gpu``, or ``gpu process``, which is what one process holds on one GPU. Bytes are ``Int64``;
-            what does not apply, or nobody could tell, is missing. ``rss_bytes`` counts shared pages in full, ``pss_bytes``
-            in part, ``uss_bytes`` not at all; ``managed_bytes`` are results in memory that Dask knows of,
+            One row for each sample and process or GPU. ``kind`` is ``client``, ``scheduler`` (if it is a process of its
+            own), ``worker``, ``gpu``, or ``gpu process``, which is the use of one GPU by one process. Bytes are
+            ``Int64``; values that do not apply or are unknown are missing. ``rss_bytes`` counts shared pages in full,
+            ``pss_bytes`` in part, ``uss_bytes`` not at all; ``managed_bytes`` are results in memory that Dask knows of,
             ``unmanaged_bytes`` the rest of ``rss_bytes``.
         """
         rows = [row for sample in list(self._samples) for row in sample]
@@ -107,13 +107,13 @@ class MemoryMonitor:
         return frame.astype(COLUMNS)
 
     def plot(self) -> Any:
-        """Draw memory over time, with the limits and what happened.
+        """Plot memory over time, with the limits and events.
 
         Returns
         -------
         matplotlib.figure.Figure
-            All processes together against the memory allowed; each worker against its limit; each GPU. Save it with
-            ``figure.savefig("memory.png")``. Needs matplotlib, which ``pip install 'curator-df[monitor]'`` brings.
+            All processes together against the allowed memory; each worker against its limit; each GPU. Save it with
+            ``figure.savefig("memory.png")``. Needs matplotlib: ``pip install 'curator-df[monitor]'``.
         """
         from curator_df.monitor.plot import draw_memory
 
@@ -218,12 +218,12 @@ def monitor_memory(
     Parameters
     ----------
     cluster : optional
-        What `start_cluster` or `connect` returned, or a `distributed.Client`; the current one by default.
+        The object returned by `start_cluster` or `connect`, or a `distributed.Client`; defaults to the current cluster.
     interval_seconds : float
-        Time between samples. Processes of this machine are read at each of them, workers are asked once a second.
+        Time between samples. Processes on this machine are read in each sample; workers are asked once a second.
     rules : sequence of AlertRule
-        When to alert (`curator_df.monitor.alerts`): by default at 90 % of the memory allowed, of a worker's limit or of a
-        GPU, when a worker is paused, spills 50 MB/s, or has not answered for 30 s.
+        When to alert (`curator_df.monitor.alerts`). By default at 90 % of the allowed memory, of a worker's limit or of
+        a GPU, or when a worker is paused, spills 50 MB/s, or has not answered for 30 s.
     on_alert : callable, optional
         Called with each `Alert`, in the monitor's thread. Alerts are also logged as warnings of ``curator_df.monitor``.
 
@@ -236,13 +236,13 @@ def monitor_memory(
     Raises
     ------
     NoClusterError
-        If no cluster was named and none is running.
+        If no cluster is given and none is running.
     ParameterError
         If ``interval_seconds`` is not positive.
 
     Notes
     -----
-    Rows: none. Peak extra memory: 300 bytes a row of `to_frame`, 60 MB at most, in this process. Computes: no. See
+    Rows: none. Peak extra memory: 300 bytes per row of `to_frame`, 60 MB at most, in this process. Computes: no. See
     ``docs/monitoring.md``.
 
     Examples

@@ -26,32 +26,32 @@ ALLOWANCE_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class StepMemory:
-    """What one step needs."""
+    """Memory of one step."""
 
     step: str
     """Operator or Dask operation."""
     stated_factor: float
-    """What the step states now, or what is assumed for it."""
+    """The factor that the step declares, or the one assumed for it."""
     is_measured: bool
-    """Whether that was measured."""
+    """Whether the declared factor was measured."""
     peak_factor: float | None
-    """Measured: extra bytes of a call for each byte of the block, its result included; rounded up to 0.1. None for a
+    """Measured: extra bytes of a call per byte of the block, including its result; rounded up to 0.1. None for a
     pending drop, which does nothing to one block."""
     fixed_bytes: int | None
-    """Measured: extra bytes whatever the block."""
+    """Measured: extra bytes independent of the block."""
     held_bytes: int | None
-    """What the first call left in the process: imports, models, caches."""
+    """Memory that the first call left in the process: imports, models, caches."""
     stated_fixed_bytes: int = 0
-    """What the step states to hold whatever the block."""
+    """Memory independent of the block that the step declares."""
     extra_bytes: dict[int, int] = field(default_factory=dict)
-    """Bytes of each block that was tried, and the extra bytes of the call."""
+    """Bytes of each block tried, and the extra bytes of the call."""
     allocations: tuple[tuple[str, int], ...] = ()
-    """Lines of code, and the bytes that they hold when the call with the largest block holds most; of memray, and none
-    where that is not installed."""
+    """Lines of code, and the bytes they hold at the peak of the call with the largest block; from memray, and empty if
+    it is not installed."""
 
     @property
     def is_within(self) -> bool:
-        """Whether every call held what the step states, or less, and larger blocks will not need more for each byte."""
+        """Whether every call held at most what the step declares, and larger blocks will not need more per byte."""
         stated = (self.stated_factor * size + self.stated_fixed_bytes for size in self.extra_bytes)
         within = all(
             extra <= most + ALLOWANCE_BYTES for extra, most in zip(self.extra_bytes.values(), stated, strict=True)
@@ -61,13 +61,13 @@ class StepMemory:
 
 @dataclass(frozen=True)
 class MemoryProfile:
-    """What the steps of an operator need, as measured on a sample."""
+    """Memory of the steps of an operator, measured on a sample."""
 
     steps: tuple[StepMemory, ...]
     """In order."""
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row for each step, with what it states and what was measured.
+        """Return one row for each step, with its declared and measured values.
 
         Returns
         -------
@@ -87,39 +87,39 @@ class MemoryProfile:
 
 
 def profile_memory(operator: Callable[[Any], Any], sample: Any, *, sample_size: str | int = "16MB") -> MemoryProfile:
-    """Measure in a fresh process what an operator adds to the memory of a block.
+    """Measure, in a fresh process, how much memory an operator needs in addition to a block.
 
     Parameters
     ----------
     operator : callable
         A function from a lazy table to a lazy table: ``lambda df: df.pipe(cdf.keep_where, is_good)``.
     sample : dask.dataframe.DataFrame or pandas.DataFrame
-        Rows like those that it will meet. Of a lazy table the first ``sample_size`` bytes are read, and its own steps
-        run first; few rows are repeated.
+        Rows like those that the operator will process. For a lazy table the first ``sample_size`` bytes are read, and
+        its own steps run first. If there are few rows, they are repeated.
     sample_size : str or int
-        Bytes of the largest block that is tried; a half and a quarter of it are tried too.
+        Size of the largest block to try; a half and a quarter of it are tried too.
 
     Returns
     -------
     MemoryProfile
-        What each step of an operator needs, and what to write down. ``steps`` and ``to_frame()`` have ``peak_factor`` (a
-        multiple of the block's bytes, rounded up to 0.1), ``fixed_bytes`` and ``held_bytes`` of each step; ``steps`` have
-        the lines of code that hold most, where memray is installed.
+        The memory of each step of an operator, and the values to declare. ``steps`` and ``to_frame()`` have
+        ``peak_factor`` (a multiple of the block size, rounded up to 0.1), ``fixed_bytes`` and ``held_bytes`` of each
+        step; ``steps`` also have the lines of code that hold most, if memray is installed.
 
     Raises
     ------
     ParameterError
         If the sample has no rows, or ``operator`` adds no step.
     OperatorError
-        If the operator raises in the fresh process; the message has what it said.
+        If the operator raises in the fresh process; the message includes its error.
 
     Notes
     -----
-    Rows: none. Peak extra memory: in a process of its own, about 200 MB, 4 x ``sample_size`` and what the operator needs.
-    Computes: yes, a sample, in a fresh process. See ``docs/monitoring.md#profile-an-operator``.
+    Rows: none. Peak extra memory: in a separate process, about 200 MB, 4 x ``sample_size`` and the memory of the
+    operator. Computes: yes, a sample, in a fresh process. See ``docs/monitoring.md#profile-an-operator``.
 
-    It is outside of the budget of a running cluster, and other processes do not disturb it: what is read is the
-    high-water mark of its own resident bytes.
+    It is outside the budget of a running cluster, and other processes do not disturb it: it reads the peak resident
+    memory of its own process.
 
     Examples
     --------

@@ -36,7 +36,7 @@ ANSWER_SECONDS = 0.2
 
 
 class MetricsServer:
-    """Metrics at an address, from ``with`` to its end. Made by `serve_metrics`."""
+    """A server of metrics, from the beginning to the end of a ``with`` block. Created by `serve_metrics`."""
 
     def __init__(self, session: Session, *, port: int, address: str, directory: Path) -> None:
         self._session, self._listen = session, (address, port)
@@ -51,7 +51,7 @@ class MetricsServer:
 
     @property
     def address(self) -> str:
-        """Where this process serves its metrics."""
+        """Address at which this process serves its metrics."""
         return f"http://{self._served}/metrics"
 
     def __enter__(self) -> Self:
@@ -93,11 +93,11 @@ class MetricsServer:
         return f"metrics at {self.address}; Prometheus finds them, and those of the workers, in {self.targets}"
 
     def describe(self) -> list[Any]:
-        """Return nothing: what will be served is not known before the first run."""
+        """Return nothing: the metrics are not known before the first run."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """Yield the metrics as ``prometheus_client`` takes them."""
+        """Yield the metrics in the form that ``prometheus_client`` expects."""
         sampler = self._session.sampler
         if sampler is not None:
             self._series.book.set("curator_df_memory_held_bytes", sampler.now())
@@ -155,21 +155,21 @@ def serve_metrics(
     Parameters
     ----------
     cluster : optional
-        What `start_cluster` or `connect` returned; the current one by default.
+        The object returned by `start_cluster` or `connect`; defaults to the current cluster.
     port : int
         Port of this process's metrics; 0 picks a free one.
     address : str
-        Address to listen at: by default only this machine can read them. The scheduler and the workers serve theirs
-        where Dask's dashboards are, which `start_cluster` binds to this machine as well.
+        Address to listen at; by default only this machine can read the metrics. The scheduler and the workers serve
+        theirs at the addresses of Dask's dashboards, which `start_cluster` binds to this machine as well.
     directory : str or path, optional
-        Folder of ``curator-df monitor up``; a file in its ``targets/`` tells Prometheus of this process, the scheduler and
-        the workers, and goes at the end; files that killed processes of this host left there go at once. By default the
-        one of that command.
+        Folder of ``curator-df monitor up``. A file in its ``targets/`` announces this process, the scheduler and the
+        workers to Prometheus, and is deleted at the end; files left there by killed processes of this host are deleted
+        at once. Defaults to the folder of that command.
 
     Returns
     -------
     MetricsServer
-        A server of metrics for Prometheus, and the file in which it finds them. Use it in a ``with`` statement;
+        A server of metrics for Prometheus, and the file in which Prometheus finds it. Use it in a ``with`` statement;
         ``.address`` and ``.targets`` say where.
 
     Raises
@@ -185,8 +185,8 @@ def serve_metrics(
     -----
     Computes: no. See ``docs/monitoring.md#prometheus-and-grafana``.
 
-    The metrics are listed in ``docs/monitoring.md``. They are counted in this process as tasks come back. Where
-    Prometheus scrapes, the end of the block waits for one more scrape, 10 s at most, so that it sees how the run ended.
+    ``docs/monitoring.md`` lists the metrics. They are counted in this process as tasks finish. If Prometheus scrapes,
+    the end of the block waits for one more scrape, 10 s at most, so that it records how the run ended.
 
     Examples
     --------

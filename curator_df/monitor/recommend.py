@@ -39,43 +39,43 @@ STEP_OF_FRACTION = 0.01
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to set for an input, and why."""
+    """Recommended settings for an input, with reasons."""
 
     rows: int
-    """About the rows of the input."""
+    """Estimated rows of the input."""
     text_bytes: int
-    """About its bytes when decompressed."""
+    """Estimated decompressed bytes of the input."""
     memory_bytes: int
     """``memory`` of `start_cluster`."""
     cpus: int
     """``cpus`` of `start_cluster`."""
     workers: int
-    """Worker processes that follow from these; 0: threads of the client."""
+    """Resulting number of worker processes; 0 means threads of the client."""
     threads: int
-    """Threads of each."""
+    """Threads per worker process."""
     block_bytes: int
     """``blocksize`` of a reader."""
     bands_per_iteration: int
-    """Of `drop_near_duplicates`."""
+    """Parameter of `drop_near_duplicates`."""
     use_64_bit_hash: bool
-    """Of `drop_near_duplicates`."""
+    """Parameter of `drop_near_duplicates`."""
     projected_bytes: int
-    """Peak of the whole process tree."""
+    """Projected peak memory of the whole process tree."""
     disk_bytes: int
-    """Temporary files of `drop_near_duplicates`; the output comes besides."""
+    """Temporary files of `drop_near_duplicates`; the output is not included."""
     sample_fraction: float
-    """``fraction`` of `sample_rows` with which the temporary files fit; 1.0 where all of it does, 0.0 where nothing does."""
+    """``fraction`` of `sample_rows` for which the temporary files fit; 1.0 if all of the input fits, 0.0 if nothing does."""
     projected_seconds: float | None
-    """About how long it takes, from a sample; None where none was run."""
+    """Estimated run time, from a sample; None if none was run."""
     batch_tokens: int | None
-    """``max_batch_tokens`` of a model's operator; 0 where not even one text fits, None where no model was asked about."""
+    """``max_batch_tokens`` of a model operator; 0 if not even one text fits, None if no model was given."""
     device_batch_tokens: int | None
-    """The same for a GPU with ``device_memory``; None without one."""
+    """The same for a GPU with ``device_memory``; None if there is none."""
     reasons: tuple[tuple[str, str], ...]
-    """What was looked at or chosen, and why."""
+    """What was measured or chosen, and why."""
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the figures as one row for each: ``name``, ``value``.
+        """Return one row for each figure: ``name``, ``value``.
 
         Returns
         -------
@@ -111,59 +111,60 @@ def recommend(
     sample_size: str | int | None = "32MB",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Recommendation:
-    """Say what to set for cleaning an input and dropping its near duplicates.
+    """Recommend settings for cleaning an input and dropping its near duplicates.
 
     Parameters
     ----------
     paths : str, path or sequence of these
-        JSONL or Parquet files, as `read_jsonl` and `read_parquet` take them.
+        JSONL or Parquet files, as for `read_jsonl` and `read_parquet`.
     memory : str or int, optional
-        Bytes to allow; 60 % of the machine by default.
+        Bytes to allow; defaults to 60 % of the machine's memory.
     device_memory : str or int, optional
-        Bytes of a GPU, for the batches of a model on it.
+        Memory of a GPU, for the batches of a model on it.
     cpus : int, optional
-        CPUs to use; all by default.
+        CPUs to use; defaults to all.
     model : str or path, optional
-        A model as `add_embedding` takes it, whose batches are to fit. With ``device_memory`` alone they are those of
-        all-MiniLM-L6-v2, of which nothing is read then.
+        A model, as for `add_embedding`, whose batches are to fit. With ``device_memory`` alone, the batches are those
+        of all-MiniLM-L6-v2, of which nothing is read then.
     text : str
         Name of the text column.
     workdir : str or path, optional
-        Folder for temporary files, whose free space counts; the working directory by default.
+        Folder for temporary files, whose free space counts; defaults to the working directory.
     sample_size : str or int, optional
-        Text that is really cleaned, compared and written, so that time can be told; None runs nothing.
+        Text to actually clean, compare and write, in order to estimate the time; None runs nothing.
     storage_options : dict, optional
-        For fsspec.
+        fsspec options.
 
     Returns
     -------
     Recommendation
-        What to set for an input, with reasons: memory, workers, block size, bands, hash, disk, time, batches of a model,
-        and the part of it that fits. Its fields are the arguments to give; ``sample_fraction`` is what of the input the
-        disk has room for. It shows itself with the reasons.
+        What to set for an input, with reasons: memory, workers, block size, bands, hash, disk, time, batches of a
+        model, and the part of it that fits. Its fields are the arguments to pass; ``sample_fraction`` is the part of
+        the input for which there is disk space. It displays itself with the reasons.
 
     Raises
     ------
     BudgetError
-        If ``memory`` is under the floor, with what would fit.
+        If ``memory`` is below the minimum; the message states what would fit.
     InputError
-        If no file matches, or there is no such model.
+        If no file matches, or the model does not exist.
     OperatorError
         If the run of the sample fails.
 
     Notes
     -----
-    Rows: none. Peak extra memory: 3 x ``sample_size`` here, and in processes of its own ``memory``, but at least 1 GB and
+    Rows: none. Peak extra memory: 3 x ``sample_size`` here, and in separate processes ``memory``, but at least 1 GB and
     at most 1 GB and 500 MB for each thread. Computes: yes, the first blocks of up to 8 ranges, and a run of that sample
     in a fresh process. See ``docs/memory.md#before-a-run``.
 
-    The plan is that of ``normalize_unicode`` and ``drop_near_duplicates`` with its default bands into Parquet; for
-    another chain see `explain`.
+    The plan is that of ``normalize_unicode`` and ``drop_near_duplicates`` with its default bands, written to Parquet;
+    for another chain use `explain`.
 
-    The time is an estimate: what the bytes of the sample took a thread, beside as many others as 2 MB of the sample are for
-    each, for all bytes, divided by the threads that have a range to work on, and what loading libraries and kernels took. So
-    it is of this machine as busy as it is now, with files on a local disk. A sample has fewer duplicates than the whole, so one
-    row in ten gets a near duplicate; where the input has more, comparing them comes on top.
+    The time is an estimate. It is the time per byte that a thread took for the sample, while as many other threads ran
+    as have 2 MB of the sample each, scaled to all bytes and divided by the threads that have a range to work on, plus
+    the time to load libraries and kernels. It therefore refers to this machine at its current load, with files on a
+    local disk. A sample has fewer duplicates than the whole input, so one row in ten gets a near duplicate; if the
+    input has more, comparing them takes additional time.
 
     Examples
     --------

@@ -38,12 +38,12 @@ that nothing is downloaded."""
 
 @dataclass(frozen=True)
 class Batches:
-    """Padded tokens of a batch that fit, and why."""
+    """Padded tokens per batch that fit, with reasons."""
 
     tokens: int | None = None
-    """Of each task on the CPU; 0 where not even one text fits, None where no model was asked about."""
+    """For each task on the CPU; 0 if not even one text fits, None if no model was given."""
     device_tokens: int | None = None
-    """On a GPU, in the same way."""
+    """The same, on a GPU."""
     reasons: tuple[tuple[str, str], ...] = ()
     """What was chosen, and why."""
 
