@@ -1,38 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every error that curator_df raises on purpose; one root, `CuratorError`.
+"""All errors that curator_df raises on purpose; they have one root, `CuratorError`.
 
 ::
 
     CuratorError
-    ├── ParameterError (ValueError)         an argument is outside what is allowed
+    ├── ParameterError (ValueError)         an argument is invalid
     ├── ColumnError (KeyError)              a column is missing, or would be overwritten
-    ├── SchemaError (TypeError)             a column changes its type between files
+    ├── SchemaError (TypeError)             a column has different types in different files
     ├── InputError (FileNotFoundError)      no file matches, or a file vanished
     ├── CorruptFileError (OSError)          a compressed or Parquet file is truncated or damaged
     ├── RemoteFileError (OSError)           a remote store kept failing; nothing is damaged, the run can be resumed
     ├── BadRowError (ValueError)            a row cannot be read; names file, line and byte offset
-    ├── OversizeRowError (MemoryError)      one row needs more memory than there is; names file and line
+    ├── OversizeRowError (MemoryError)      one row needs more memory than is available; names file and line
     ├── BudgetError (MemoryError)           the plan does not fit the allowed bytes; nothing was started
     ├── DiskFullError (OSError)             no space left; the run can be resumed
-    ├── OutputExistsError (FileExistsError) the output has something in it already
-    ├── ResumeError (RuntimeError)          the journal there belongs to other input or another program
+    ├── OutputExistsError (FileExistsError) the output folder is not empty
+    ├── ResumeError (RuntimeError)          the journal there belongs to another input or program
     ├── OperatorError (RuntimeError)        a user's function raised; names the step and the rows
     ├── WorkerLostError (RuntimeError)      workers kept dying on one range
-    ├── SchedulerLostError (RuntimeError)   the connection to the scheduler broke off; the run can be resumed
-    ├── RowCountError (RuntimeError)        rows read are not all accounted for
+    ├── SchedulerLostError (RuntimeError)   the connection to the scheduler was lost; the run can be resumed
+    ├── RowCountError (RuntimeError)        not all rows read are accounted for
     ├── BarrierError (RuntimeError)         a pending drop was computed without `checkpoint`
-    ├── NoClusterError (RuntimeError)       a run was asked for and no cluster is running
+    ├── NoClusterError (RuntimeError)       a run was requested and no cluster is running
     ├── ExpressionError (TypeError)         a Dask expression that cannot be run block by block
     └── UnsupportedBackendError (TypeError) an operator cannot work on this kind of block
 """
 
 
 class CuratorError(Exception):
-    """Root of every error that curator_df raises on purpose."""
+    """Root of all errors that curator_df raises on purpose."""
 
 
 class ParameterError(CuratorError, ValueError):
-    """An argument is outside what is allowed."""
+    """An argument is invalid."""
 
 
 class ColumnError(CuratorError, KeyError):
@@ -44,27 +44,27 @@ class ColumnError(CuratorError, KeyError):
 
 
 class SchemaError(CuratorError, TypeError):
-    """A column changes its type between files."""
+    """A column has different types in different files."""
 
 
 class InputError(CuratorError, FileNotFoundError):
-    """No input file matches, or a listed file is not there any more."""
+    """No input file matches, or a listed file no longer exists."""
 
 
 class CorruptFileError(CuratorError, OSError):
-    """A compressed or Parquet file, or a file between two stages, is truncated, damaged or gone.
+    """A compressed or Parquet file, or a file between two stages, is truncated, damaged or missing.
 
     Attributes
     ----------
     path : str
-        The file, where it is one that a stage wrote for the next: it can be written again.
+        The file, if one stage wrote it for the next: it can be written again.
     """
 
     path: str = ""
 
 
 class RemoteFileError(CuratorError, OSError):
-    """A remote store was busy or could not be reached, at every try. Nothing is damaged, and the run can be resumed."""
+    """A remote store was busy or unreachable on every attempt. Nothing is damaged, and the run can be resumed."""
 
 
 class BadRowError(CuratorError, ValueError):
@@ -102,11 +102,11 @@ class DiskFullError(CuratorError, OSError):
 
 
 class OutputExistsError(CuratorError, FileExistsError):
-    """The output directory has something in it already."""
+    """The output folder is not empty."""
 
 
 class ResumeError(CuratorError, RuntimeError):
-    """The journal in the output belongs to other input or another program."""
+    """The journal in the output folder belongs to another input or program."""
 
 
 class OperatorError(CuratorError, RuntimeError):
@@ -118,11 +118,11 @@ class WorkerLostError(CuratorError, RuntimeError):
 
 
 class SchedulerLostError(CuratorError, RuntimeError):
-    """The connection to the scheduler broke off: it ended, or cannot be reached. The run can be resumed."""
+    """The connection to the scheduler was lost: it ended, or is unreachable. The run can be resumed."""
 
 
 class RowCountError(CuratorError, RuntimeError):
-    """Rows read are not all accounted for: a defect here or in an operator, never silent."""
+    """Not all rows read are accounted for: a defect here or in an operator, which is never silent."""
 
 
 class BarrierError(CuratorError, RuntimeError):
@@ -130,7 +130,7 @@ class BarrierError(CuratorError, RuntimeError):
 
 
 class NoClusterError(CuratorError, RuntimeError):
-    """A run was asked for and no cluster is running."""
+    """A run was requested and no cluster is running."""
 
 
 class ExpressionError(CuratorError, TypeError):

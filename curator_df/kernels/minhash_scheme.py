@@ -31,27 +31,27 @@ BITS_VERSION = 1
 
 @dataclass(frozen=True)
 class Scheme:
-    """A way of making signatures. Two signatures can be compared if their schemes are equal in all but name and source."""
+    """A scheme for signatures. Two signatures are comparable if their schemes are equal in all but name and source."""
 
     ngrams: Ngrams
-    """What a shingle is made of."""
+    """The unit of a shingle."""
     ngram_size: int
-    """Code points or words of a shingle. A text with fewer is one shingle."""
+    """Code points or words per shingle. A shorter text is a single shingle."""
     num_bands: int
-    """Bands; two documents are candidates if they agree in one."""
+    """Number of bands; two documents are candidates if they agree in at least one."""
     minhashes_per_band: int
-    """Hashes of a band, which must all agree."""
+    """Hashes per band, all of which must agree."""
     use_64_bit_hash: bool = False
-    """64-bit shingle hashes and signatures, which take up to ten times as long. 32 bits are enough for documents of fewer
-    than some million distinct shingles."""
+    """64-bit shingle hashes and signatures, which take up to ten times as long. 32 bits are enough for documents with fewer
+    than a few million distinct shingles."""
     seed: int = 42
-    """Of the permutations."""
+    """Seed of the permutations."""
     normalize: Normalize | None = None
-    """Texts are compared as they are, or in lower case with runs of white space as one."""
+    """Compare texts unchanged, or in lower case with each run of white space as one space."""
     name: str = "custom"
-    """For reports."""
+    """Name in reports."""
     source: str = ""
-    """Where the numbers come from."""
+    """Source of the numbers."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be computed."""
@@ -76,17 +76,17 @@ class Scheme:
 
     @property
     def num_hashes(self) -> int:
-        """Permutations."""
+        """Number of permutations."""
         return self.num_bands * self.minhashes_per_band
 
     @property
     def bits(self) -> int:
-        """Bits of a hash."""
+        """Bits per hash."""
         return 64 if self.use_64_bit_hash else 32
 
     @property
     def signature_bytes(self) -> int:
-        """Bytes of a document's signature."""
+        """Size of a document's signature in bytes."""
         return self.num_hashes * self.bits // 8
 
     def permutations(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -98,7 +98,7 @@ class Scheme:
         return candidate_probability(jaccard, self.num_bands, self.minhashes_per_band)
 
     def header(self) -> dict[str, Any]:
-        """Return what is stored with signatures, and compared before they are used again: all but name and source."""
+        """Return what is stored with signatures and checked before they are reused: all but name and source."""
         fields = asdict(self)
         return {name: fields[name] for name in fields if name not in ("name", "source")} | {
             "bits_version": BITS_VERSION
@@ -147,14 +147,14 @@ def candidate_probability(jaccard: Any, num_bands: int, minhashes_per_band: int)
     jaccard : float or ndarray of float
         Jaccard similarity of the documents' sets of shingles, 0 to 1.
     num_bands : int
-        Bands.
+        Number of bands.
     minhashes_per_band : int
-        Hashes of each.
+        Hashes per band.
 
     Returns
     -------
     float or ndarray of float
-        0 to 1.
+        From 0 to 1.
 
     References
     ----------
@@ -169,7 +169,7 @@ def candidate_probability(jaccard: Any, num_bands: int, minhashes_per_band: int)
 
 
 def steepest_jaccard(num_bands: int, minhashes_per_band: int) -> float:
-    """Return about where the S-curve is steepest: pairs above are mostly found, those below mostly not.
+    """Return approximately where the S-curve is steepest: most pairs above are found, most below are not.
 
     Examples
     --------
