@@ -30,7 +30,7 @@ class NearDuplicateReport:
     """The report of `describe_near_duplicates`. It displays itself in terminals and notebooks."""
 
     rows: int
-    """Rows that were compared."""
+    """Rows that were examined."""
     rows_in_groups: int
     """Rows that are in a group of two or more."""
     rows_going: int
