@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 from curator_df.core.dask_steps import shared_addresses
 from curator_df.core.foreign_step import Graph
+from curator_df.core.journal import Identity
+from curator_df.core.printed import Printed, printed, step_parameters
 from curator_df.core.program import Program, Step
 from curator_df.core.sink import Sink, StageSink
 from curator_df.core.source import Source
@@ -59,6 +61,22 @@ class Fork:
         """The smallest block size that the user named for any branch."""
         named = [branch.program.block_bytes for branch in self.branches if branch.program.explicit_blocks]
         return min(named, default=None)
+
+
+def identity_of(branch: Branch) -> Identity:
+    """Return what the run of a branch is: resume asks that all of it is the same."""
+    program, rejects = branch.program, branch.rejects
+    outputs = branch.sink.fingerprint + (rejects.fingerprint if rejects is not None else "")
+    output = {
+        **printed(branch.sink, without=("folder", "buffer_bytes", "writer_factor")),
+        "rejects": (repr(rejects is not None), "" if rejects is None else rejects.fingerprint),
+    }
+    return Identity(program.source.fingerprint, program.fingerprint, outputs, *named_steps(program.steps), output)
+
+
+def named_steps(steps: Sequence[Step]) -> tuple[tuple[tuple[str, str], ...], tuple[Printed, ...]]:
+    """Return name and fingerprint of each step, and its parameters, as an `Identity` has them."""
+    return tuple((step.name, step.fingerprint) for step in steps), tuple(step_parameters(step) for step in steps)
 
 
 def fork(branches: Sequence[Branch]) -> Fork:

@@ -18,7 +18,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -26,6 +26,7 @@ import numpy as np
 
 from curator_df.core.manifest import Manifest
 from curator_df.core.owner import OWNERS_FOLDER, Owner, is_taken, owner_of
+from curator_df.core.printed import changes
 from curator_df.core.quarantine import QUARANTINE_FOLDER
 from curator_df.core.sink import Sink
 from curator_df.core.source import Ranges
@@ -58,6 +59,10 @@ class Identity:
     """Fingerprint of the output's format."""
     steps: tuple[tuple[str, str], ...]
     """Name and fingerprint of each step, to say which one differs."""
+    parameters: tuple[Mapping[str, Any], ...] = dataclasses.field(default=(), metadata={"identity": False})
+    """Parameters of each step (`core.printed`), to say what of it differs."""
+    output: Mapping[str, Any] = dataclasses.field(default_factory=dict, metadata={"identity": False})
+    """The same of the output's format."""
 
 
 class Journal:
@@ -300,11 +305,23 @@ def difference(plan: dict[str, Any], identity: Identity) -> str:
         return "the input files changed since (another list, size or modification time)"
     if plan["program"] != identity.program:
         was, now = [tuple(step) for step in plan["steps"]], list(identity.steps)
-        for number, pair in enumerate(zip(was, now, strict=False), start=1):
+        for number, pair in enumerate(zip(was, now, strict=False)):
             if pair[0] != pair[1]:
-                return f"step {number} was {pair[0][0]!r} and is {pair[1][0]!r}, or has other parameters now"
+                return _step_difference(plan, identity, number, pair[0][0], pair[1][0])
         return f"it had {len(was)} steps, now there are {len(now)}"
-    return "" if plan["sink"] == identity.sink else "the output's format or its parameters changed"
+    if plan["sink"] == identity.sink:
+        return ""
+    # A journal of an earlier version has no parameters.
+    known = changes(plan["output"], identity.output) if plan.get("output") else ""
+    return f"of the output {known}" if known else "the output's format or its parameters changed"
+
+
+def _step_difference(plan: Mapping[str, Any], identity: Identity, number: int, was: str, now: str) -> str:
+    if was != now:
+        return f"step {number + 1} was {was!r} and is {now!r}"
+    noted = plan.get("parameters", ())
+    known = changes(noted[number], identity.parameters[number]) if number < len(noted) else ""
+    return f"step {number + 1} is {now!r}, as it was, but {known or 'its function or a parameter changed'}"
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from curator_df.core.advice import advice, rows_out_of_memory
 from curator_df.core.apart import require_apart, require_unread
-from curator_df.core.branches import Branch, Fork, fork
+from curator_df.core.branches import Branch, Fork, fork, identity_of
 from curator_df.core.columns import choose
 from curator_df.core.device_steps import for_sink
 from curator_df.core.dispatch import Dispatcher
@@ -24,7 +24,6 @@ from curator_df.core.events import Event, Note, RunStarted, StageStarted, told_r
 from curator_df.core.gpus import measured_use
 from curator_df.core.held import released_after
 from curator_df.core.journal import (
-    Identity,
     Journal,
     OnExisting,
     check_output,
@@ -389,11 +388,3 @@ class _Run:
             f"interrupted: {done:,} of {len(self.ranges):,} ranges are finished and kept in {folders}; "
             "run the same again with on_existing='resume' to go on, with any memory="
         )
-
-
-def identity_of(branch: Branch) -> Identity:
-    """Return what the run of a branch is: resume asks that all of it is the same."""
-    program, rejects = branch.program, branch.rejects
-    steps = tuple((step.name, step.fingerprint) for step in program.steps)
-    outputs = branch.sink.fingerprint + (rejects.fingerprint if rejects is not None else "")
-    return Identity(program.source.fingerprint, program.fingerprint, outputs, steps)

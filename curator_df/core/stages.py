@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from curator_df.core.barrier import Barrier, Found, KeySink
 from curator_df.core.blocks import BlockKernel
-from curator_df.core.branches import Branch, fork
+from curator_df.core.branches import Branch, fork, named_steps
 from curator_df.core.dispatch import Dispatcher
 from curator_df.core.drops import collect_drops
 from curator_df.core.events import Exchanged, StageStarted, stage_name
@@ -36,6 +36,7 @@ from curator_df.core.leaks import LeakReceipt
 from curator_df.core.manifest import Manifest
 from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.plan import StagePlan
+from curator_df.core.printed import step_parameters
 from curator_df.core.program import Program, Step, with_columns
 from curator_df.core.range_action import RangeAction
 from curator_df.core.range_groups import RangeGroups, ranges_per_group
@@ -376,8 +377,8 @@ def mended(
 
 def stage_identity(before: Program, step: Step) -> Identity:
     """Return what the stage of a pending drop is."""
-    steps = tuple((s.name, s.fingerprint) for s in before.steps)
-    return Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, steps)
+    named = named_steps(before.steps)
+    return Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, *named, step_parameters(step))
 
 
 def first_pass(keys: Iterable[Mapping[str, Any]], ranges: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:

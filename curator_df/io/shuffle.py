@@ -17,14 +17,14 @@ from typing import Any
 import pandas as pd
 
 from curator_df.core.apart import require_unread
-from curator_df.core.branches import Branch, fork
+from curator_df.core.branches import Branch, fork, identity_of
 from curator_df.core.columns import MOST_LISTED, listed, refuse_columns, require_columns, require_table
 from curator_df.core.device_steps import for_sink
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.journal import Journal, OnExisting, open_run
 from curator_df.core.plan import plan_fork
 from curator_df.core.program import lower, require_addresses
-from curator_df.core.run import identity_of, range_bytes, run
+from curator_df.core.run import range_bytes, run
 from curator_df.core.session import current_session
 from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.task import OnError, OnOom

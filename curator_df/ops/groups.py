@@ -19,6 +19,7 @@ from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.advice import rows_out_of_memory
 from curator_df.core.barrier import Found
+from curator_df.core.branches import named_steps
 from curator_df.core.columns import choose, is_text, require_columns
 from curator_df.core.events import RunStarted, told_run
 from curator_df.core.fingerprint import fingerprint
@@ -182,9 +183,8 @@ def named_by(table: GroupTable, df: Any, operator: str, column: str | None, agai
 
 
 def _identity(program: Program, table: GroupTable) -> Identity:
-    steps = tuple((step.name, step.fingerprint) for step in program.steps)
     columns = fingerprint([table.id_column, [f"{name} {dtype}" for name, dtype in table.columns.items()]])
-    return Identity(program.source.fingerprint, program.fingerprint, f"groups {columns}", steps)
+    return Identity(program.source.fingerprint, program.fingerprint, f"groups {columns}", *named_steps(program.steps))
 
 
 def _home(session: Session, operator: str, identity: Identity, workdir: Any, options: Any) -> Folder:
