@@ -105,7 +105,7 @@ def test_another_program_cannot_resume(corpus, tmp_path):
     docs = cdf.read_jsonl(corpus)
     with pytest.raises(errors.OperatorError):
         cdf.write_parquet(docs.curate.keep_where(fails_on_seven), tmp_path / "out")
-    with pytest.raises(errors.ResumeError, match="step 1 is 'keep_where', as it was, but where"):
+    with pytest.raises(errors.ResumeError, match="step 1 is 'keep_where', as it was, but predicate was the function"):
         cdf.write_parquet(docs.curate.keep_where(is_even), tmp_path / "out", on_existing="resume")
 
 
