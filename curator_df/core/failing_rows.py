@@ -7,12 +7,14 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from curator_df.core.blocks import BlockKernel
 from curator_df.core.foreign_step import Graph
 from curator_df.core.host_blocks import host_block
 from curator_df.core.out_of_memory import is_out_of_memory
 from curator_df.core.program import Step, run_step
-from curator_df.core.source import OFFSET_BITS, BadRow
+from curator_df.core.source import ADDRESS, OFFSET_BITS, BadRow
 from curator_df.errors import CuratorError, OperatorError
 
 
@@ -26,10 +28,13 @@ def operator_error(step: Step, block: Any, exc: Exception, files: Sequence[str])
     raised = f"step {step.name!r} raised {type(exc).__name__}: {exc} on a block"
     if not len(block):
         return OperatorError(f"{raised} of no rows, such as steps before it may leave. Mend the function")
-    first, last = int(block.index[0]), int(block.index[-1])
+    rows = f"of {len(block):,} rows"
+    if block.index.name == ADDRESS:  # a function of the user may have made another index
+        first, last = int(block.index[0]), int(block.index[-1])
+        rows += f", from {_place(first, files)} to {_place(last, files)}"
     return OperatorError(
-        f"{raised} of {len(block):,} rows, from {_place(first, files)} to {_place(last, files)}. Mend the function, or set "
-        "such rows aside with on_error='quarantine'"
+        f"{raised} {rows}. Mend the function, or set such rows aside with on_error='quarantine', which needs the index that "
+        "the reader gave them"
     )
 
 
@@ -39,7 +44,7 @@ def _place(address: int, files: Sequence[str]) -> str:
 
 
 def without_failing_rows(step: Step, block: Any, files: Sequence[str], set_aside: Callable[[BadRow], None]) -> Any:
-    """Find the rows on which a step raises, by halving; set them aside and return the others."""
+    """Find the rows on which a step raises, by halving; set them aside and return the others, of which there may be none."""
     failing: list[int] = []
 
     def search(start: int, stop: int) -> None:
@@ -62,8 +67,7 @@ def without_failing_rows(step: Step, block: Any, files: Sequence[str], set_aside
             f"step {step.name!r} raises on a block of {len(block):,} rows but on none of its parts: it is not a function "
             "of the rows alone"
         )
-    keep = [row for row in range(len(block)) if row not in set(failing)]
-    return block.iloc[keep]
+    return block.iloc[np.delete(np.arange(len(block)), failing)]
 
 
 def _failed_row(step: Step, row: Any, exc: Exception, files: Sequence[str]) -> BadRow:

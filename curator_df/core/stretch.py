@@ -20,7 +20,7 @@ from curator_df.core.limits import release_free_memory
 from curator_df.core.out_of_memory import MOST_IN_A_ROW, UnitLog, has_room, is_out_of_memory, row_without_memory
 from curator_df.core.program import Step, run_step
 from curator_df.core.range_action import RangeAction
-from curator_df.core.source import BadRow
+from curator_df.core.source import ADDRESS, BadRow
 from curator_df.core.step_tally import StepTally
 from curator_df.errors import CuratorError, RowCountError
 
@@ -69,6 +69,9 @@ class Stretch:
                         raise
                     waiting += self._halved(place, part, exc)
                     break
+                if outcome is None:
+                    self._log.leave()
+                    break
                 require_kept_addresses(self.steps[place], taken, outcome.block)
                 part_bytes = self._count(place, len(taken), outcome, seconds, part_bytes)
                 self._keep_rejects(place, taken, outcome)
@@ -99,22 +102,38 @@ class Stretch:
         # What knows the rows of the range has noted some of them by then, and cannot take them again.
         return self._halves and place not in self._prepared
 
-    def _run_step(self, place: int, block: Any) -> tuple[Any, Outcome, float]:
-        """Return the rows that a step took, what came out, and the seconds; nothing is counted if it raises."""
+    def _run_step(self, place: int, block: Any) -> tuple[Any, Outcome | None, float]:
+        """Return the rows that a step took, what came out, and the seconds; nothing is counted if it raises.
+
+        Nothing came out where all rows were set aside.
+        """
         step, failing = self.steps[place], list[BadRow]()
+        outcome: Outcome | None
         self._log.enter(step.name, block)
         try:
             outcome, seconds = run_step(step, block, self._prepared.get(place))
         except Exception as exc:
             if isinstance(exc, CuratorError) or is_out_of_memory(exc) or not may_be_users(step):
                 raise
-            if self._on_error == "raise" or not len(block):  # of no rows none can be set aside
+            # Of no rows none can be set aside; and without addresses nobody could say which they were.
+            if self._on_error == "raise" or not len(block) or block.index.name != ADDRESS:
                 raise operator_error(step, block, exc, self._files) from exc
             block = without_failing_rows(step, block, self._files, failing.append)
-            outcome, seconds = run_step(step, block)
+            outcome, seconds = self._run_on_others(step, block)
         for row in failing:
             self._set_aside(row)
         return block, outcome, seconds
+
+    def _run_on_others(self, step: Step, block: Any) -> tuple[Outcome | None, float]:
+        """Run a step on the rows that are left; None where no row is: what it makes of none is not known then."""
+        if not len(block):
+            return None, 0.0
+        try:
+            return run_step(step, block)
+        except Exception as exc:
+            if isinstance(exc, CuratorError) or is_out_of_memory(exc):
+                raise
+            raise operator_error(step, block, exc, self._files) from exc
 
     def _parts(self, place: int, block: Any, outcome: Outcome) -> Iterator[list[Any]]:
         """Yield what comes out of a step that makes rows, part by part; each list is emptied before the next is made."""

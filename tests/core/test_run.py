@@ -197,6 +197,36 @@ def test_rows_on_which_a_users_function_raises_can_be_set_aside(corpus, tmp_path
     assert json.loads(record["raw"])["id"] == 7
 
 
+@pytest.mark.parametrize("step", ["keep_where", "map_partitions"])
+def test_a_users_function_that_raises_on_every_row_sets_all_aside(tmp_path, step):
+    def broken(block):
+        return block["nope"]
+
+    write_rows(tmp_path / "in/a.jsonl", 50)
+    docs = cdf.read_jsonl(str(tmp_path / "in"), blocksize="3kB")
+    chain = docs.curate.keep_where(broken) if step == "keep_where" else docs.map_partitions(broken, meta=docs._meta)
+    receipt = cdf.write_parquet(chain.curate.add_ids(into="key"), tmp_path / "out", on_error="quarantine")
+    assert (receipt.rows_quarantined, receipt.rows_written, receipt.rows_dropped) == (50, 0, 0)
+    assert list(cdf.read_parquet(str(tmp_path / "out")).columns) == ["id", "text", "lang", "key"]
+
+
+def test_a_users_function_that_raises_on_rows_together_but_on_none_alone_is_named(corpus, tmp_path):
+    def broken(block):
+        if len(block) > 1 or (block.id == 7).any():
+            raise ZeroDivisionError("together")
+        return block.id >= 0
+
+    docs = cdf.read_jsonl(corpus).curate.keep_where(broken)
+    with pytest.raises(errors.OperatorError, match=r"(?s)keep_where.*together.*part-\d\.jsonl"):
+        cdf.write_parquet(docs, tmp_path / "out", on_error="quarantine")
+
+
+def test_rows_without_their_address_are_not_set_aside_under_another(corpus, tmp_path):
+    docs = cdf.read_jsonl(corpus).map_partitions(lambda block: block.reset_index(drop=True))
+    with pytest.raises(errors.OperatorError, match=r"seven.*needs the index that the reader gave"):
+        cdf.write_parquet(docs.curate.keep_where(fails_on_seven), tmp_path / "out", on_error="quarantine")
+
+
 @pytest.mark.parametrize("on_error", ["raise", "quarantine"])
 def test_a_users_function_that_raises_on_a_block_without_rows_is_an_error(corpus, tmp_path, on_error):
     docs = cdf.read_jsonl(corpus).curate.keep_where("id < 0").curate.keep_where(lambda block: 1 / 0)
