@@ -197,6 +197,25 @@ def test_rows_on_which_a_users_function_raises_can_be_set_aside(corpus, tmp_path
     assert json.loads(record["raw"])["id"] == 7
 
 
+def test_each_row_set_aside_has_its_own_reason_place_and_content(tmp_path):
+    def broken(block):
+        if (block.id % 3 == 0).any():
+            raise ZeroDivisionError(f"first is {block.id.iloc[0]}")
+        return block.id >= 0
+
+    rows = [{"id": i, "text": f"line\u2028break\n{i}"} for i in range(9)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    docs = cdf.read_jsonl(str(tmp_path / "in.jsonl")).curate.keep_where(broken)
+    cdf.write_parquet(docs, tmp_path / "out", on_error="quarantine")
+    (aside,) = (tmp_path / "out/_quarantine").iterdir()
+    records = [json.loads(line) for line in aside.read_text().split("\n") if line]
+    length = len(json.dumps(rows[0])) + 1
+    assert [(json.loads(record["raw"]), record["offset"]) for record in records] == [
+        (rows[i], i * length) for i in (0, 3, 6)
+    ]
+    assert [record["reason"][-10:] for record in records] == ["first is 0", "first is 3", "first is 6"]
+
+
 @pytest.mark.parametrize("step", ["keep_where", "map_partitions"])
 def test_a_users_function_that_raises_on_every_row_sets_all_aside(tmp_path, step):
     def broken(block):
