@@ -29,7 +29,7 @@ from curator_df.models.k_means import (
 from curator_df.models.semantic_table import SEMANTIC_TABLE
 from curator_df.models.vector_blocks import absent, vector_type, vectors_of
 from curator_df.ops.duplicates import Best, ranked_by, refuse_block
-from curator_df.ops.groups import find_groups, found_drops, require_same_table
+from curator_df.ops.groups import find_groups, found_drops, require_same_parameters, require_same_table
 
 SemanticKeep = Literal["hard", "easy", "random"]
 REASON = "semantic_duplicate"
@@ -164,8 +164,8 @@ def drop_semantic_duplicates(
     if question.eps[0] not in found.eps:
         listed = ", ".join(map(str, found.eps))
         raise ParameterError(f"{DROP}: groups= were found with eps={listed}, not with {eps}")
-    if replace(question, eps=found.eps) not in (found, replace(DEFAULT, eps=found.eps)):
-        raise ParameterError(f"{DROP}: groups= were found with {said}, not with {question.to_json()}")
+    if replace(question, eps=found.eps) != replace(DEFAULT, eps=found.eps):
+        require_same_parameters(DROP, said, replace(question, eps=found.eps).to_json())
     pending = _pending(df, DROP, found, home, found.eps.index(question.eps[0]))
     require_same_table(pending, DROP, home)
     return pending
@@ -296,7 +296,7 @@ def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | 
     kernel = BlockKernel(
         DROP,
         refuse_block,
-        {},
+        {"operator": DROP},
         peak_factor=DROP_PEAK_FACTOR,
         peak_is_measured=True,
         held_bytes=barrier.held_bytes,

@@ -30,10 +30,11 @@ from curator_df.kernels.text_parts import PartKind
 from curator_df.ops.device_blocks import block_hashes, lengths_on_host, ranks_on_host, require_device_text, rows_where
 from curator_df.ops.duplicate_parts import part_keys, remove_parts
 from curator_df.ops.group_table import GroupTable, exact_matches
-from curator_df.ops.groups import find_groups, found_drops, named_by, require_same_table
+from curator_df.ops.groups import find_groups, found_drops, named_by, require_same_parameters, require_same_table
 
 Survivor = Literal["first", "last", "longest"]
 REASON = "exact_duplicate"
+ALL_ROWS = "which rows go is known only when all have been seen"
 PARTS_PEAK_FACTOR = 2.3
 """Peak extra bytes: the texts without the parts that go, and the rows of which something is left."""
 
@@ -159,8 +160,8 @@ def drop_exact_duplicates(
         return _pending(df, "drop_exact_duplicates", text, normalize, keep)
     given = _as_json(text, normalize, keep)
     home, found = found_drops(groups, "drop_exact_duplicates")
-    if given not in (found, _as_json("text", None, "first")):
-        raise ParameterError(f"drop_exact_duplicates: groups= were found with {found}, not with {given}")
+    if given != _as_json("text", None, "first"):
+        require_same_parameters("drop_exact_duplicates", found, given)
     keep = Best(**found["keep"]) if isinstance(found["keep"], dict) else found["keep"]
     pending = _pending(df, "drop_exact_duplicates", found["text"], found["normalize"], keep, home)
     require_same_table(pending, "drop_exact_duplicates", home)
@@ -262,7 +263,7 @@ def _pending(
     kernel = BlockKernel(
         "drop_exact_duplicates",
         refuse_block,
-        {},
+        {"operator": "drop_exact_duplicates"},
         peak_factor=DROP_PEAK_FACTOR,
         device_peak_factor=1.0 + hash_factor + (COLUMN_FACTOR if rank_column is not None else 0.0),
         device_fixed_bytes=hash_bytes,
@@ -289,7 +290,12 @@ def _pending_parts(
     parameters = {"text": text, "kind": kind, "normalize": normalize}
     barrier = PartBarrier(part_keys, remove_parts, parameters, keep, columns=(text,))
     kernel = BlockKernel(
-        operator, refuse_block, {}, peak_factor=PARTS_PEAK_FACTOR, peak_is_measured=True, barrier=barrier
+        operator,
+        refuse_block,
+        {"operator": operator},
+        peak_factor=PARTS_PEAK_FACTOR,
+        peak_is_measured=True,
+        barrier=barrier,
     )
     return map_blocks(df, kernel, meta=df._meta.astype({text: text_dtype(df._meta[text].dtype)}))
 
@@ -314,11 +320,11 @@ def ranked_keys(hashes: npt.NDArray[np.uint64], block: Any, columns: tuple[str, 
     return Keys(hashes, *ranks_on_host(block[ranked_by]))
 
 
-def refuse_block(block: Any) -> NoReturn:  # noqa: ARG001 - the face of a kernel
+def refuse_block(block: Any, *, operator: str, waits_for: str = ALL_ROWS) -> NoReturn:  # noqa: ARG001 - a kernel's face
     """Refuse to run block by block."""
     raise BarrierError(
-        "a pending drop cannot be computed block by block: which rows go is known only when all have been seen. Compute "
-        "the table with checkpoint(df, path), which returns it to be looked at, or write it with write_parquet or write_jsonl"
+        f"{operator} is pending and cannot be computed block by block: {waits_for}. Compute the table with "
+        "checkpoint(df, path), which returns it to be looked at, or write it with write_parquet or write_jsonl"
     )
 
 

@@ -46,6 +46,8 @@ from curator_df.ops.group_table import GroupTable, TableJob, run_table, table_pi
 
 DROPS_FOLDER = f"{JOURNAL_FOLDER}/drops"
 PARAMETERS = f"{JOURNAL_FOLDER}/parameters.json"
+KINDS = {"scheme": "near_duplicates", "embedding": "semantic_duplicates", "normalize": "exact_duplicates"}
+"""What was searched for, by a parameter that only this search has."""
 
 
 def find_groups(
@@ -126,7 +128,9 @@ def found_drops(groups: Any, operator: str, options: Any = None) -> tuple[Folder
     Raises
     ------
     InputError
-        If it is not such a table, or was not finished.
+        If it is not such a table, was not finished, or was left by another ``find_`` operator.
+    ParameterError
+        If it is neither a Dask DataFrame nor a path.
     """
     if isinstance(groups, FrameBase):
         folder = folder_of(groups)
@@ -140,7 +144,29 @@ def found_drops(groups: Any, operator: str, options: Any = None) -> tuple[Folder
     if not folder.exists(PARAMETERS) or not folder.exists(f"{JOURNAL_FOLDER}/receipt.json"):
         raise InputError(f"{operator}: groups= was read from {folder.url}, where no find_ operator has left its result")
     parameters: dict[str, Any] = json.loads(folder.read(PARAMETERS))
+    kind = next((kind for name, kind in KINDS.items() if name in parameters), "")
+    if kind and kind not in operator:
+        raise InputError(
+            f"{operator}: groups= were found by find_{kind}; give them to drop_{kind}, or find some for {operator} with "
+            f"find_{operator.partition('_')[2]}"
+        )
     return folder.below(DROPS_FOLDER), parameters
+
+
+def require_same_parameters(operator: str, found: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise `ParameterError` unless groups were found with what is given, and say what differs."""
+    was, now = _flat(found), _flat(given)
+    if changed := [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]:
+        with_, not_with = (", ".join(f"{name}={of.get(name)!r}" for name in changed) for of in (was, now))
+        raise ParameterError(
+            f"{operator}: groups= were found with {with_}, not with {not_with}; leave those out, or find groups again"
+        )
+
+
+def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters by the names that users give them."""
+    scheme = parameters.get("scheme") or {}
+    return {**{name: value for name, value in parameters.items() if name != "scheme"}, **scheme}
 
 
 def require_same_table(pending: Any, operator: str, drops: Folder) -> None:
@@ -148,7 +174,13 @@ def require_same_table(pending: Any, operator: str, drops: Folder) -> None:
     program = lower(pending)
     before = dataclasses.replace(program, steps=program.steps[:-1])
     kept = json.loads(drops.read(f"{JOURNAL_FOLDER}/plan.json"))
-    if found := difference(kept, stage_identity(before, program.steps[-1])):
+    now = stage_identity(before, program.steps[-1])
+    if kept["input"] != now.input:
+        raise ParameterError(
+            f"{operator}: groups= were found for another table: it was read from other files, or these have changed since "
+            "(another list, size or modification time). Find them again for this one"
+        )
+    if found := difference(kept, now):
         raise ParameterError(f"{operator}: groups= were found for another table: {found}. Find them again for this one")
 
 
@@ -201,7 +233,7 @@ def _line(show: Any) -> Any:
 
 
 def _set_aside(drops: Folder) -> tuple[int, int]:
-    """Return how many rows the pass that took keys has put into the quarantine, and how many of them for want of memory."""
+    """Return how many rows the pass that took keys has put into the quarantine, and how many of them because memory ran out."""
     with Journal(drops) as journal:
         last = {done["number"]: done for done in journal.done()}  # of a range that was done twice the last counts
     rows, for_memory = (

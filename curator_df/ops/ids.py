@@ -133,7 +133,10 @@ def _dense(df: Any, into: str, by: By, start: int) -> Any:
     kernel = BlockKernel(
         "add_ids",
         refuse_block,
-        {},
+        {
+            "operator": "add_ids(dense=True)",
+            "waits_for": "a row has a number only when those before it have been counted",
+        },
         ADDRESS_FACTOR,
         device_peak_factor=ADDRESS_FACTOR,
         peak_is_measured=True,

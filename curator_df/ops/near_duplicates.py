@@ -25,7 +25,7 @@ from curator_df.kernels.stored_signatures import require_stored
 from curator_df.ops.device_blocks import rows_where
 from curator_df.ops.duplicates import Best, Survivor, ranked_by, refuse_block, survivor_policy
 from curator_df.ops.group_table import GroupTable
-from curator_df.ops.groups import find_groups, found_drops, named_by, require_same_table
+from curator_df.ops.groups import find_groups, found_drops, named_by, require_same_parameters, require_same_table
 from curator_df.ops.near_groups import near_matches
 from curator_df.ops.near_scheme import DEFAULTS, NearQuestion, chosen_scheme, kept_signatures
 from curator_df.ops.near_texts import same_texts, text_bands, text_checks, text_contents, text_similarities, texts_of
@@ -152,8 +152,8 @@ def drop_near_duplicates(
         return _pending(df, DROP, question, bands_per_iteration)
     home, found = found_drops(groups, DROP)
     default = NearQuestion("text", chosen_scheme(df, DROP, DEFAULTS, None), VERIFY, "first", None, None)
-    if question.to_json() not in (found, default.to_json()):
-        raise ParameterError(f"{DROP}: groups= were found with {found}, not with {question.to_json()}")
+    if question.to_json() != default.to_json():
+        require_same_parameters(DROP, found, question.to_json())
     pending = _pending(df, DROP, NearQuestion.from_json(found), None, home)
     require_same_table(pending, DROP, home)
     return pending
@@ -307,7 +307,7 @@ def _pending(
     kernel = BlockKernel(
         DROP,
         refuse_block,
-        {},
+        {"operator": DROP},
         peak_factor=DROP_PEAK_FACTOR,
         device_peak_factor=sum((1.0, hash_factor, laid_factor, COLUMN_FACTOR if ranked is not None else 0.0)),
         device_fixed_bytes=max(signature_bytes, hash_bytes),

@@ -14,7 +14,7 @@ from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.program import lower
-from curator_df.errors import InputError, ParameterError
+from curator_df.errors import ParameterError
 from curator_df.io.checkpoint import read_receipt
 from curator_df.io.parquet import read_parquet
 from curator_df.kernels.minhash_scheme import Scheme
@@ -140,8 +140,6 @@ def describe_near_duplicates(
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ParameterError(f"{OPERATOR}: {name}={value!r} is not a whole number from 1 up")
     _, parameters = found_drops(groups, OPERATOR)
-    if "scheme" not in parameters:
-        raise InputError(f"{OPERATOR}: groups= were left by another find_ operator; they have no similarities")
     table = groups if isinstance(groups, FrameBase) else read_parquet(os.fspath(groups))
     receipt = read_receipt(groups)
     details = receipt.exchanges[-1].details

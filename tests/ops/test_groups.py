@@ -92,7 +92,7 @@ def test_the_policy_comes_with_the_groups(docs, tmp_path):
     cdf.write_parquet(cdf.drop_exact_duplicates(docs, keep=keep, groups=groups), tmp_path / "b")
     cdf.write_parquet(cdf.drop_exact_duplicates(docs, keep=keep), tmp_path / "c")
     assert ids_in(tmp_path / "a") == ids_in(tmp_path / "b") == ids_in(tmp_path / "c") != FIRST
-    with pytest.raises(errors.ParameterError, match="were found with"):
+    with pytest.raises(errors.ParameterError, match=r"found with keep=\{.*\}, not with keep='last'; leave"):
         cdf.drop_exact_duplicates(docs, keep="last", groups=groups)
 
 
@@ -102,9 +102,13 @@ def test_groups_of_another_table_are_refused(docs, folder, tmp_path):
         cdf.drop_exact_duplicates(docs.curate.keep_where("id > 3"), groups=groups)
     with pytest.raises(errors.InputError, match="no find_ operator"):
         cdf.drop_exact_duplicates(docs, groups=docs)
+    with pytest.raises(errors.InputError, match=r"found by find_exact_duplicates; .* with find_near_duplicates"):
+        cdf.drop_near_duplicates(docs, groups=groups)
+    with pytest.raises(errors.ParameterError, match="got DataFrame of pandas"):
+        cdf.drop_exact_duplicates(docs, groups=groups.compute())
     with open(f"{folder}/0.jsonl", "a") as file:
         file.write('{"id": 99, "text": "new", "score": 1}\n')
-    with pytest.raises(errors.ParameterError, match="the input files changed"):
+    with pytest.raises(errors.ParameterError, match="read from other files, or these have changed"):
         cdf.drop_exact_duplicates(cdf.read_jsonl(folder), groups=groups)
 
 
