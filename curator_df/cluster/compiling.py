@@ -6,8 +6,11 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 
 from curator_df.core.progress import progress_bar
+from curator_df.core.sizes import show_duration
 from curator_df.kernels.warm import GROUPS, is_compiled
 
 LOG = logging.getLogger("curator_df.cluster")
@@ -18,25 +21,37 @@ near duplicates."""
 
 
 def compile_kernels(group: str) -> None:
-    """Make sure that a group of kernels is in numba's cache on disk."""
+    """Make sure that a group of kernels is in numba's cache on disk; say so where it takes its time."""
     if not is_compiled(group):
-        wait_for(start_compiler(group))
+        _compile([group], "a worker that compiled them would have to hold the compiler too")
 
 
 def compile_all_kernels() -> None:
     """Make sure that all kernels are in the cache, one group after the other; say so, for the first time takes minutes."""
-    missing = [group for group in GROUPS if not is_compiled(group)]
-    if not missing:
-        return
-    LOG.warning(
-        "compiling %d groups of kernels, which takes minutes, once on a machine: this much memory has no room for it later "
-        "(python -m curator_df.kernels.warm does it beforehand)",
-        len(missing),
-    )
-    with progress_bar("compiling kernels", len(missing)) as show:
-        for done, group in enumerate(missing):
+    if missing := [group for group in GROUPS if not is_compiled(group)]:
+        _compile(missing, "this much memory has no room for it later")
+
+
+def _compile(groups: Sequence[str], why: str) -> None:
+    say_compiling(groups, why)
+    started = time.monotonic()
+    with progress_bar("compiling kernels", len(groups)) as show:
+        for done, group in enumerate(groups):
             show(done, group)
-            compile_kernels(group)
+            wait_for(start_compiler(group))
+    LOG.warning("compiled the kernels in %s", show_duration(time.monotonic() - started))
+
+
+def say_compiling(groups: Sequence[str], why: str) -> None:
+    """Say that the user has to wait, what for, and how to do it beforehand."""
+    LOG.warning(
+        "compiling %d group%s of kernels (%s), which takes up to a minute each, once on a machine: %s "
+        "(python -m curator_df.kernels.warm does it beforehand)",
+        len(groups),
+        "s" * (len(groups) > 1),
+        ", ".join(groups),
+        why,
+    )
 
 
 def start_compiler(group: str) -> subprocess.Popen[str]:

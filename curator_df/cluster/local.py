@@ -26,10 +26,18 @@ from distributed import Client, LocalCluster, wait
 from distributed.security import Security
 
 from curator_df.cluster.clock import watch_streams
-from curator_df.cluster.compiling import COMPILER_BYTES, compile_all_kernels, compile_kernels, start_compiler, wait_for
+from curator_df.cluster.compiling import (
+    COMPILER_BYTES,
+    compile_all_kernels,
+    compile_kernels,
+    say_compiling,
+    start_compiler,
+    wait_for,
+)
 from curator_df.cluster.cuda import Devices, choose_devices, describe_gpus, gpu_layout, start_gpu_workers
 from curator_df.cluster.encryption import as_security
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
+from curator_df.cluster.room import refuse_beside_another, require_room
 from curator_df.cluster.settings import (
     ANY_LOOPBACK_PORT,
     LOG_MESSAGES,
@@ -87,8 +95,10 @@ class Cluster:
         if not has_room:
             compile_all_kernels()  # now, before there are workers
         compiler = None if is_compiled(BASIC) else start_compiler(BASIC)  # the workers start meanwhile
-        if compiler is not None and layout.in_process:
-            wait_for(compiler)
+        if compiler is not None:
+            say_compiling([BASIC], "the cluster waits for it")
+            if layout.in_process:
+                wait_for(compiler)
         self._local = _start_in_process(layout, dashboard) if layout.in_process else self._start_workers(dashboard)
         with dask.config.set({"distributed.admin.low-level-log-length": LOG_MESSAGES}):  # of its connection too
             self.client = Client(self._local, set_as_default=True)
@@ -162,13 +172,7 @@ class Cluster:
         self._session.client_bytes = status_bytes("RssAnon")
         if layout.in_process:  # all that is reserved is for this process: it may grow into what it does not hold yet
             self._session.client_bytes += max(0, layout.reserved_bytes - held_bytes - CLIENT_GROWTH_BYTES)
-        if held_bytes + self.layout.exclusive_bytes > self.layout.allowed_bytes:
-            raise BudgetError(
-                f"before any work this session holds {show_size(held_bytes)} (this process and its workers), which leaves "
-                f"{show_size(max(0, self.layout.allowed_bytes - held_bytes))} of the {show_size(self.layout.allowed_bytes)} "
-                f"allowed; the layout needs {show_size(self.layout.exclusive_bytes)}. Free what this process holds (large "
-                f"tables, models), or allow about memory={held_bytes + self.layout.exclusive_bytes:_}"
-            )
+        require_room(layout, held_bytes)
 
     def _revive(self) -> None:
         """Make the cluster look for workers that are missing, and start them."""
@@ -305,6 +309,7 @@ def start_cluster(
         layout = choose_layout(parse_memory(memory), cpus=cpus, held_bytes=held_bytes)
     else:
         layout = gpu_layout(parse_memory(memory), devices, held_bytes)
+    refuse_beside_another(layout)
     recycle = read_recycle_after("start_cluster", recycle_after)
     require_processes(recycle, layout, held_bytes)
     parent = os.fspath(spill_directory) if spill_directory is not None else tempfile.gettempdir()

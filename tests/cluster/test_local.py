@@ -15,6 +15,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.cluster import local
 from curator_df.core.session import current_session
 
 
@@ -133,6 +134,15 @@ def test_a_process_that_holds_much_already_is_refused():
     with pytest.raises(errors.BudgetError, match="this process holds"):
         cdf.start_cluster(memory="1GB", cpus=2)
     assert len(held)
+
+
+def test_a_second_cluster_without_room_is_refused_before_it_starts(monkeypatch):
+    with cdf.start_cluster(memory="800MB", cpus=1):
+        monkeypatch.setattr(local, "Cluster", lambda *_, **__: pytest.fail("it was started"))
+        with pytest.raises(
+            errors.BudgetError, match=r"a cluster is already running in this process: .* or close it first"
+        ):
+            cdf.start_cluster(memory="600MB", cpus=1)
 
 
 def test_a_script_without_a_main_guard_is_told_so_at_once(tmp_path):
