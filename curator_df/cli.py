@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import signal
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from curator_df.errors import CuratorError, ParameterError
 from curator_df.io.kinds import holds_parquet
 from curator_df.monitor import stack
 from curator_df.monitor.targets import LOOPBACK, default_directory
+from curator_df.ops.near_duplicates import VERIFY
 
 app = typer.Typer(
     add_completion=False,
@@ -36,6 +38,12 @@ PROFILES = {profile.name: profile for profile in _PUBLISHED}
 DEFAULT_PROFILE = cdf.profiles.DATATROVE_GOPHER_QUALITY.name
 SCHEMES = {name.lower(): found for name, found in vars(cdf.minhash).items() if isinstance(found, cdf.minhash.Scheme)}
 DEMO_MEMORY = "1GB"
+OPTIONS = (
+    "bands_per_iteration cpus device_memory keep memory normalize on_bad_rows on_existing on_text partition_on port"
+)
+OPTIONS += " rejects sample_size scheme text verify workdir"
+"""Arguments of Python that are options here."""
+_ARGUMENT = re.compile(rf"(?<![\w-])({OPTIONS.replace(' ', '|')})=('[^']*'|\"[^\"]*\"|[\w.]*)")
 
 Input = Annotated[
     str,
@@ -126,8 +134,10 @@ def dedup(
         str | None,
         typer.Option(help="With --exact; lines or paragraphs: take repeated ones out of the texts, not rows."),
     ] = None,
-    scheme: Annotated[str, typer.Option(help=f"Shingles and bands: {', '.join(SCHEMES)}.")] = "nemo",
-    verify: Annotated[float, typer.Option(help="Least Jaccard similarity; 0: join all that share a band.")] = 0.8,
+    scheme: Annotated[str | None, typer.Option(help=f"Shingles and bands: {', '.join(SCHEMES)}. [nemo]")] = None,
+    verify: Annotated[
+        float | None, typer.Option(help="Least Jaccard similarity; 0: join all that share a band. [0.8]")
+    ] = None,
     bands_per_iteration: Annotated[int | None, typer.Option(help="Bands compared at a time. [from the budget]")] = None,
     rejects: Annotated[str | None, typer.Option(help="Folder for the dropped rows, with reasons.")] = None,
     on_bad_rows: OnBadRows = "error",
@@ -137,6 +147,10 @@ def dedup(
     """Keep one of all rows with nearly the same text (or the same: --exact), and write what is left to Parquet."""
     docs = _read(source, on_bad_rows)
     policy: dict[str, Any] = {"text": text, "keep": keep}
+    near = {"--scheme": scheme, "--verify": verify, "--bands-per-iteration": bands_per_iteration}
+    if exact and (given := [name for name, value in near.items() if value is not None]):
+        raise ParameterError(f"{' and '.join(given)} cannot be used with --exact, which compares whole texts")
+    scheme, least = scheme or "nemo", VERIFY if verify is None else verify
     if exact:
         docs = cdf.drop_exact_duplicates(docs, normalize=normalize, on_text=on_text, **policy)  # type: ignore[arg-type]
     elif normalize is not None or on_text is not None:
@@ -144,7 +158,7 @@ def dedup(
     elif scheme not in SCHEMES:
         raise ParameterError(f"--scheme {scheme!r} is not one of {', '.join(map(repr, SCHEMES))}")
     else:
-        policy |= {"scheme": SCHEMES[scheme], "verify": verify or None, "bands_per_iteration": bands_per_iteration}
+        policy |= {"scheme": SCHEMES[scheme], "verify": least or None, "bands_per_iteration": bands_per_iteration}
         docs = cdf.drop_near_duplicates(docs, **policy)
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster, _served(cluster, metrics):
         Console(stderr=True).print(repr(cluster), highlight=False)
@@ -251,13 +265,33 @@ def _read(source: str, on_bad_rows: Any) -> Any:
     return read(source, on_bad_rows=on_bad_rows)
 
 
+def _with_options(message: str) -> str:
+    """Return a message with options of the command line in the place of arguments of Python.
+
+    Examples
+    --------
+    >>> _with_options("Go on with on_existing='resume', or allow about memory=2_000_000_000")
+    'Go on with --on-existing resume, or allow about --memory 2_000_000_000'
+    """
+
+    def option(found: re.Match[str]) -> str:
+        value = found[2].strip("'\"")
+        return f"--{found[1].replace('_', '-')}" + (f" {value}" if value else "")
+
+    return _ARGUMENT.sub(option, message)
+
+
 def main() -> None:
     """Run the command line; an error of ours is one message, without a traceback."""
     try:
         app()
     except CuratorError as exc:
         Console(stderr=True).print(
-            f"{type(exc).__name__}: {exc}", style="red", highlight=False, soft_wrap=True, markup=False
+            f"{type(exc).__name__}: {_with_options(str(exc))}",
+            style="red",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
         )
         sys.exit(1)
     except KeyboardInterrupt:

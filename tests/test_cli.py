@@ -69,19 +69,23 @@ def test_dedup_without_more_keeps_one_of_those_that_are_alike(tmp_path):
     ("arguments", "message"),
     [
         (["curate", "nowhere/*.jsonl", "out"], "InputError: "),
-        (["curate", "IN", "out", "--memory", "50MB"], "BudgetError: memory=50 MB is under the floor"),
+        (["curate", "IN", "out", "--memory", "50MB"], "BudgetError: --memory 50 MB is under the floor"),
         (
             ["curate", "IN", "out", "--profile", "mine"],
             "ParameterError: --profile 'mine' is not one of 'datatrove_c4', 'datatrove_fineweb', 'datatrove_gopher_quality'",
         ),
         (["curate", "IN", "out", "--format", "csv"], "ParameterError: --format 'csv'"),
         (["curate", "IN", "out", "--text", "body"], "ColumnError: normalize_unicode needs the column 'body'"),
-        (["dedup", "IN", "out", "--exact", "--keep", "best"], "ParameterError: drop_exact_duplicates: keep='best'"),
+        (["dedup", "IN", "out", "--exact", "--keep", "best"], "ParameterError: drop_exact_duplicates: --keep best"),
         (["dedup", "IN", "out", "--scheme", "mine"], "ParameterError: --scheme 'mine' is not one of 'nemo', 'fineweb'"),
+        (
+            ["dedup", "IN", "out", "--exact", "--scheme", "fineweb", "--verify", "0.5"],
+            "ParameterError: --scheme and --verify cannot be used with --exact",
+        ),
         (["dedup", "IN", "out", "--on-text", "lines"], "ParameterError: --normalize and --on-text go with --exact"),
         (
             ["dedup", "IN", "out", "--exact", "--on-text", "words"],
-            "ParameterError: drop_exact_duplicates: on_text='words'",
+            "ParameterError: drop_exact_duplicates: --on-text words",
         ),
     ],
 )

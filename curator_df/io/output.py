@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from curator_df.core.arguments import strings_of
 from curator_df.core.columns import require_columns
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.storage import FileRecord, Folder, NewFile
@@ -240,7 +241,9 @@ def to_table(block: Any, schema: pa.Schema) -> pa.Table:
 
 def require_partition_columns(df: Any, operator: str, partition_on: str | list[str] | None) -> tuple[str, ...]:
     """Check the columns to partition on and return them."""
-    columns = (partition_on,) if isinstance(partition_on, str) else tuple(partition_on or ())
+    columns = () if partition_on is None else strings_of(operator, "partition_on", partition_on)
+    if partition_on is not None and not columns:
+        raise ParameterError(f"{operator}: partition_on={partition_on!r} names no column; name one, or leave it out")
     require_columns(df, operator, *columns)
     if columns and len(columns) == len(df.columns):
         raise ParameterError(f"{operator}: partition_on names every column, so that the files would hold none")

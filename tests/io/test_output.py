@@ -3,6 +3,7 @@
 
 import datetime as dt
 
+import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,7 +11,7 @@ import pytest
 
 from curator_df.core.storage import Folder
 from curator_df.errors import ParameterError
-from curator_df.io.output import HIVE_NULL, FileSink, folder_name
+from curator_df.io.output import HIVE_NULL, FileSink, folder_name, require_partition_columns
 from curator_df.io.write import ParquetFormat
 
 
@@ -85,3 +86,10 @@ def test_a_sink_knows_its_files_whatever_the_column_is_called(tmp_path):
         None,
         None,
     ]
+
+
+def test_no_column_to_partition_on_is_refused():
+    docs = dd.from_pandas(pd.DataFrame({"text": ["a"]}), npartitions=1)
+    with pytest.raises(ParameterError, match=r"partition_on=\[\] names no column"):
+        require_partition_columns(docs, "write_parquet", [])
+    assert require_partition_columns(docs, "write_parquet", None) == ()
