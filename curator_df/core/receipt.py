@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import io
+import json
 import math
 import os
 from dataclasses import dataclass, field
@@ -277,16 +278,25 @@ class Receipt:
         return Receipt(**{**values, **pairs, "steps": steps, "exchanges": exchanges, "leaks": leaks})
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the receipt as one self-contained HTML page: figures, memory over time, steps, drops, settings.
+        """Write the receipt as one self-contained HTML page (figures, memory over time, steps, drops, settings), or as JSON.
 
         Parameters
         ----------
         path : str or path
-            Name of the file, such as ``"report.html"``; an existing file is replaced.
+            Name of the file, such as ``"report.html"`` or ``"receipt.json"``; an existing file is replaced.
+
+        Raises
+        ------
+        ParameterError
+            If the name ends in neither ``.html`` nor ``.json``.
         """
         from curator_df.core.report import report_page
 
-        Path(path).write_text(report_page(self), encoding="utf-8")
+        suffix = Path(path).suffix.lower()
+        if suffix not in (".html", ".htm", ".json"):
+            raise ParameterError(f"save: {os.fspath(path)!r} must end in .html (a page) or .json (all figures)")
+        said = json.dumps(self.to_json(), indent=1) if suffix == ".json" else report_page(self)
+        Path(path).write_text(said, encoding="utf-8")
 
     def plot(self) -> Any:
         """Plot memory over time, with the allowed and projected memory; retried ranges are marked.
@@ -315,7 +325,7 @@ class Receipt:
 
     def summary(self) -> list[tuple[str, str]]:
         """Return the first lines of the receipt, as (what, value)."""
-        memory = f" ({self.rows_out_of_memory:,} for want of memory)" if self.rows_out_of_memory else ""
+        memory = f" ({self.rows_out_of_memory:,} out of memory)" if self.rows_out_of_memory else ""
         bad = f", {self.rows_quarantined:,} quarantined{memory}" if self.rows_quarantined else ""
         resumed = f" ({self.ranges_resumed:,} done by an earlier run)" if self.ranges_resumed else ""
         speed = f", {self.input_bytes / max(self.seconds, 1e-9) / 1e6:.0f} MB/s" if not self.ranges_resumed else ""

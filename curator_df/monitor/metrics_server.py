@@ -51,7 +51,11 @@ class MetricsServer:
 
     @property
     def address(self) -> str:
-        """Address at which this process serves its metrics."""
+        """Address at which this process serves its metrics, inside the ``with`` statement."""
+        if self._server is None:
+            raise ParameterError(
+                "serve_metrics: metrics have an address only inside `with cdf.serve_metrics() as served:`"
+            )
         return f"http://{self._served}/metrics"
 
     def __enter__(self) -> Self:
@@ -90,6 +94,8 @@ class MetricsServer:
             self._close()
 
     def __repr__(self) -> str:
+        if self._server is None:
+            return "metrics that are not served yet: they are inside `with cdf.serve_metrics():`"
         return f"metrics at {self.address}; Prometheus finds them, and those of the workers, in {self.targets}"
 
     def describe(self) -> list[Any]:

@@ -305,3 +305,11 @@ def test_how_much_gpus_were_at_work_is_said():
 def test_a_run_without_models_has_no_such_table():
     assert receipt().models().empty
     assert "Models and GPUs" not in sections(report_page(receipt()))
+
+
+def test_a_receipt_is_kept_as_a_page_or_as_json(tmp_path):
+    one = receipt()
+    one.save(tmp_path / "receipt.json")
+    assert Receipt.from_json(json.loads((tmp_path / "receipt.json").read_text())) == one
+    with pytest.raises(errors.ParameterError, match=r"receipt\.xyz' must end in \.html .* or \.json"):
+        one.save(tmp_path / "receipt.xyz")

@@ -22,6 +22,7 @@ import pytest
 import curator_df as cdf
 from curator_df.core import run
 from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.errors import ParameterError
 from curator_df.monitor import metrics_server
 from curator_df.monitor.processes import start_ticks
 from curator_df.monitor.stack import Stack, write_stack
@@ -107,6 +108,13 @@ def test_threads_of_a_process_are_served_too_and_the_budget_holds(corpus, tmp_pa
     assert "curator_df_rows_written_total 600.0" in driver
     assert 'dask_scheduler_workers{state="idle"} 1.0' in scheduler
     assert "curator_df_worker_pss_bytes" in worker
+
+
+def test_before_it_is_entered_it_says_that_nothing_is_served(cluster, tmp_path):
+    waiting = cdf.serve_metrics(cluster, directory=tmp_path)
+    assert "not served yet" in repr(waiting)
+    with pytest.raises(ParameterError, match="only inside `with"):
+        waiting.address  # noqa: B018 - it is asked for
 
 
 def test_what_is_served_is_what_the_receipt_says(cluster, corpus, tmp_path, monkeypatch):
