@@ -29,7 +29,7 @@ DEVICE_FRACTION = 0.8
 REQUIRED = ("dask_cuda", "cudf", "rmm", "pynvml")
 """What GPU workers import (the gpu extra)."""
 UUIDS = ("GPU-", "MIG-")
-"""How a name begins that is no number."""
+"""How a name begins that is not a number."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class WorkerDevice:
     name: str
     """The first of its ``CUDA_VISIBLE_DEVICES``; empty where that is not set."""
     total_bytes: int
-    """Memory of the GPU; of the smallest one there where the name is no number."""
+    """Memory of the GPU; of the smallest one there where the name is not a number."""
     limit_bytes: int | None
     """What RMM hands out at most; None where nothing bounds it."""
     cudf_spills: bool

@@ -47,7 +47,7 @@ def advice(receipt: Receipt) -> list[str]:
 
 
 def rows_out_of_memory(receipt: Receipt) -> str:
-    """Return what is to be said about rows that were set aside for want of memory."""
+    """Return what is to be said about rows that were set aside because memory ran out."""
     count = receipt.rows_out_of_memory
     rows = (
         f"{count:,} rows did not fit into the memory allowed, each alone"

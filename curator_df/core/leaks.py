@@ -98,7 +98,7 @@ class LeakReceipt:
             f"{show_size(self.task_bytes)} a task; giving free pages back gave {show_size(self.given_back_bytes)}"
         )
         if self.only_kept:
-            return f"{held}, so it is no leak"
+            return f"{held}, so it is not a leak"
         unseen = "no step was seen to leave memory behind"
         if not self.step and not self.again:
             return f"{held}; {unseen}: a cache that fills, or memory of something else; looked at again if it grows much more"

@@ -36,6 +36,6 @@ def changed_rows(step: str, number: int, before: int, now: int, more: str) -> Ro
     return RowCountError(
         f"what comes before {step!r} is not the same each time it runs: range {number} had {before:,} rows in the first "
         f"pass and {now:,} in the last{more}. A step before it depends on chance, time or state; make it a function of the "
-        "row (seed it by the row's id). Rows set aside for want of memory in one of the passes only do the same: then run with "
+        "row (seed it by the row's id). Rows set aside out of memory in one of the passes only do the same: then run with "
         "on_existing='overwrite'"
     )

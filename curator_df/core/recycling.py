@@ -71,7 +71,7 @@ def read_recycle_after(operator: str, given: str | int | None) -> RecycleAfter |
             after = RecycleAfter(float(parse_timedelta(given)), "seconds")
         except (KeyError, ValueError) as exc:
             raise ParameterError(
-                f"{operator}: recycle_after={given!r} is none of: a number of tasks (1000), bytes that a worker holds more "
+                f"{operator}: recycle_after={given!r} is not one of: a number of tasks (1000), bytes that a worker holds more "
                 "('500MB'), or a time ('2h')"
             ) from exc
     if after.amount <= 0:

@@ -135,7 +135,7 @@ class StageRunner:
         before = self.resolve(dataclasses.replace(program, steps=program.steps[:-1]), show)
         barrier = program.steps[-1].barrier
         if barrier is None or isinstance(barrier, RowCount):
-            raise ParameterError("the last step is no pending drop; this is a defect in curator_df")
+            raise ParameterError("the last step is not a pending drop; this is a defect in curator_df")
         return before, dataclasses.replace(barrier, home=home).find(self, before, program.steps[-1])
 
     def clear(self) -> None:

@@ -23,7 +23,7 @@ from curator_df.kernels.ngram_table import NgramTable, count_ngrams, make_table,
 
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 LONGEST_LINE_BYTES = 64_000_000
-"""An item of a benchmark that is longer is no item."""
+"""An item of a benchmark that is longer is not an item."""
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]]
 """Files, directories, globs or URLs; or a name for each."""
@@ -184,7 +184,7 @@ def _line_rows(path: str, storage_options: Mapping[str, Any] | None) -> Iterator
         while line := lines.readline(LONGEST_LINE_BYTES + 1):
             if len(line) > LONGEST_LINE_BYTES:
                 raise BadRowError(
-                    f"line {number + 1} of the benchmark {path!r} is longer than 64 MB; it is no benchmark"
+                    f"line {number + 1} of the benchmark {path!r} is longer than 64 MB; it is not a benchmark"
                 )
             if line.strip():
                 yield number, _parsed(line, path, number) if plain.endswith(JSON_SUFFIXES) else _decoded(line)

@@ -35,7 +35,7 @@ def open_parquet(listing: Listing, number: int) -> Iterator[pq.ParquetFile]:
             if isinstance(exc, (CorruptFileError, RemoteFileError, MemoryError)):
                 raise
             raise CorruptFileError(
-                f"{path!r} is no readable Parquet file: {exc}. Fetch it again, or leave it out"
+                f"{path!r} is not a readable Parquet file: {exc}. Fetch it again, or leave it out"
             ) from exc
 
 

@@ -21,7 +21,7 @@ COLUMNS = pa.schema(
     ]
 )
 SKIPPED = pa.field("skipped", pa.large_string())
-"""Column of the source, not of the table: why a record is no page."""
+"""Column of the source, not of the table: why a record is not a page."""
 ROW_BYTES = 500
 """What a row counts besides its text: it is objects of Python until its block is made."""
 
@@ -58,7 +58,7 @@ class HeldPages:
 
 
 def _texts(pages: list[Page]) -> pa.Array:
-    """Put the texts of pages together, and take them from the pages; a record that is no page has none."""
+    """Put the texts of pages together, and take them from the pages; a record that is not a page has none."""
     offsets = np.concatenate(([0], np.cumsum([page.text_bytes for page in pages]))).astype(np.int64)
     data = b"".join(piece for page in pages for piece in page.pieces)
     for page in pages:

@@ -37,7 +37,7 @@ class Page:
     content_type: str | None
     language: str | None
     skipped: str | None
-    """Why it is no page; None for a page."""
+    """Why it is not a page; None for a page."""
     pieces: list[bytes]
     """The text of a page, as pieces of UTF-8."""
 

@@ -81,7 +81,7 @@ def require_layers(operator: str, name: str, shapes: Mapping[str, Sequence[int]]
     chain = [hidden, *(shape[0] for shape in found)] if fits else []
     if not fits or [shape[1] for shape in found] != chain[:-1] or chain[-1] != 1:
         raise ParameterError(
-            f"{operator}: {name!r} has not the layers {', '.join(LAYERS)}, from {hidden:,} numbers to one; it is no guard that "
+            f"{operator}: {name!r} has not the layers {', '.join(LAYERS)}, from {hidden:,} numbers to one; it is not a guard that "
             "is known here"
         )
 
@@ -101,7 +101,7 @@ def add_adapter(module: Any, path: str | os.PathLike[str], scale: float) -> None
     for key, value in safetensors.torch.load_file(path).items():
         match = _PAIR.fullmatch(key)
         if match is None:
-            raise ParameterError(f"{path}: {key!r} is no matrix of a plain adapter")
+            raise ParameterError(f"{path}: {key!r} is not a matrix of a plain adapter")
         pairs.setdefault(match[1], {})[match[2]] = value
     weights = dict(module.named_parameters())
     with torch.no_grad():

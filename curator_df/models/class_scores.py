@@ -65,7 +65,7 @@ class ClassScores:
             single = {"one": "none, but one number", "answers": "none, but one of the answer"}
             listed = single.get(self.meaning) or ", ".join(map(repr, self.labels))
             raise ParameterError(
-                f"{operator}: score_of={label!r} is no class with a score of its own; there are: {listed}"
+                f"{operator}: score_of={label!r} is not a class with a score of its own; there are: {listed}"
             )
         return dataclasses.replace(self, column=self.labels.index(label))
 

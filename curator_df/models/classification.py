@@ -237,7 +237,7 @@ trust_remote_code
 
 
 def _known(operator: str, parameter: str, names: str | Sequence[str], scores: ClassScores) -> tuple[str, ...]:
-    """Return names of classes; raise `ParameterError` if one is none of the model's."""
+    """Return names of classes; raise `ParameterError` if one is not of the model."""
     wanted = strings_of(operator, parameter, names)
     if unknown := [name for name in wanted if name not in scores.labels]:
         known = ", ".join(map(repr, scores.labels))

@@ -76,7 +76,7 @@ class NoAnswerError(RuntimeError):
 
 
 class StrangeAnswerError(Exception):
-    """A response that is no completion, such as one that was cut."""
+    """A response that is not a completion, such as one that was cut."""
 
 
 class _Threads(ThreadPoolExecutor):
@@ -164,7 +164,7 @@ class Caller:
             except self._httpx.RequestError as exc:
                 problem = self._without_key(f"{type(exc).__name__}: {exc}")
             except StrangeAnswerError as exc:
-                problem = f"a response that is no completion ({exc})"
+                problem = f"a response that is not a completion ({exc})"
             if attempt < self.server.max_retries and given_up.wait(next_wait(attempt) if wait is None else wait):
                 break
         raise NoAnswerError(
@@ -214,7 +214,7 @@ def _read(content: bytes, attempt: int) -> tuple[Answer, dict[str, int]]:
     if isinstance(text, str):
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of characters have no UTF-8
     elif text is not None or not isinstance(ended, str):
-        raise StrangeAnswerError("its content is no text")
+        raise StrangeAnswerError("its content is not text")
     usage = said.get("usage")
     tokens = {name: _tokens(usage, name) for name in ("prompt_tokens", "completion_tokens")}
     told = {"cut_answers": int(ended == "length"), "empty_answers": int(text is None)}

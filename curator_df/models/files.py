@@ -166,7 +166,7 @@ def _place(operator: str, name: str | os.PathLike[str], revision: str | None) ->
     if os.path.isdir(text):
         return Place(text, os.path.abspath(text), None)
     if not HUB_NAME.fullmatch(text):
-        raise InputError(f"{operator}: there is no folder {text!r}, and it is no id of a model either")
+        raise InputError(f"{operator}: there is no folder {text!r}, and it is not the id of a model either")
     folder = _download(text, revision)
     return Place(text, folder, os.path.basename(folder))
 
@@ -200,7 +200,7 @@ def find_model(
             raise ParameterError(f"{operator}: revision={revision!r} has no meaning for the folder {text!r}")
         return _described(operator, text, os.path.abspath(text), None, trust_remote_code)
     if not HUB_NAME.fullmatch(text):
-        raise InputError(f"{operator}: there is no folder {text!r}, and it is no id of a model either")
+        raise InputError(f"{operator}: there is no folder {text!r}, and it is not the id of a model either")
     folder = _download(text, revision, _read_files(trust_remote_code))
     return _described(operator, text, folder, os.path.basename(folder), trust_remote_code)
 
@@ -215,7 +215,7 @@ def download(name: str, revision: str | None, patterns: Sequence[str], **options
     try:
         from huggingface_hub import snapshot_download
     except ImportError as exc:
-        raise ParameterError(f"the model {name!r} is no folder here; for models of the hub {INSTALL}") from exc
+        raise ParameterError(f"the model {name!r} is not a folder here; for models of the hub {INSTALL}") from exc
     try:
         return str(snapshot_download(name, revision=revision, allow_patterns=list(patterns), **options))
     except (OSError, ValueError) as exc:
@@ -278,7 +278,7 @@ def _sizes(operator: str, name: str, config: dict[str, Any]) -> dict[str, int]:
         if value is None:
             raise ParameterError(
                 f"{operator}: the configuration of {name!r} does not say its {' or '.join(keys)}, without which its memory "
-                "cannot be planned; it is no encoder that is known here"
+                "cannot be planned; it is not an encoder that is known here"
             )
         found[size] = value
     return found
@@ -328,7 +328,7 @@ def _shapes(path: Path) -> dict[str, list[int]]:
     try:
         tensors: dict[str, Any] = json.loads(header)
     except ValueError as exc:
-        raise CorruptFileError(f"{path} is no safetensors file, or is cut short") from exc
+        raise CorruptFileError(f"{path} is not a safetensors file, or is cut short") from exc
     return {name: tensor["shape"] for name, tensor in tensors.items() if name != "__metadata__"}
 
 

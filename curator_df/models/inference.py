@@ -95,7 +95,7 @@ class LoadedModel:
     def _padding_token(self) -> int:
         """Return what stands behind shorter texts: what the model itself takes for padding.
 
-        A decoder with classes judges by the last token that is no padding, and models such as RoBERTa count positions without
+        A decoder with classes judges by the last token that is not padding, and models such as RoBERTa count positions without
         it: with another token a text's numbers would depend on the batch that it is in.
         """
         of_tokenizer = self._tokenizer.pad_token_id

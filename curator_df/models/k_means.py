@@ -36,7 +36,7 @@ def require_sklearn(operator: str) -> None:
 
 
 def require_k_means(operator: str, k_means: KMeansBy) -> None:
-    """Raise `ParameterError` if that is none of them, or not installed."""
+    """Raise `ParameterError` if it is not one of them, or not installed."""
     choose(operator, "k_means", k_means, KMeansBy)
     if k_means == "scikit-learn":
         require_sklearn(operator)

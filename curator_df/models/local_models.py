@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classifiers that are no network: a fastText model in a file, and a pipeline of scikit-learn.
+"""Classifiers that are not networks: a fastText model in a file, and a pipeline of scikit-learn.
 
 A process loads each once for a run. A pickled file is never loaded: unpickling runs what is in it. A pipeline comes as an
 object, which is the user's code like any function in a chain, or in a file of skops, which holds names and numbers.
@@ -165,7 +165,7 @@ def fasttext_classifier(operator: str, path: str | os.PathLike[str], max_chars: 
 
 def fasttext_labels(operator: str, path: str) -> tuple[str, ...]:
     """Return the labels of a fastText model out of the dictionary in its file."""
-    refused = InputError(f"{operator}: {path!r} is no fastText model that gives texts labels")
+    refused = InputError(f"{operator}: {path!r} is not a fastText model that gives texts labels")
     with open(path, "rb") as file, contextlib.closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as content:
         start = _HEAD.size
         if len(content) < start + _DICTIONARY.size or _HEAD.unpack_from(content)[0] != FASTTEXT_MAGIC:

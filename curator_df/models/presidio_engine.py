@@ -94,7 +94,7 @@ class LoadedPipeline:
         try:
             self.nlp: Any = spacy.load(folder)
         except (OSError, ValueError, KeyError, ImportError) as exc:
-            raise CorruptFileError(f"{folder} is no pipeline that this release of spaCy loads: {exc}") from exc
+            raise CorruptFileError(f"{folder} is not a pipeline that this release of spaCy can load: {exc}") from exc
         self.lock = threading.Lock()
 
 

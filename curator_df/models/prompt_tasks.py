@@ -67,7 +67,7 @@ class PromptTasks:
         widths = (len(maps[0]), *(len(maps[1].get(name, ())) for name in SCORES))
         if files.layers is None or lacking or files.layers.widths != widths or files.layers.pooling != "mean":
             raise ParameterError(
-                f"{operator}: {files.name!r} is no model of tasks and complexity: it needs the layers head_0.fc to head_7.fc, "
+                f"{operator}: {files.name!r} is not a model of tasks and complexity: it needs the layers head_0.fc to head_7.fc, "
                 "and task_type_map, weights_map and divisor_map for them in its configuration"
             )
         return cls(

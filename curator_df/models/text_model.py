@@ -243,9 +243,7 @@ def refuse_settings(operator: str, dtype: Dtype, trust_remote_code: bool) -> Non
     choose(operator, "dtype", dtype, Dtype)
     if dtype != "auto" or trust_remote_code:
         given = f"dtype={dtype!r}" if dtype != "auto" else "trust_remote_code=True"
-        raise ParameterError(
-            f"{operator}: {given} is for models as files of transformers; this one computes as it does"
-        )
+        raise ParameterError(f"{operator}: {given} applies only to transformers models")
 
 
 def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:

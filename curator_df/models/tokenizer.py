@@ -89,7 +89,7 @@ def find_tokenizer(operator: str, name: str | os.PathLike[str], revision: str | 
             raise ParameterError(f"{operator}: revision={revision!r} has no meaning for {text!r}, which is here")
         return _described(operator, text, Path(text).absolute(), None)
     if not HUB_NAME.fullmatch(text):
-        raise InputError(f"{operator}: there is no file or folder {text!r}, and it is no id of a model either")
+        raise InputError(f"{operator}: there is no file or folder {text!r}, and it is not the id of a model either")
     folder = Path(download(text, revision, OTHER_FILES, ignore_patterns=["*/*"]))
     return _described(operator, text, folder, folder.name)
 
@@ -141,7 +141,7 @@ def _load(tokenizer: Tokenizer) -> Any:
     try:
         return tokenizers.Tokenizer.from_file(str(path))
     except Exception as exc:  # the package raises nothing more exact
-        raise CorruptFileError(f"{path} is no tokenizer that the package tokenizers reads: {exc}") from exc
+        raise CorruptFileError(f"{path} is not a tokenizer that the package tokenizers can read: {exc}") from exc
 
 
 def _converted(tokenizer: Tokenizer) -> Any:
@@ -155,7 +155,7 @@ def _converted(tokenizer: Tokenizer) -> Any:
     given = {"local_files_only": True, "trust_remote_code": False}
     found = transformers.AutoTokenizer.from_pretrained(tokenizer.path, use_fast=True, **given)
     if not getattr(found, "is_fast", False):
-        raise ParameterError(f"the tokenizer {tokenizer.name!r} is none that is fast, and would read too slowly")
+        raise ParameterError(f"the tokenizer {tokenizer.name!r} is not a fast tokenizer, and would read too slowly")
     return found.backend_tokenizer
 
 

@@ -166,8 +166,10 @@ def remove_outside(
     """
     for name, end in (("left", left), ("right", right)):
         if not (end is None or isinstance(end, str) or (isinstance(end, int) and -(1 << 62) < end < 1 << 62)):
-            raise ParameterError(f"remove_outside: {name}={end!r} is no index, no text and not None")
+            raise ParameterError(f"remove_outside: {name}={end!r} must be an int, a str or None")
         if end == "":
-            raise ParameterError(f"remove_outside: {name} is an empty text, which is everywhere; name a mark, or None")
+            raise ParameterError(
+                f"remove_outside: {name} is an empty str, which is found everywhere; name a mark, or None"
+            )
     ends = SliceEnds(left, right, bool(include_left), bool(include_right))
     return rewrite_texts(df, "remove_outside", text, slices_of, {"ends": ends, "strip": bool(strip)}, compiled=COMPILED)

@@ -154,7 +154,7 @@ class DocumentJoiner:
         if document_bytes > joining.max_document_bytes:
             raise OperatorError(
                 f"{OPERATOR}: {_document(row(), joining, 0)} has more than {show_size(joining.max_document_bytes)} of text; "
-                "allow longer ones with max_document_size=, for which the plan of a run leaves room, or mend the ids if the "
+                "allow longer ones with max_document_size=, for which the plan of a run leaves room, or fix the ids if the "
                 "document cannot be that long"
             )
 

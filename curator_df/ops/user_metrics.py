@@ -55,7 +55,7 @@ class UserMetric:
     def __post_init__(self) -> None:
         choose("UserMetric", "of", self.of, Of)
         if not isinstance(self.name, str) or not self.name:
-            raise ParameterError(f"UserMetric: name={self.name!r} is no name")
+            raise ParameterError(f"UserMetric: name={self.name!r} is not a name")
         if self.name in CATALOGUE:
             raise ParameterError(f"UserMetric: {self.name!r} is a metric of the catalogue; take another name")
         if not callable(self.function):

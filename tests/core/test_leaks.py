@@ -162,7 +162,7 @@ def treated(gave, probed=("keep_where", MB), restarts=True, job_bytes=b"job", ag
 def test_pages_that_were_only_kept_are_no_leak_and_it_is_said_what_giving_them_back_gave():
     told, client = treated(gave=30 * MB)
     assert told.only_kept
-    assert "giving free pages back gave 30 MB, so it is no leak" in str(told)
+    assert "giving free pages back gave 30 MB, so it is not a leak" in str(told)
     assert not client.submit.called
     assert not client.restart_workers.called
 

@@ -131,7 +131,7 @@ def require_one_row_aside(receipt, tmp_path, corpus, reason):
     assert record["offset"] == sum(map(len, corpus.read_bytes().splitlines(keepends=True)[:ODD_ROW]))
     assert record["bytes"] > 300
     assert reason in record["reason"]
-    assert "1 quarantined (1 for want of memory)" in " ".join(receipt["shown"].split())
+    assert "1 quarantined (1 out of memory)" in " ".join(receipt["shown"].split())
     (said,) = receipt["said"]
     assert "1 row did not fit into the memory allowed, alone on the node, and went to" in said
     assert not (tmp_path / "out/_temporary").exists()

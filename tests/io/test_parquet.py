@@ -113,7 +113,7 @@ def test_a_row_that_is_too_large_is_named(tmp_path):
 @pytest.mark.parametrize("data", [b"", b"garbage", b"PAR1" + b"x" * 50 + b"PAR1"])
 def test_what_is_no_parquet_file_is_named(tmp_path, data):
     (tmp_path / "a.parquet").write_bytes(data)
-    with pytest.raises(CorruptFileError, match=r"a\.parquet' is no readable Parquet file"):
+    with pytest.raises(CorruptFileError, match=r"a\.parquet' is not a readable Parquet file"):
         read_parquet(tmp_path)
 
 

@@ -136,7 +136,7 @@ def test_a_run_writes_them_and_keeps_what_is_bad(tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [({"encoding": "klingon"}, "none that Python knows"), ({"encoding": "base64"}, "none that Python knows")],
+    [({"encoding": "klingon"}, "is unknown to Python"), ({"encoding": "base64"}, "is unknown to Python")],
 )
 def test_unknown_encodings_are_refused(tmp_path, arguments, said):
     (tmp_path / "a.txt").write_text("a")

@@ -188,7 +188,7 @@ def test_what_is_no_tokenizer_is_an_error(tmp_path, monkeypatch):
     broken.write_text("{}")
     found = find_tokenizer("add_token_count", broken)
     arguments = {"text": "text", "tokenizer": found, "into": "n", "ratio": None, "special_tokens": False}
-    with pytest.raises(CorruptFileError, match="is no tokenizer that the package tokenizers reads"):
+    with pytest.raises(CorruptFileError, match="is not a tokenizer that the package tokenizers can read"):
         add_token_count_block(pd.DataFrame({"text": ["a"]}), **arguments)
     broken.unlink()
     with pytest.raises(InputError, match="is not on this machine"):

@@ -16,7 +16,7 @@ DOCS = dd.from_pandas(BLOCK, npartitions=1)
 
 
 def test_wrong_ends_are_refused():
-    with pytest.raises(ParameterError, match=r"left=1\.5 is no index, no text and not None"):
+    with pytest.raises(ParameterError, match=r"left=1\.5 must be an int, a str or None"):
         DOCS.pipe(cdf.remove_outside, left=1.5)
     with pytest.raises(ParameterError, match="right is an empty text"):
         DOCS.pipe(cdf.remove_outside, right="")
@@ -24,7 +24,7 @@ def test_wrong_ends_are_refused():
 
 @pytest.mark.parametrize("lines", ["a line", [], [1]])
 def test_lines_that_are_none_are_refused(lines):
-    with pytest.raises(ParameterError, match=r"remove_lines: lines=.* is no list of lines"):
+    with pytest.raises(ParameterError, match=r"remove_lines: lines=.* is not a list of lines"):
         DOCS.pipe(cdf.remove_lines, lines=lines)
 
 
