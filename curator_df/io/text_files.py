@@ -315,6 +315,6 @@ def known_encoding(name: str) -> str:
         "".encode(found.name)
     except LookupError as exc:
         raise ParameterError(
-            f"read_text_files: encoding={name!r} is unknown to Python; name one such as 'utf-8', 'utf-16', 'cp1252' or 'shift_jis'"
+            f"read_text_files: encoding={name!r} is unknown to Python; name one such as 'utf-8', 'cp1252' or 'shift_jis'"
         ) from exc
     return "utf-8-sig" if found.name == "utf-8" else found.name

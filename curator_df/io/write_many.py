@@ -142,4 +142,6 @@ def _require_tables(tables: Any) -> None:
         )
     for path, df in tables.items():
         if not isinstance(df, FrameBase) or df.ndim != 2:
-            raise ExpressionError(f"write_many: what is to go to {path!r} must be a Dask DataFrame, not {type(df).__name__}")
+            raise ExpressionError(
+                f"write_many: what is to go to {path!r} must be a Dask DataFrame, not {type(df).__name__}"
+            )

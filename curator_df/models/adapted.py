@@ -81,8 +81,8 @@ def require_layers(operator: str, name: str, shapes: Mapping[str, Sequence[int]]
     chain = [hidden, *(shape[0] for shape in found)] if fits else []
     if not fits or [shape[1] for shape in found] != chain[:-1] or chain[-1] != 1:
         raise ParameterError(
-            f"{operator}: {name!r} has not the layers {', '.join(LAYERS)}, from {hidden:,} numbers to one; it is not a guard that "
-            "is known here"
+            f"{operator}: {name!r} has not the layers {', '.join(LAYERS)}, from {hidden:,} numbers to one; it is not a guard "
+            "that is known here"
         )
 
 

@@ -60,3 +60,36 @@ def test_arguments_of_the_wrong_type_are_errors_of_ours(operator):
             except Exception as exc:  # noqa: BLE001 - all of them are told
                 raw.append(f"{parameter}={value!r}: {type(exc).__name__}: {exc}")
     assert not raw, "\n".join(raw)
+
+
+def wide(*names):
+    return dd.from_pandas(pd.DataFrame([["a"] * len(names)], columns=list(names)), npartitions=1)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda df: cdf.normalize_newlines(df, text="text_01"),
+            r"the table has: 'text_2901', .* and 2,980 more$",
+        ),
+        (lambda df: cdf.add_ids(df, into="text_0001"), "choose another name with into=, or drop or rename that column"),
+        (lambda df: cdf.add_ids(df, into=5), "add_ids: into= must be a str, not 5"),
+        (lambda df: cdf.normalize_newlines(df, text=["a", "b"]), r"text=\['a', 'b'\] must be the name of one column"),
+        (lambda df: cdf.sample_rows(df, fraction="10%"), "sample_rows: fraction='10%' must be a number, not str"),
+        (lambda df: cdf.add_ids(df, dense=True, start="1"), "add_ids: start='1' must be a whole number, not str"),
+        (
+            lambda df: cdf.add_embedding(df, model=len, text="text_0001"),
+            "a function needs dimensions=, how many numbers",
+        ),
+        (lambda df: cdf.add_completion(df, prompt="{", base_url="http://a", model="m"), "write {{ and }} for literal"),
+    ],
+)
+def test_what_was_wrong_is_said(call, said):
+    with pytest.raises(CuratorError, match=said):
+        call(wide(*(f"text_{number:04d}" for number in range(3_000))))
+
+
+def test_columns_of_one_name_are_refused():
+    with pytest.raises(CuratorError, match="cannot tell apart the 2 columns named 'text'"):
+        cdf.normalize_newlines(wide("text", "text"))

@@ -18,7 +18,7 @@ DOCS = dd.from_pandas(BLOCK, npartitions=1)
 def test_wrong_ends_are_refused():
     with pytest.raises(ParameterError, match=r"left=1\.5 must be an int, a str or None"):
         DOCS.pipe(cdf.remove_outside, left=1.5)
-    with pytest.raises(ParameterError, match="right is an empty text"):
+    with pytest.raises(ParameterError, match="right is an empty str"):
         DOCS.pipe(cdf.remove_outside, right="")
 
 
