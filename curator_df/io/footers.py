@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -25,12 +25,32 @@ READ_BYTES = 1 << 18
 
 
 @contextmanager
-def open_parquet(listing: Listing, number: int) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file; damage found now or later raises `CorruptFileError`."""
+def open_parquet(
+    listing: Listing, number: int, *, dictionaries: Sequence[str] = (), metadata: pq.FileMetaData | None = None
+) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file; damage found now or later raises `CorruptFileError`.
+
+    Parameters
+    ----------
+    listing : Listing
+        All files.
+    number : int
+        Number of the file.
+    dictionaries : sequence of str
+        Columns of text to read as dictionaries.
+    metadata : pyarrow.parquet.FileMetaData, optional
+        The footer, if it was read before.
+    """
     path = listing.paths[number]
     with open_file(path, listing.storage_options) as file:
         try:
-            yield pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES)
+            yield pq.ParquetFile(
+                file,
+                metadata=metadata,
+                read_dictionary=list(dictionaries),
+                pre_buffer=False,
+                buffer_size=READ_BYTES,
+            )
         except (pa.ArrowInvalid, pa.ArrowSerializationError, OSError) as exc:
             if isinstance(exc, (CorruptFileError, RemoteFileError, MemoryError)):
                 raise

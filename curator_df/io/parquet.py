@@ -2,7 +2,8 @@
 """Parquet files as a lazy table: `read_parquet`, and the source behind it.
 
 Row groups are streamed in batches of a few rows, so that a row group of any size, or a text that its dictionary holds
-once and its rows a million times, costs no more than a block.
+once and its rows a million times, costs no more than a block. A page of a column is held whole, as it lies on disk and
+decompressed: pages have about 1 MB, but pyarrow puts 1,024 texts into one, and 20,000 since version 22, however long.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
@@ -40,12 +40,11 @@ from curator_df.io.listing import Listing, Paths, list_files
 from curator_df.io.long_rows import without_long_rows
 from curator_df.io.moves import require_gpu
 from curator_df.io.partitions import block_bytes_of, from_source
+from curator_df.io.row_batches import parts_of, rows_between
 from curator_df.io.schema import Dtypes, requested_types
 
 SUFFIXES = (".parquet", ".parq", ".pq")
 """What files found in a directory must end in."""
-BATCH_ROWS = 256
-"""Most rows decoded at once: 880 MB/s of prose, as fast as larger batches; 16 rows 540 MB/s."""
 MOST_FOOTERS = 1000
 """Up to so many files larger than a range are split, by their footers; with more, each is a range of its own."""
 COUNTED_FOOTERS = 16
@@ -206,12 +205,12 @@ class ParquetSource:
             stop = piece.stop if number == piece.last_file else LARGEST_OFFSET
             with open_parquet(self.listing, number) as file:
                 names = self._check_schema(plain_schema(file.schema_arrow), number)
-                for first, batch in _rows_between(file, names, start, stop, block_bytes):
+                for first, batch in rows_between(self.listing, number, file, names, start, stop, block_bytes):
                     table = self._conform(batch, number)
                     path = self.listing.paths[number]
                     for row, rows in without_long_rows(table, path, first, largest_row_bytes, on_long_row):
                         place = row
-                        for part in _parts_of(rows, block_bytes):
+                        for part in parts_of(rows, block_bytes):
                             yield number, place, part
                             place += len(part)
 
@@ -358,36 +357,6 @@ def _rows_before(files: Any, rows: Any) -> Any:
     before = np.cumsum(rows) - rows
     firsts = np.searchsorted(files, files, side="left")
     return before - before[firsts] if len(rows) else before
-
-
-def _rows_between(
-    file: pq.ParquetFile, names: list[str], start: int, stop: int, block_bytes: int
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of one file from ``start`` to ``stop`` in small batches, with the number of the first row."""
-    row = 0
-    for number in range(file.metadata.num_row_groups):
-        group = file.metadata.row_group(number)
-        if row + group.num_rows > start and row < stop:
-            rows = max(1, min(BATCH_ROWS, block_bytes * group.num_rows // (8 * max(1, group.total_byte_size))))
-            position = row
-            for batch in file.iter_batches(rows, row_groups=[number], columns=names, use_threads=False):
-                low, high = max(start - position, 0), min(stop - position, len(batch))
-                if low < high:
-                    yield position + low, batch.slice(low, high - low)
-                position += len(batch)
-                if position >= stop:
-                    break
-        row += group.num_rows
-
-
-def _parts_of(table: pa.Table, block_bytes: int) -> Iterator[pa.Table]:
-    """Halve a table until each part fits a block or is one row."""
-    if table.nbytes <= block_bytes or len(table) <= 1:
-        yield table
-        return
-    half = len(table) // 2
-    yield from _parts_of(table.slice(0, half), block_bytes)
-    yield from _parts_of(table.slice(half), block_bytes)
 
 
 def _only(block: pd.DataFrame, wanted: npt.NDArray[np.int64] | None) -> pd.DataFrame:

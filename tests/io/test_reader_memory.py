@@ -109,6 +109,25 @@ def test_parquet(tmp_path):
     assert peak <= factor * BLOCK_BYTES + SLACK_BYTES
 
 
+@pytest.mark.parametrize("coded", [True, False])
+def test_a_long_text_held_once_for_many_rows(tmp_path, coded):
+    path = tmp_path / "a.parquet"
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), ["x" * 1_000_000])
+    pq.write_table(pa.table({"text": texts}), path)
+    if not coded:  # the writer makes the dictionary, and the schema does not tell of it
+        pq.write_table(pa.table({"text": ["x" * 1_000_000] * 500}), path, row_group_size=1000)
+    peak, factor = measured(path, 4_000_000)
+    assert peak <= factor * 4_000_000 + SLACK_BYTES
+
+
+def test_long_rows_after_many_short_ones(tmp_path):
+    path = tmp_path / "a.parquet"
+    texts = [f"short {number}" for number in range(100_000)] + ["a long text" * 18_000] * 500
+    pq.write_table(pa.table({"text": texts}), path, row_group_size=10**6, use_dictionary=False, write_batch_size=2)
+    peak, factor = measured(path, BLOCK_BYTES)
+    assert peak <= factor * BLOCK_BYTES + SLACK_BYTES
+
+
 @pytest.mark.parametrize("texts_of_a_file", [1, 3_000, 400_000])
 def test_text_files(tmp_path, texts_of_a_file):
     folder = tmp_path / "texts"

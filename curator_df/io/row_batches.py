@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of a Parquet file in small batches, whatever its row groups and dictionaries hold.
+
+Two things make rows decode to far more than their row group has bytes: a text that the dictionary holds once and the
+rows a million times, and rows that are a thousand times longer than the mean. Columns of the first kind are read as
+dictionaries and decoded a few rows at a time; of any others few rows are read at once, and joined if they are short.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from curator_df.io.footers import open_parquet
+from curator_df.io.listing import Listing
+
+BATCH_ROWS = 256
+"""Most rows passed on at once: 880 MB/s of prose, as fast as more of them; 16 rows 540 MB/s."""
+STEP_ROWS = 64
+"""Most rows read at once, before it is known how long they are; joined, they are as fast as 256 read at once."""
+STEP_BYTES = 250_000
+"""A step has at most one row for so many bytes of a block: rows of that length add up to one block, not to more."""
+SHARE = 8
+"""A batch is to have at most a block divided by this."""
+INDEX_BYTES = 3
+"""Most bytes of a value that is a place in a dictionary; a column with more has values outside of it."""
+HEADER_BYTES = 4096
+"""What the headers of such a column's pages may have besides."""
+
+
+def rows_between(
+    listing: Listing, number: int, file: pq.ParquetFile, names: list[str], start: int, stop: int, block_bytes: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of one file from ``start`` to ``stop`` in small batches, with the number of the first row.
+
+    Columns may be dictionaries. Decoded, a batch has about an eighth of ``block_bytes`` at most, or is one row.
+    """
+    row = 0
+    for group in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        if row + rows > start and row < stop:
+            position = row
+            with _reader(listing, number, file, group, names, block_bytes) as reader:
+                for batch in _batches(reader, group, names, block_bytes):
+                    low, high = max(start - position, 0), min(stop - position, len(batch))
+                    if low < high:
+                        yield from _decodable(position + low, batch.slice(low, high - low), block_bytes // SHARE)
+                    position += len(batch)
+                    if position >= stop:
+                        break
+        row += rows
+
+
+def parts_of(table: pa.Table, block_bytes: int) -> Iterator[pa.Table]:
+    """Halve a table until each part fits a block or is one row."""
+    if table.nbytes <= block_bytes or len(table) <= 1:
+        yield table
+        return
+    half = len(table) // 2
+    yield from parts_of(table.slice(0, half), block_bytes)
+    yield from parts_of(table.slice(half), block_bytes)
+
+
+def _batches(file: pq.ParquetFile, group: int, names: list[str], block_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Read a row group a few rows at a time, and join them while they are few and short."""
+    metadata = file.metadata.row_group(group)
+    most_bytes = block_bytes // SHARE
+    step = max(
+        1, min(STEP_ROWS, block_bytes // STEP_BYTES, most_bytes * metadata.num_rows // max(1, metadata.total_byte_size))
+    )
+    held: list[pa.RecordBatch] = []
+    held_rows = held_bytes = 0
+    coded: bool | None = None
+    for batch in file.iter_batches(step, row_groups=[group], columns=names, use_threads=False):
+        coded = any(_is_coded_text(kind) for kind in batch.schema.types) if coded is None else coded
+        if coded:
+            yield batch  # joining would put the dictionaries together, each time
+            continue
+        batch_bytes = batch.nbytes
+        if held and (held_rows >= BATCH_ROWS or held_bytes + batch_bytes > most_bytes):
+            yield _joined(held)
+            held_rows = held_bytes = 0
+        held.append(batch)
+        held_rows, held_bytes = held_rows + len(batch), held_bytes + batch_bytes
+        del batch
+    if held:
+        yield _joined(held)
+
+
+def _joined(held: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Join batches; ``held`` is emptied."""
+    batch = held[0] if len(held) == 1 else pa.concat_batches(held)
+    held.clear()
+    return batch
+
+
+def _decodable(first: int, batch: pa.RecordBatch, most_bytes: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Cut a batch where the texts of its dictionaries would add up to more than ``most_bytes``."""
+    coded = [column for column in batch.columns if _is_coded_text(column.type)]
+    if not coded:
+        yield first, batch
+        return
+    lengths = np.zeros(len(batch), np.int64)
+    for column in coded:
+        of_values = pc.binary_length(column.dictionary)
+        lengths += pc.fill_null(of_values.take(column.indices), 0).to_numpy(zero_copy_only=False)
+    ends = np.cumsum(lengths)
+    start = 0
+    while start < len(batch):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + most_bytes, side="right")))
+        yield first + start, batch.slice(start, stop - start)
+        start = stop
+
+
+def _is_coded_text(kind: pa.DataType) -> bool:
+    if not pa.types.is_dictionary(kind):
+        return False
+    value = kind.value_type
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(value) for test in tests)
+
+
+@contextlib.contextmanager
+def _reader(
+    listing: Listing, number: int, file: pq.ParquetFile, group: int, names: list[str], block_bytes: int
+) -> Iterator[pq.ParquetFile]:
+    """Return the file, opened again if texts of a dictionary would fill a batch that repeats them."""
+    most_bytes = block_bytes // (SHARE * BATCH_ROWS)
+    suspects = _dictionaries(file, group, names, most_bytes)
+    if not suspects:
+        yield file
+        return
+    with open_parquet(listing, number, dictionaries=suspects, metadata=file.metadata) as coded:
+        row = next(coded.iter_batches(1, row_groups=[group], columns=suspects, use_threads=False), None)
+        long = [] if row is None else [name for name in suspects if _longest(row.column(name)) > most_bytes]
+        del row
+        if long == suspects:
+            yield coded
+            return
+    if not long:
+        yield file
+        return
+    with open_parquet(listing, number, dictionaries=long, metadata=file.metadata) as coded:
+        yield coded
+
+
+def _dictionaries(file: pq.ParquetFile, group: int, names: list[str], most_bytes: int) -> list[str]:
+    """Return the columns of texts that stand in a dictionary all of them, and of which one may be that long."""
+    metadata, found = file.metadata.row_group(group), []
+    for place in range(metadata.num_columns):
+        column = metadata.column(place)
+        if (
+            column.path_in_schema in names
+            and column.physical_type == "BYTE_ARRAY"
+            and file.schema.column(place).max_repetition_level == 0
+            and column.has_dictionary_page
+            and column.total_uncompressed_size > most_bytes
+            and _is_all_coded(column)
+        ):
+            found.append(column.path_in_schema)
+    return found
+
+
+def _is_all_coded(column: Any) -> bool:
+    """Tell whether a writer has not given the dictionary up; reading the rest as a dictionary takes ten times as long."""
+    offsets = (column.dictionary_page_offset, column.data_page_offset)
+    pages_bytes = column.total_compressed_size - (offsets[1] - offsets[0])
+    return bool(pages_bytes <= INDEX_BYTES * column.num_values + HEADER_BYTES)
+
+
+def _longest(column: pa.Array) -> int:
+    if not _is_coded_text(column.type):
+        return 0
+    return int(pc.max(pc.binary_length(column.dictionary)).as_py() or 0)
