@@ -14,7 +14,7 @@ import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -22,6 +22,9 @@ Result = TypeVar("Result")
 M_MMAP_THRESHOLD = -3
 M_ARENA_MAX = -8
 """Parameter numbers of ``mallopt`` (malloc.h)."""
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+CGROUP_FILE = Path("/proc/self/cgroup")
+"""Where the kernel shows cgroups, and in which of them this process is."""
 THREAD_STACK_BYTES = 8 << 20
 """Address space that a thread started later may ask for (the default stack), nearly all of it never touched."""
 
@@ -140,26 +143,49 @@ def peak_of_call(call: Callable[[], Result]) -> tuple[int, Result]:
 
 
 def usable_cpus() -> int:
-    """Return the number of CPUs this process may use, cgroup quota included (at least 1)."""
+    """Return the number of CPUs this process may use, quotas of its cgroups included (at least 1)."""
     cpus = float(len(os.sched_getaffinity(0)))
-    quota = _first_line("/sys/fs/cgroup/cpu.max").split()
-    if len(quota) == 2 and quota[0] != "max":
-        cpus = min(cpus, int(quota[0]) / int(quota[1]))
+    for folder in _cgroup_folders("cpu"):
+        words = _first_line(f"{folder}/cpu.max").split()  # "max 100000" or "150000 100000"
+        words = words or [_first_line(f"{folder}/cpu.cfs_{name}_us") for name in ("quota", "period")]
+        if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
+            cpus = min(cpus, int(words[0]) / int(words[1]))
     return max(1, int(cpus))
 
 
 def machine_bytes() -> int:
-    """Return the memory of this machine or of its cgroup, whichever is less, in bytes."""
+    """Return the memory of this machine or of its cgroups, whichever is least, in bytes."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        text = _first_line(path)
-        if text.isdigit():
-            total = min(total, int(text))
+    for folder in _cgroup_folders("memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _first_line(f"{folder}/{name}")
+            if text.isdigit():
+                total = min(total, int(text))
     return total
 
 
-def _first_line(path: str) -> str:
+def _cgroup_folders(controller: str) -> Iterator[Path]:
+    """Yield the folders of this process's cgroup and of those above it, of version 2 and of version 1.
+
+    Outside of a namespace (a Slurm job, a systemd slice, a login session) the limit is not at the root.
+    """
+    for line in _lines(CGROUP_FILE):
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        tops = (controller, controllers) if controllers else ("", "unified")
+        for top in {CGROUP_ROOT / name for name in tops}:
+            # In a container the path may be the host's, of which only the end or nothing is mounted: the root counts.
+            below = PurePosixPath(path.lstrip("/"))
+            yield from (top / folder for folder in (below, *below.parents) if ".." not in folder.parts)
+
+
+def _first_line(path: str | Path) -> str:
+    return next(iter(_lines(path)), "")
+
+
+def _lines(path: str | Path) -> list[str]:
     try:
-        return Path(path).read_text().splitlines()[0]
-    except (OSError, IndexError):
-        return ""
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
