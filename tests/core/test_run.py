@@ -109,6 +109,28 @@ def test_another_program_cannot_resume(corpus, tmp_path):
         cdf.write_parquet(docs.curate.keep_where(is_even), tmp_path / "out", on_existing="resume")
 
 
+def test_a_list_of_values_filters_and_resumes_as_the_same_program(corpus, tmp_path):
+    docs = cdf.read_jsonl(corpus, blocksize="20kB")
+    first = cdf.write_parquet(docs[docs["lang"].isin(["en", "fr"])], tmp_path / "out")
+    assert rows_of(tmp_path / "out").id.tolist() == list(range(0, 1500, 3))
+    again = cdf.write_parquet(docs[docs["lang"].isin(["fr", "en"])], tmp_path / "out", on_existing="resume")
+    assert again.rows_written == first.rows_written == 500
+    with pytest.raises(errors.ResumeError):
+        cdf.write_parquet(docs[docs["lang"].isin(["en", "de"])], tmp_path / "out", on_existing="resume")
+
+
+def test_another_value_of_a_global_of_the_notebook_cannot_resume(corpus, tmp_path):
+    def longer_than(least):
+        space = {"__name__": "__main__", "LEAST": least}
+        exec("keep = lambda block: block.id > LEAST", space)
+        return cdf.read_jsonl(corpus).curate.keep_where(space["keep"])
+
+    cdf.write_parquet(longer_than(5), tmp_path / "out")
+    cdf.write_parquet(longer_than(5), tmp_path / "out", on_existing="resume")
+    with pytest.raises(errors.ResumeError):
+        cdf.write_parquet(longer_than(10), tmp_path / "out", on_existing="resume")
+
+
 def test_changed_input_cannot_resume(corpus, tmp_path):
     with pytest.raises(errors.OperatorError):
         cdf.write_parquet(cdf.read_jsonl(corpus).curate.keep_where(fails_on_seven), tmp_path / "out")
@@ -195,62 +217,6 @@ def test_rows_on_which_a_users_function_raises_can_be_set_aside(corpus, tmp_path
     record = json.loads(aside.read_text())
     assert "ZeroDivisionError: seven" in record["reason"]
     assert json.loads(record["raw"])["id"] == 7
-
-
-def test_each_row_set_aside_has_its_own_reason_place_and_content(tmp_path):
-    def broken(block):
-        if (block.id % 3 == 0).any():
-            raise ZeroDivisionError(f"first is {block.id.iloc[0]}")
-        return block.id >= 0
-
-    rows = [{"id": i, "text": f"line\u2028break\n{i}"} for i in range(9)]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    docs = cdf.read_jsonl(str(tmp_path / "in.jsonl")).curate.keep_where(broken)
-    cdf.write_parquet(docs, tmp_path / "out", on_error="quarantine")
-    (aside,) = (tmp_path / "out/_quarantine").iterdir()
-    records = [json.loads(line) for line in aside.read_text().split("\n") if line]
-    length = len(json.dumps(rows[0])) + 1
-    assert [(json.loads(record["raw"]), record["offset"]) for record in records] == [
-        (rows[i], i * length) for i in (0, 3, 6)
-    ]
-    assert [record["reason"][-10:] for record in records] == ["first is 0", "first is 3", "first is 6"]
-
-
-@pytest.mark.parametrize("step", ["keep_where", "map_partitions"])
-def test_a_users_function_that_raises_on_every_row_sets_all_aside(tmp_path, step):
-    def broken(block):
-        return block["nope"]
-
-    write_rows(tmp_path / "in/a.jsonl", 50)
-    docs = cdf.read_jsonl(str(tmp_path / "in"), blocksize="3kB")
-    chain = docs.curate.keep_where(broken) if step == "keep_where" else docs.map_partitions(broken, meta=docs._meta)
-    receipt = cdf.write_parquet(chain.curate.add_ids(into="key"), tmp_path / "out", on_error="quarantine")
-    assert (receipt.rows_quarantined, receipt.rows_written, receipt.rows_dropped) == (50, 0, 0)
-    assert list(cdf.read_parquet(str(tmp_path / "out")).columns) == ["id", "text", "lang", "key"]
-
-
-def test_a_users_function_that_raises_on_rows_together_but_on_none_alone_is_named(corpus, tmp_path):
-    def broken(block):
-        if len(block) > 1 or (block.id == 7).any():
-            raise ZeroDivisionError("together")
-        return block.id >= 0
-
-    docs = cdf.read_jsonl(corpus).curate.keep_where(broken)
-    with pytest.raises(errors.OperatorError, match=r"(?s)keep_where.*together.*part-\d\.jsonl"):
-        cdf.write_parquet(docs, tmp_path / "out", on_error="quarantine")
-
-
-def test_rows_without_their_address_are_not_set_aside_under_another(corpus, tmp_path):
-    docs = cdf.read_jsonl(corpus).map_partitions(lambda block: block.reset_index(drop=True))
-    with pytest.raises(errors.OperatorError, match=r"seven.*needs the index that the reader gave"):
-        cdf.write_parquet(docs.curate.keep_where(fails_on_seven), tmp_path / "out", on_error="quarantine")
-
-
-@pytest.mark.parametrize("on_error", ["raise", "quarantine"])
-def test_a_users_function_that_raises_on_a_block_without_rows_is_an_error(corpus, tmp_path, on_error):
-    docs = cdf.read_jsonl(corpus).curate.keep_where("id < 0").curate.keep_where(lambda block: 1 / 0)
-    with pytest.raises(errors.OperatorError, match="division by zero on a block of no rows"):
-        cdf.write_parquet(docs, tmp_path / "out", on_error=on_error)
 
 
 def test_bad_rows_stop_the_run_or_are_set_aside(tmp_path):
