@@ -52,7 +52,11 @@ def require_columns(df: Any, operator: str, *names: str) -> None:
     curator_df.errors.ColumnError: keep_profile needs the column 'text'; the table has: 'id'
     """
     require_table(df, operator)
-    columns = list(df.columns)
+    require_names(list(df.columns), operator, *names)
+
+
+def require_names(columns: list[Any], operator: str, *names: str) -> None:
+    """Raise `ColumnError` unless every name is that of one of these columns."""
     for name in names:
         if not isinstance(name, Hashable):
             raise ParameterError(f"{operator}: {name!r} must be the name of one column, not a {type(name).__name__}")

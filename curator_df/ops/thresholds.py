@@ -20,7 +20,7 @@ import pandas as pd
 from curator_df.core.arguments import strings_of
 from curator_df.core.backend import require_backend
 from curator_df.core.blocks import BlockKernel, map_blocks
-from curator_df.core.columns import choose, require_columns, require_table
+from curator_df.core.columns import choose, require_names, require_table
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.metrics import METRICS
 from curator_df.ops.rules import Keep, Profile, Rule
@@ -287,7 +287,7 @@ def _explored(df: Any, profile: Profile | None, metrics: Sequence[str] | None) -
             "explore_thresholds found no metric in the table, which has: "
             f"{', '.join(map(str, df.columns))}. Make some with add_metrics, or name columns of numbers with metrics="
         )
-    require_columns(df, "explore_thresholds", *names)
+    require_names(list(df.columns), "explore_thresholds", *names)
     for name in names:
         if not pd.api.types.is_numeric_dtype(df.dtypes[name]):
             raise SchemaError(f"explore_thresholds needs numbers in the column {name!r}; it holds {df.dtypes[name]}")
