@@ -237,7 +237,7 @@ class ParquetSource:
                 raise type_change(self.listing, item.name, expected, origin, item.type, number)
         return [name for name in self.schema.names if name in found.names]
 
-    def _conform(self, batch: pa.RecordBatch, number: int) -> pa.Table:
+    def _conform(self, batch: Any, number: int) -> pa.Table:
         columns = []
         for item in self.schema:
             if item.name not in batch.schema.names:

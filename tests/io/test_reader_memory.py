@@ -122,7 +122,7 @@ def test_a_long_text_held_once_for_many_rows(tmp_path, coded):
 
 def test_long_rows_after_many_short_ones(tmp_path):
     path = tmp_path / "a.parquet"
-    texts = [f"short {number}" for number in range(100_000)] + ["a long text" * 18_000] * 500
+    texts = [f"short {number}" for number in range(100_000)] + ["a long text" * 9_000] * 1000
     pq.write_table(pa.table({"text": texts}), path, row_group_size=10**6, use_dictionary=False, write_batch_size=2)
     peak, factor = measured(path, BLOCK_BYTES)
     assert peak <= factor * BLOCK_BYTES + SLACK_BYTES
