@@ -160,8 +160,9 @@ class TextSource:
                     pieces.append(decoder.decode(buffer[:count], final=not count).encode())
                 except UnicodeError as exc:
                     at = before + exc.start if isinstance(exc, UnicodeDecodeError) else before
+                    encoding = self.encoding.removesuffix("-sig")  # which the user did not name
                     raise BadRowError(
-                        f"{path!r}, byte {at:,}: the file is not {self.encoding}: {exc}. Name the encoding of the files with "
+                        f"{path!r}, byte {at:,}: the file is not {encoding}: {exc}. Name the encoding of the files with "
                         "encoding=, or set such files aside with on_bad_rows='quarantine'"
                     ) from exc
                 read_bytes += count

@@ -23,6 +23,7 @@ from curator_df.core.sizes import read_size
 from curator_df.core.storage import Folder, NewFile
 from curator_df.core.task import OnError, OnOom
 from curator_df.io.output import FileSink, require_partition_columns
+from curator_df.io.writable import require_writable
 
 ParquetCompression = Literal["zstd", "snappy", "lz4", "gzip", "none"]
 JsonlCompression = Literal["none", "gzip", "zstd"]
@@ -105,7 +106,9 @@ class _JsonlWriter:
 
 
 def _as_text(value: Any) -> str:
-    """Return values that JSON has no word for as text; bytes have no one text, so they are an error."""
+    """Return values that JSON has no word for as text; bytes have no one text, and were refused at the door."""
+    if isinstance(value, dt.datetime):  # nanoseconds come as pandas.Timestamp, which orjson does not take
+        return value.isoformat()
     if isinstance(value, (decimal.Decimal, dt.timedelta)):
         return str(value)
     raise TypeError(f"JSON Lines cannot hold {type(value).__name__}; leave the column out or write Parquet")
@@ -256,7 +259,8 @@ def write_jsonl(
     Rows: all, in input order over the files' names. Columns: all. Peak extra memory: 1.0 x block; with ``partition_on``
     2.0 x block. Computes: yes.
 
-    Null is written as ``null``, and so is NaN, which JSON does not have; dates and decimals are written as strings.
+    Null is written as ``null``, and so are NaN and the infinities, which JSON does not have. Dates and
+    times are strings of ISO 8601; decimals and durations are strings.
     """
     choose("write_jsonl", "compression", compression, JsonlCompression)
     sink = file_sink(df, "write_jsonl", path, JsonlFormat(compression), target_file_size, partition_on, storage_options)
@@ -282,6 +286,7 @@ def file_sink(
 ) -> FileSink:
     """Check an output's arguments, and return the sink."""
     columns = require_partition_columns(df, operator, partition_on)
+    require_writable(df, operator, file_format.suffix)
     target_bytes = read_size("target_file_size", target_file_size)
     return FileSink(folder_at(path, storage_options), file_format, target_bytes, columns)
 
