@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from curator_df.core.dask_steps import shared_addresses
 from curator_df.core.foreign_step import Graph
 from curator_df.core.journal import Identity
-from curator_df.core.printed import Printed, printed, step_parameters
+from curator_df.core.printed import Printed, printed
 from curator_df.core.program import Program, Step
 from curator_df.core.sink import Sink, StageSink
 from curator_df.core.source import Source
@@ -76,7 +76,7 @@ def identity_of(branch: Branch) -> Identity:
 
 def named_steps(steps: Sequence[Step]) -> tuple[tuple[tuple[str, str], ...], tuple[Printed, ...]]:
     """Return name and fingerprint of each step, and its parameters, as an `Identity` has them."""
-    return tuple((step.name, step.fingerprint) for step in steps), tuple(step_parameters(step) for step in steps)
+    return tuple((step.name, step.fingerprint) for step in steps), tuple(step.parameters for step in steps)
 
 
 def fork(branches: Sequence[Branch]) -> Fork:

@@ -10,22 +10,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from curator_df.core.blocks import BlockKernel
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.program import Step
 
 LONGEST = 60
 """Characters of a value that are kept."""
 SECRET = ("password", "secret", "api_key")
 Printed = dict[str, tuple[str, str]]
 """By name the value as it is shown, and its digest."""
-
-
-def step_parameters(step: Step) -> Printed:
-    """Return the parameters of a step; none of one that is Dask's own."""
-    if step.barrier is not None:
-        return printed(step.barrier)
-    return printed(step.action.parameters) if isinstance(step.action, BlockKernel) else {}
 
 
 def printed(value: Any, *, without: tuple[str, ...] = ()) -> Printed:

@@ -38,6 +38,7 @@ from curator_df.core.fingerprint import fingerprint
 from curator_df.core.foreign_step import FOREIGN_PEAK_FACTOR, Graph, canonical_tasks, foreign_outcome
 from curator_df.core.near_barrier import NearBarrier
 from curator_df.core.part_barrier import PartBarrier
+from curator_df.core.printed import Printed, printed
 from curator_df.core.range_action import OfRange, RangeAction
 from curator_df.core.resources import NO_LIMITS, Resources
 from curator_df.core.row_count import RowCount
@@ -167,6 +168,13 @@ class Step:
         if self.barrier is not None:
             return not isinstance(self.barrier, RowCount)
         return isinstance(self.action, BlockKernel) and self.action.uses_addresses
+
+    @property
+    def parameters(self) -> Printed:
+        """Its parameters as a journal keeps them; none of a step that is Dask's own."""
+        if self.barrier is not None:
+            return printed(self.barrier)
+        return printed(self.action.parameters) if isinstance(self.action, BlockKernel) else {}
 
     @property
     def fingerprint(self) -> str:

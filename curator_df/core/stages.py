@@ -36,7 +36,6 @@ from curator_df.core.leaks import LeakReceipt
 from curator_df.core.manifest import Manifest
 from curator_df.core.part_barrier import PartBarrier
 from curator_df.core.plan import StagePlan
-from curator_df.core.printed import step_parameters
 from curator_df.core.program import Program, Step, with_columns
 from curator_df.core.range_action import RangeAction
 from curator_df.core.range_groups import RangeGroups, ranges_per_group
@@ -378,7 +377,7 @@ def mended(
 def stage_identity(before: Program, step: Step) -> Identity:
     """Return what the stage of a pending drop is."""
     named = named_steps(before.steps)
-    return Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, *named, step_parameters(step))
+    return Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, *named, step.parameters)
 
 
 def first_pass(keys: Iterable[Mapping[str, Any]], ranges: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:

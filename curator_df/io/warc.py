@@ -359,8 +359,8 @@ def read_warc(
     record type (``request``, ``metadata``, ``warcinfo``, ``revisit``...) or for their ``content_type``.
 
     Responses are decoded by the rules of HTML: the encoding is that of a byte order mark, else the charset of the HTTP header,
-    else the one declared in the first 1,024 bytes of the page, else UTF-8 if the page is valid UTF-8, else windows-1252. Invalid bytes
-    become U+FFFD. Transfer and content encodings (chunked; gzip, deflate, br, zstd) are decoded.
+    else the one declared in the first 1,024 bytes of the page, else UTF-8 if the page is valid UTF-8, else windows-1252. Invalid
+    bytes become U+FFFD. Transfer and content encodings (chunked; gzip, deflate, br, zstd) are decoded.
 
     References
     ----------

@@ -146,5 +146,5 @@ def test_unknown_encodings_are_refused(tmp_path, arguments, said):
 
 def test_the_encoding_is_called_as_the_user_calls_it(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xff")
-    with pytest.raises(BadRowError, match="the file is not utf-8: "):
-        read_text_files(tmp_path).compute()
+    with pytest.raises(errors.BadRowError, match="the file is not utf-8: "):
+        cdf.read_text_files(tmp_path).compute()
