@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session holds before any work: PSS of the process tree, by layout. The constants of core/budget.py come from it.
+"""What a session holds before any work: PSS of the process tree, by layout. The constants of core/memory/budget.py come from it.
 
 python benchmarks/floors.py
 
@@ -19,9 +19,9 @@ def measure(memory: str, cpus: int) -> None:
     """Start a cluster, and print what its processes hold."""
     # Imported here: pages that the measuring process shares with the measured ones would count only in part.
     import curator_df as cdf
-    from curator_df.core.limits import status_bytes
-    from curator_df.core.peak import processes, pss_bytes
-    from curator_df.core.session import current_session
+    from curator_df.core.memory.limits import status_bytes
+    from curator_df.core.memory.peak import processes, pss_bytes
+    from curator_df.core.runner.session import current_session
     from curator_df.core.sizes import show_size
 
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:

@@ -25,7 +25,7 @@ from gpu_options import options, said_on
 from same_rows import digest_of
 
 import curator_df as cdf
-from curator_df.core.gpus import read_gpus
+from curator_df.core.memory.gpus import read_gpus
 from curator_df.errors import ParameterError
 
 HEAD = "| what | who | seconds | MB/s of input | ratio to the CPU |\n|---|---|---|---|---|"

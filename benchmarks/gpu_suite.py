@@ -34,7 +34,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from curator_df.core.gpus import read_gpus
+from curator_df.core.memory.gpus import read_gpus
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ("tests/gpu", "tests/contracts", "tests/models/test_devices.py")

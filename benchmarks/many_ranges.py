@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 
 import curator_df as cdf
-from curator_df.core.journal import Identity, Journal
-from curator_df.core.limits import status_bytes
-from curator_df.core.manifest import Manifest
-from curator_df.core.program import lower
+from curator_df.core.files.storage import FileRecord, Folder
+from curator_df.core.memory.limits import status_bytes
+from curator_df.core.planning.program import lower
+from curator_df.core.ranges.journal import Identity, Journal
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.step_tally import StepTally
 from curator_df.core.sizes import show_size
-from curator_df.core.step_tally import StepTally
-from curator_df.core.storage import FileRecord, Folder
 
 
 def manifest(number: int) -> Manifest:

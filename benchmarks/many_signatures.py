@@ -25,9 +25,9 @@ RUN = """
 import dataclasses, json, sys
 import numpy as np
 import curator_df as cdf
-from curator_df.core.barrier import Keys
-from curator_df.core.near_barrier import NearBarrier
-from curator_df.core.blocks import BlockKernel, map_blocks
+from curator_df.core.exchange.barrier import Keys
+from curator_df.core.exchange.near_barrier import NearBarrier
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.kernels.components import component_names
 from curator_df.kernels.keep_rows import keep_rows
 from curator_df.ops.duplicates import refuse_block

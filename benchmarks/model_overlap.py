@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import curator_df as cdf
-from curator_df.core import run
+from curator_df.core.runner import run
 
 METRICS = ("word_count", "mean_word_length", "unique_line_ratio", "nemo_top_2_gram_character_ratio")
 

@@ -60,4 +60,4 @@ def run_sampled(command: list[str], timeout_seconds: float = 3600, exact: bool =
 def _sampler() -> Path:
     """Return the path of the library's own sampler, which needs the standard library alone, without importing it."""
     [folder] = importlib.util.find_spec("curator_df").submodule_search_locations
-    return Path(folder) / "core" / "peak.py"
+    return Path(folder) / "core" / "memory" / "peak.py"

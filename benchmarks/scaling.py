@@ -16,8 +16,8 @@ import sys
 from dataclasses import dataclass
 
 import curator_df as cdf
-from curator_df.core.near_stages import KEY_WORDS
-from curator_df.core.run import MOST_RANGES, RANGE_BYTES
+from curator_df.core.duplicates.near_stages import KEY_WORDS
+from curator_df.core.runner.run import MOST_RANGES, RANGE_BYTES
 
 KEY_BYTES = 8 * KEY_WORDS
 """Of a key in an exchange, with the address of its row."""

@@ -9,8 +9,8 @@ from curator_df import errors, profiles
 from curator_df.cluster.connect import connect
 from curator_df.cluster.jobs import job_cluster, slurm_cluster
 from curator_df.cluster.local import start_cluster
-from curator_df.core.comparison import compare_receipts
-from curator_df.core.resources import resources
+from curator_df.core.memory.resources import resources
+from curator_df.core.receipts.comparison import compare_receipts
 from curator_df.io.checkpoint import checkpoint, read_receipt
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.moves import to_backend

@@ -20,11 +20,11 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.budget import choose_layout
-from curator_df.core.held import release_held
-from curator_df.core.plan import MAX_DEFAULT_BLOCK_BYTES
+from curator_df.core.memory.budget import choose_layout
+from curator_df.core.memory.held import release_held
+from curator_df.core.planning.plan import MAX_DEFAULT_BLOCK_BYTES
+from curator_df.core.planning.task_factor import fitting_block
 from curator_df.core.sizes import read_size
-from curator_df.core.task_factor import fitting_block
 from curator_df.io import jsonl, parquet, shuffle_source, text_files, warc
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, JsonlFormat, ParquetFormat
@@ -217,7 +217,7 @@ def test_the_layouts_on_the_memory_page_are_those_that_are_chosen():
 
 def test_every_module_of_core_is_in_the_tree_of_layers():
     tree = code_blocks(page("docs/architecture.md"), "text")[0]
-    assert {path.name for path in (PACKAGE / "core").glob("*.py")} - {"__init__.py"} <= set(
+    assert {path.name for path in (PACKAGE / "core").rglob("*.py")} - {"__init__.py"} <= set(
         re.findall(r"\w+\.py", tree)
     )
     for folder in PACKAGE.iterdir():

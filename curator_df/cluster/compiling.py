@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from curator_df.core.progress import progress_bar
+from curator_df.core.runner.progress import progress_bar
 from curator_df.core.sizes import show_duration
 from curator_df.kernels.warm import GROUPS, is_compiled
 

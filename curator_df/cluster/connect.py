@@ -15,9 +15,9 @@ from distributed.security import Security
 
 from curator_df.cluster.clock import watch_streams
 from curator_df.cluster.worker_devices import verified_devices
-from curator_df.core.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
-from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after
-from curator_df.core.session import Session, close_session, open_session
+from curator_df.core.memory.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
+from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after
+from curator_df.core.runner.session import Session, close_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
 

@@ -19,8 +19,8 @@ from distributed import LocalCluster
 from distributed.security import Security
 
 from curator_df.cluster.settings import ANY_LOOPBACK_PORT, PRELOAD, worker_memory_limit
-from curator_df.core.budget import Layout, layout_of_workers
-from curator_df.core.gpus import read_gpus
+from curator_df.core.memory.budget import Layout, layout_of_workers
+from curator_df.core.memory.gpus import read_gpus
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, ParameterError
 

@@ -19,7 +19,7 @@ from distributed import Status
 
 from curator_df.cluster.batch import JobRequest
 from curator_df.cluster.ended_jobs import ended_jobs
-from curator_df.core.session import WORKER_START_SECONDS
+from curator_df.core.runner.session import WORKER_START_SECONDS
 
 LOG = logging.getLogger("curator_df.cluster")
 LOOK_SECONDS = 2.0

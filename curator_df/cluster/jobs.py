@@ -28,8 +28,8 @@ from curator_df.cluster.compiling import compile_kernels
 from curator_df.cluster.encryption import as_security
 from curator_df.cluster.job_keeper import JobKeeper
 from curator_df.cluster.worker_devices import verified_devices
-from curator_df.core.events import Event, TaskEnded
-from curator_df.core.session import Session, close_session, open_session
+from curator_df.core.runner.events import Event, TaskEnded
+from curator_df.core.runner.session import Session, close_session, open_session
 from curator_df.core.sizes import show_size
 from curator_df.errors import NoClusterError, ParameterError
 

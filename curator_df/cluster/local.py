@@ -48,11 +48,11 @@ from curator_df.cluster.settings import (
 )
 from curator_df.cluster.spill_folder import SpillFolder
 from curator_df.cluster.worker_processes import worker_processes
-from curator_df.core.budget import CLIENT_GROWTH_BYTES, CLIENT_PRIVATE_BYTES, Layout, choose_layout, parse_memory
-from curator_df.core.limits import release_free_memory, status_bytes
-from curator_df.core.peak import tree_bytes
-from curator_df.core.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
-from curator_df.core.session import PeakSampler, Session, close_session, open_session
+from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, CLIENT_PRIVATE_BYTES, Layout, choose_layout, parse_memory
+from curator_df.core.memory.limits import release_free_memory, status_bytes
+from curator_df.core.memory.peak import tree_bytes
+from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
+from curator_df.core.runner.session import PeakSampler, Session, close_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
 from curator_df.kernels.warm import BASIC, is_compiled

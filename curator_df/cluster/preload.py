@@ -18,8 +18,8 @@ from typing import Any
 from distributed import Status
 
 from curator_df.cluster.clock import send_what_waits
-from curator_df.core.held import release_held
-from curator_df.core.limits import give_back_large_buffers, limit_data, release_free_memory
+from curator_df.core.memory.held import release_held
+from curator_df.core.memory.limits import give_back_large_buffers, limit_data, release_free_memory
 from curator_df.kernels.warm import BASIC, compile_group
 
 WORK_BYTES_VARIABLE = "CURATOR_DF_WORK_BYTES"

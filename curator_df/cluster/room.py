@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 
-from curator_df.core.budget import Layout, worker_reserved_bytes
-from curator_df.core.peak import tree_bytes
-from curator_df.core.session import has_session
+from curator_df.core.memory.budget import Layout, worker_reserved_bytes
+from curator_df.core.memory.peak import tree_bytes
+from curator_df.core.runner.session import has_session
 from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE
-from curator_df.core.budget import Layout, worker_rss_bytes
+from curator_df.core.memory.budget import Layout, worker_rss_bytes
 
 PRELOAD = "curator_df.cluster.preload"
 TERMINATE_FRACTION = 0.95

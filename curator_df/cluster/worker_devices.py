@@ -14,7 +14,7 @@ from typing import Any
 
 from distributed import Client
 
-from curator_df.core.gpus import read_gpus
+from curator_df.core.memory.gpus import read_gpus
 from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError
 

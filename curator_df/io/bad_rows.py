@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 
-from curator_df.core.source import BadRow
+from curator_df.core.ranges.source import BadRow
 
 
 class WarnOfBadRows:

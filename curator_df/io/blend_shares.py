@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from curator_df.core.columns import is_text
+from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.journal import Journal
-from curator_df.core.run import run
-from curator_df.core.sink import StageSink
-from curator_df.core.storage import FileRecord, Folder
+from curator_df.core.ranges.journal import Journal
+from curator_df.core.ranges.sink import StageSink
+from curator_df.core.runner.run import run
 from curator_df.errors import ParameterError
 from curator_df.io.shuffle_sink import kinds_of
 

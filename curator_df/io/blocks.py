@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.source import OFFSET_BITS, BadRow
+from curator_df.core.ranges.source import OFFSET_BITS, BadRow
 from curator_df.errors import OversizeRowError, ParameterError
 from curator_df.io.frames import LARGEST_OFFSET, are_among, in_one_piece, to_block, with_source
 from curator_df.io.line_numbers import lines_before, note_lines

@@ -10,11 +10,11 @@ from typing import Any
 
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.core.journal import OnExisting
-from curator_df.core.program import origin_of
-from curator_df.core.receipt import Receipt
-from curator_df.core.storage import JOURNAL_FOLDER, Folder
-from curator_df.core.task import OnError, OnOom
+from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
+from curator_df.core.planning.program import origin_of
+from curator_df.core.ranges.journal import OnExisting
+from curator_df.core.receipts.receipt import Receipt
+from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import CorruptFileError, InputError
 from curator_df.io.parquet import read_parquet
 from curator_df.io.write import write_parquet

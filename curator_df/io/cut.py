@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.source import Ranges
+from curator_df.core.ranges.source import Ranges
 from curator_df.errors import ParameterError
 
 COMPRESSION_RATIO = 4

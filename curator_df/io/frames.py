@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.host_blocks import block_dtype
-from curator_df.core.source import ADDRESS, OFFSET_BITS
+from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS
 from curator_df.errors import ColumnError, ParameterError
 from curator_df.io.listing import Listing
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.source import BadRow, Range, Ranges
+from curator_df.core.ranges.source import BadRow, Range, Ranges
 from curator_df.errors import BadRowError, OversizeRowError, ParameterError, SchemaError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.transient import is_transient, patiently
+from curator_df.core.files.transient import is_transient, patiently
 from curator_df.errors import InputError, ParameterError
 from curator_df.io.found_later import MAGIC, URL, finds
 

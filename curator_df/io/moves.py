@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from curator_df.core.backend import Backend, backend_of
-from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, require_table
-from curator_df.core.device_peak import measured_by
-from curator_df.core.device_steps import TO_HOST
-from curator_df.core.gpus import read_gpus
 from curator_df.core.host_blocks import NUMBER_DTYPES, host_block
+from curator_df.core.memory.device_peak import measured_by
+from curator_df.core.memory.gpus import read_gpus
+from curator_df.core.planning.device_steps import TO_HOST
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import SchemaError, UnsupportedBackendError
 
 TO_DEVICE_FACTOR = 1.0
@@ -103,7 +103,7 @@ TO_DEVICE = BlockKernel(
 
 
 class DeviceCounts:
-    """What RMM has handed out at most, and what cuDF has spilled, by their own statistics; `core.device_peak` reads it."""
+    """What RMM has handed out at most, and what cuDF has spilled, by their own statistics; `core.memory.device_peak` reads it."""
 
     def __init__(self) -> None:
         import rmm.statistics

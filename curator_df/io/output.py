@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from curator_df.core.arguments import strings_of
 from curator_df.core.columns import require_columns
+from curator_df.core.files.storage import FileRecord, Folder, NewFile
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.storage import FileRecord, Folder, NewFile
 from curator_df.errors import ParameterError, RowCountError, SchemaError
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.source import OFFSET_BITS, BadRow, Range, Ranges
+from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import OversizeRowError, ParameterError, SchemaError
 from curator_df.io import cut
 from curator_df.io.footers import find_schema, open_parquet, plain_schema, row_groups, type_change, widened

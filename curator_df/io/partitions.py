@@ -10,8 +10,8 @@ import dask.dataframe as dd
 from dask.utils import parse_bytes
 
 from curator_df.core.backend import Backend
-from curator_df.core.program import ReadPartition
-from curator_df.core.source import Ranges
+from curator_df.core.planning.program import ReadPartition
+from curator_df.core.ranges.source import Ranges
 from curator_df.errors import ParameterError
 from curator_df.io.moves import to_backend
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows in random order, each taken once or as often as wanted: `shuffle_rows` and `blend`.
 
-The exchange of the drops (`core.exchange`) carries keys of fixed width, never text. Whole rows go through parts of the new order
-on disk: one pass writes each row into its part, another sorts the parts.
+The exchange of the drops (`core.exchange.exchange`) carries keys of fixed width, never text. Whole rows go through parts of
+the new order on disk: one pass writes each row into its part, another sorts the parts.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 
 import pandas as pd
 
-from curator_df.core.apart import require_unread
-from curator_df.core.branches import Branch, fork, identity_of
 from curator_df.core.columns import MOST_LISTED, listed, refuse_columns, require_columns, require_table
-from curator_df.core.device_steps import for_sink
+from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.journal import Journal, OnExisting, open_run
-from curator_df.core.plan import plan_fork
-from curator_df.core.program import lower, require_addresses
-from curator_df.core.run import range_bytes, run
-from curator_df.core.session import current_session
-from curator_df.core.storage import JOURNAL_FOLDER, FileRecord, Folder
-from curator_df.core.task import OnError, OnOom
+from curator_df.core.planning.apart import require_unread
+from curator_df.core.planning.branches import Branch, fork, identity_of
+from curator_df.core.planning.device_steps import for_sink
+from curator_df.core.planning.plan import plan_fork
+from curator_df.core.planning.program import lower, require_addresses
+from curator_df.core.ranges.journal import Journal, OnExisting, open_run
+from curator_df.core.runner.run import range_bytes, run
+from curator_df.core.runner.session import current_session
+from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.io.blend_shares import Shares, count_kinds
 from curator_df.io.output import FileSink

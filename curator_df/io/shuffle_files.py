@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from curator_df.core.slice_file import read_ranges, wrong
-from curator_df.core.storage import FileRecord, Folder
+from curator_df.core.files.slice_file import read_ranges, wrong
+from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.errors import CorruptFileError
 
 KEY = "__order__"

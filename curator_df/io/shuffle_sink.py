@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.files.storage import FileRecord, Folder, NewFile
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.sink import StageSink
-from curator_df.core.storage import FileRecord, Folder, NewFile
+from curator_df.core.ranges.sink import StageSink
 from curator_df.errors import ParameterError
 from curator_df.io.output import arrow_schema, to_table
 from curator_df.io.shuffle_files import KEY, BatchWriter

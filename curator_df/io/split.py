@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import require_columns
+from curator_df.core.files.storage import Folder
 from curator_df.core.host_blocks import block_dtype, host_block
-from curator_df.core.journal import OnExisting
-from curator_df.core.receipt import Receipt
-from curator_df.core.storage import Folder
-from curator_df.core.task import OnError, OnOom
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.journal import OnExisting
+from curator_df.core.receipts.receipt import Receipt
+from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import SchemaError
 from curator_df.io.output import HIVE_NULL, arrow_schema
 from curator_df.io.parquet import read_parquet

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, Self
 
-from curator_df.core.transient import patiently
+from curator_df.core.files.transient import patiently
 from curator_df.errors import CorruptFileError, InputError, RemoteFileError
 from curator_df.io.listing import COMPRESSED_SUFFIXES
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.source import OFFSET_BITS, BadRow, Range, Ranges
+from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import BadRowError, OversizeRowError, ParameterError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows

@@ -18,9 +18,9 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.backend import Backend
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.source import OFFSET_BITS, BadRow, Range, Ranges
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import BadRowError, CorruptFileError, CuratorError, OversizeRowError, ParameterError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows

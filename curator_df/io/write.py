@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 import zstandard
 
 from curator_df.core.columns import choose
-from curator_df.core.journal import OnExisting
-from curator_df.core.receipt import Receipt
-from curator_df.core.run import run
+from curator_df.core.files.storage import Folder, NewFile
+from curator_df.core.ranges.journal import OnExisting
+from curator_df.core.receipts.receipt import Receipt
+from curator_df.core.runner.run import run
 from curator_df.core.sizes import read_size
-from curator_df.core.storage import Folder, NewFile
-from curator_df.core.task import OnError, OnOom
+from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.io.output import FileSink, require_partition_columns
 from curator_df.io.writable import require_writable
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.columns import choose
-from curator_df.core.journal import OnExisting
-from curator_df.core.receipt import Receipt
-from curator_df.core.run import run_branches
-from curator_df.core.task import OnError, OnOom
+from curator_df.core.ranges.journal import OnExisting
+from curator_df.core.receipts.receipt import Receipt
+from curator_df.core.runner.run import run_branches
+from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ExpressionError, ParameterError
 from curator_df.io.write import (
     TARGET_FILE_BYTES,

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curator_df.core.backend import integer_column
-from curator_df.core.blocks import block_bytes
+from curator_df.core.ranges.blocks import block_bytes
 from curator_df.kernels.buffers import is_arrow_text, large_strings, text_series
 from curator_df.kernels.joined_texts import Integers, TextArray, one_array
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from curator_df.core.arguments import strings_of
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import refuse_columns
-from curator_df.core.resources import NO_LIMITS, Resources
+from curator_df.core.memory.resources import NO_LIMITS, Resources
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import repeated_texts, text_chunks
 from curator_df.kernels.keep_rows import keep_rows

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from curator_df.core.arguments import require_mapping, require_number, require_string
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import refuse_columns, require_columns
-from curator_df.core.held import held
+from curator_df.core.memory.held import held
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.models.completion_calls import MOST_ANSWER_BYTES, Caller, Server
 from curator_df.models.text_model import require_count

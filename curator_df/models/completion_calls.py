@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of a server that speaks OpenAI's chat completions: few at a time, tried again, and each answer kept on disk.
 
-A process has one client for all its tasks (`core.held`), so that no more requests are in flight than were allowed. An answer
-is a small file named by a hash of all that was asked; it is written before it is used.
+A process has one client for all its tasks (`core.memory.held`), so that no more requests are in flight than were allowed. An
+answer is a small file named by a hash of all that was asked; it is written before it is used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from curator_df.core.storage import Folder
+from curator_df.core.files.storage import Folder
 from curator_df.errors import ParameterError
 
 FIRST_WAIT_SECONDS = 0.5

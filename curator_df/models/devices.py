@@ -11,9 +11,9 @@ import contextlib
 from typing import Any, Literal
 
 from curator_df.core.columns import choose
-from curator_df.core.limits import status_bytes
-from curator_df.core.model_figures import PEAKS
-from curator_df.core.resources import capacity_here
+from curator_df.core.memory.limits import status_bytes
+from curator_df.core.memory.resources import capacity_here
+from curator_df.core.receipts.model_figures import PEAKS
 from curator_df.errors import ParameterError
 
 Device = Literal["cpu", "cuda"]

@@ -14,9 +14,9 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import choose, refuse_columns, require_text
-from curator_df.core.resources import NO_LIMITS, Resources
+from curator_df.core.memory.resources import NO_LIMITS, Resources
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import text_chunks
 from curator_df.models.callables import UserModel

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a model on a text column, in a worker: tokens on the CPU, batches of like length, the order of the rows restored.
 
-A process loads a model once (`core.held`), on CPUs or on its GPU (`devices`). Tasks of several threads use it at the same
+A process loads a model once (`core.memory.held`), on CPUs or on its GPU (`devices`). Tasks of several threads use it at the same
 time, each with one thread of torch, so that the model takes no more CPUs than there are threads for work. Where less was asked
-for (`core.resources`), texts become tokens while other tasks have the model.
+for (`core.memory.resources`), texts become tokens while other tasks have the model.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curator_df.core.held import held
-from curator_df.core.resources import NO_LIMITS, Resources, admitted, capacity_here
+from curator_df.core.memory.held import held
+from curator_df.core.memory.resources import NO_LIMITS, Resources, admitted, capacity_here
 from curator_df.errors import ParameterError
 from curator_df.models.answering import answered, prompt_tokens
 from curator_df.models.batches import BatchCounts, BatchSize, run_batches, windows

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curator_df.core.held import held
+from curator_df.core.memory.held import held
 from curator_df.errors import InputError, OperatorError, ParameterError
 from curator_df.models.batches import BatchCounts
 from curator_df.models.files import INSTALL

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import refuse_columns, require_text
-from curator_df.core.resources import NO_LIMITS, Resources
+from curator_df.core.memory.resources import NO_LIMITS, Resources
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.kernels.buffers import repeated_texts, text_chunks
 from curator_df.models.devices import Dtype
 from curator_df.models.inference import run_model

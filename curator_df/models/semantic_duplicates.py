@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, require_columns
-from curator_df.core.program import require_addresses
-from curator_df.core.stages import DROP_PEAK_FACTOR
-from curator_df.core.storage import Folder
-from curator_df.core.task import OnError, OnOom
-from curator_df.core.vector_barrier import MOST_CLUSTERS, VectorBarrier
+from curator_df.core.exchange.vector_barrier import MOST_CLUSTERS, VectorBarrier
+from curator_df.core.files.storage import Folder
+from curator_df.core.planning.program import require_addresses
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.runner.stages import DROP_PEAK_FACTOR
+from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError
 from curator_df.kernels.keep_rows import keep_rows
 from curator_df.models.k_means import (

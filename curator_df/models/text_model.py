@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from curator_df.core.columns import choose
-from curator_df.core.resources import NO_LIMITS, Resources
-from curator_df.core.set_up import SetUp, set_up
+from curator_df.core.memory.resources import NO_LIMITS, Resources
+from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.errors import ParameterError
 from curator_df.models.answers import Answers
 from curator_df.models.callables import DEFAULT_ROWS, UserModel

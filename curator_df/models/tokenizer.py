@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from curator_df.core.arguments import path_of
-from curator_df.core.held import held
+from curator_df.core.memory.held import held
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.kernels.buffers import TextSpan, text_spans
 from curator_df.models.files import HUB_NAME, digest_of, download

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from curator_df.core.vector_barrier import Vectors
+from curator_df.core.exchange.vector_barrier import Vectors
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.ops.duplicates import ranked_keys
 

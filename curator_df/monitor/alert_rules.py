@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Alert rules for Prometheus, as data. Where a run's receipt gives advice, the thresholds are the same (`core.advice`)."""
+"""Alert rules for Prometheus, as data, with the thresholds of a receipt's advice (`core.receipts.advice`) where it has them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from curator_df.core.advice import MANY_RETRIES, MUCH_SKEW
+from curator_df.core.receipts.advice import MANY_RETRIES, MUCH_SKEW
 
 BUDGET_SHARE = 0.9
 """As `curator_df.monitor.alerts.budget_share`."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from curator_df.core.session import Session, current_session
+from curator_df.core.runner.session import Session, current_session
 from curator_df.errors import NoClusterError, ParameterError
 from curator_df.monitor.alerts import LOG
 from curator_df.monitor.run_series import RunSeries

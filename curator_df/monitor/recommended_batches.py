@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from curator_df.core.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError
 from curator_df.models.embedding import ROW_BYTES, add_embedding_block

@@ -5,12 +5,21 @@ from __future__ import annotations
 
 import time
 
-from curator_df.core.events import FINAL_STAGE, Event, Exchanged, Note, RunEnded, RunStarted, StageStarted, TaskEnded
-from curator_df.core.manifest import Manifest
-from curator_df.core.session import Session
-from curator_df.core.step_tally import StepTally
-from curator_df.core.tallies import tallies
-from curator_df.core.task import Job
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.runner.events import (
+    FINAL_STAGE,
+    Event,
+    Exchanged,
+    Note,
+    RunEnded,
+    RunStarted,
+    StageStarted,
+    TaskEnded,
+)
+from curator_df.core.runner.session import Session
+from curator_df.core.tasks.tallies import tallies
+from curator_df.core.tasks.task import Job
 from curator_df.monitor.alerts import LOG
 from curator_df.monitor.series import SeriesBook
 

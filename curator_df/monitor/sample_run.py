@@ -26,11 +26,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curator_df.cluster.local import start_cluster
-from curator_df.core import run
-from curator_df.core.budget import Layout
-from curator_df.core.exchange_plan import LARGEST_SAMPLED_ROW_BYTES, sampled_ranges
-from curator_df.core.program import lower
-from curator_df.core.source import Ranges, Source
+from curator_df.core.memory.budget import Layout
+from curator_df.core.planning.exchange_plan import LARGEST_SAMPLED_ROW_BYTES, sampled_ranges
+from curator_df.core.planning.program import lower
+from curator_df.core.ranges.source import Ranges, Source
+from curator_df.core.runner import run
 from curator_df.errors import CuratorError, OperatorError
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet

@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from curator_df.core.gpus import GpuReading, read_gpus
+from curator_df.core.memory.gpus import GpuReading, read_gpus
 from curator_df.monitor.processes import ProcessMemory, ProcessReader
 
 _readers: dict[int, ProcessReader] = {}

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import choose, refuse_columns, require_text
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.sizes import read_size
 from curator_df.kernels.comments import PARSED_FACTOR, Language, comment_ratios
 

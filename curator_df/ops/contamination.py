@@ -10,8 +10,8 @@ import pandas as pd
 
 from curator_df.core.arguments import path_of, require_mapping, strings_of
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import refuse_columns, require_text
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.io.benchmarks import Benchmarks, Paths, find_benchmarks
 from curator_df.kernels.buffers import text_dtype

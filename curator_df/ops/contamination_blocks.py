@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import Outcome
+from curator_df.core.ranges.blocks import Outcome
 from curator_df.io.benchmarks import Benchmarks
 from curator_df.kernels.buffers import TextSpan, text_spans
 from curator_df.kernels.keep_rows import keep_rows

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from curator_df.core.backend import is_on_device
-from curator_df.core.blocks import Outcome
 from curator_df.core.columns import is_text
+from curator_df.core.ranges.blocks import Outcome
 from curator_df.errors import UnsupportedBackendError
 from curator_df.kernels.content_hash import Normalize, row_hashes
 from curator_df.kernels.device_support import COLUMN_FACTOR, SIGNATURE_ROWS, metrics_price, require_device_metrics

@@ -18,19 +18,19 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.barrier import (
+from curator_df.core.exchange.barrier import (
     CHECKSUM_MASK,
     DROP_READER_BYTES,
     Found,
     key_checksum,
 )
-from curator_df.core.blocks import Outcome
-from curator_df.core.drops import read_drops
-from curator_df.core.exchange import Exchange, KeyWriter
-from curator_df.core.journal import Journal
-from curator_df.core.range_action import OfRange, RangeAction
-from curator_df.core.source import OFFSET_BITS
-from curator_df.core.storage import FileRecord, NewFile
+from curator_df.core.exchange.drops import read_drops
+from curator_df.core.exchange.exchange import Exchange, KeyWriter
+from curator_df.core.files.storage import FileRecord, NewFile
+from curator_df.core.ranges.blocks import Outcome
+from curator_df.core.ranges.journal import Journal
+from curator_df.core.ranges.range_action import OfRange, RangeAction
+from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.errors import CorruptFileError, OperatorError
 from curator_df.kernels.buffers import text_chunks
 from curator_df.kernels.joined_texts import TextArray, one_array

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.kernels.buffers import text_chunks
 from curator_df.kernels.measure import compiled_groups
 from curator_df.kernels.metrics import work_factor

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.core.blocks import Outcome
-from curator_df.core.part_barrier import Going, PartKeys
+from curator_df.core.exchange.part_barrier import Going, PartKeys
+from curator_df.core.ranges.blocks import Outcome
 from curator_df.kernels.content_hash import Normalize
 from curator_df.kernels.keep_rows import keep_rows
 from curator_df.kernels.text_parts import PartKind, part_hashes, without_parts

@@ -13,15 +13,15 @@ import numpy.typing as npt
 
 from curator_df.core.arguments import strings_of
 from curator_df.core.backend import require_backend
-from curator_df.core.barrier import Barrier, Keys
-from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, require_columns, require_text
-from curator_df.core.exchange import Keep
-from curator_df.core.part_barrier import PartBarrier
-from curator_df.core.program import require_addresses
-from curator_df.core.stages import DROP_PEAK_FACTOR
-from curator_df.core.storage import Folder
-from curator_df.core.task import OnError, OnOom
+from curator_df.core.exchange.barrier import Barrier, Keys
+from curator_df.core.exchange.exchange import Keep
+from curator_df.core.exchange.part_barrier import PartBarrier
+from curator_df.core.files.storage import Folder
+from curator_df.core.planning.program import require_addresses
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.runner.stages import DROP_PEAK_FACTOR
+from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import BarrierError, ParameterError, SchemaError
 from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.content_hash import Normalize

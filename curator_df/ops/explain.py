@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from curator_df.core.budget import choose_layout, parse_memory
 from curator_df.core.columns import choose
-from curator_df.core.device_steps import for_sink
-from curator_df.core.plan import Plan, plan_stream
-from curator_df.core.program import lower
-from curator_df.core.session import current_session, has_session
-from curator_df.core.storage import Folder
+from curator_df.core.files.storage import Folder
+from curator_df.core.memory.budget import choose_layout, parse_memory
+from curator_df.core.planning.device_steps import for_sink
+from curator_df.core.planning.plan import Plan, plan_stream
+from curator_df.core.planning.program import lower
+from curator_df.core.runner.session import current_session, has_session
 from curator_df.io.output import FileSink
 from curator_df.io.write import TARGET_FILE_BYTES, JsonlFormat, ParquetFormat
 

@@ -17,26 +17,26 @@ from typing import Any
 import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.core.advice import rows_out_of_memory
-from curator_df.core.barrier import Found
-from curator_df.core.branches import named_steps
 from curator_df.core.columns import choose, is_text, require_columns
-from curator_df.core.events import RunStarted, told_run
+from curator_df.core.duplicates.id_pass import take_ids
+from curator_df.core.exchange.barrier import Found
+from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.held import released_after
-from curator_df.core.id_pass import take_ids
-from curator_df.core.journal import Identity, Journal, difference
-from curator_df.core.live_panel import live_panel
-from curator_df.core.plan import plan_stream
-from curator_df.core.program import Program, lower
-from curator_df.core.progress import progress_bar
-from curator_df.core.quarantine import QUARANTINE_FOLDER
-from curator_df.core.receipt import Receipt, StepReceipt
-from curator_df.core.run import range_bytes
-from curator_df.core.session import Session, current_session, prepare_kernels
-from curator_df.core.stages import STAGES_FOLDER, StageRunner, stage_identity
-from curator_df.core.storage import JOURNAL_FOLDER, Folder
-from curator_df.core.task import OnError, OnOom
+from curator_df.core.memory.held import released_after
+from curator_df.core.planning.branches import named_steps
+from curator_df.core.planning.plan import plan_stream
+from curator_df.core.planning.program import Program, lower
+from curator_df.core.ranges.journal import Identity, Journal, difference
+from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
+from curator_df.core.receipts.advice import rows_out_of_memory
+from curator_df.core.receipts.receipt import Receipt, StepReceipt
+from curator_df.core.runner.events import RunStarted, told_run
+from curator_df.core.runner.live_panel import live_panel
+from curator_df.core.runner.progress import progress_bar
+from curator_df.core.runner.run import range_bytes
+from curator_df.core.runner.session import Session, current_session, prepare_kernels
+from curator_df.core.runner.stages import STAGES_FOLDER, StageRunner, stage_identity
+from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import InputError, ParameterError, SchemaError
 from curator_df.io.checkpoint import folder_of
 from curator_df.io.output import FileSink

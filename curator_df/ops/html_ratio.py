@@ -9,8 +9,8 @@ import pandas as pd
 
 from curator_df.core.arguments import require_integer
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import refuse_columns, require_text
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.sizes import read_size
 from curator_df.errors import ParameterError
 from curator_df.kernels.html_share import PARSED_FACTOR, html_text_ratios

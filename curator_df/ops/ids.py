@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from curator_df.core.arguments import require_integer, strings_of
 from curator_df.core.backend import integer_column, require_backend
-from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, refuse_columns, require_columns, require_table
-from curator_df.core.program import require_addresses
-from curator_df.core.row_count import RowCount
+from curator_df.core.exchange.row_count import RowCount
+from curator_df.core.planning.program import require_addresses
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.kernels.content_hash import row_hashes
 from curator_df.ops.duplicates import refuse_block

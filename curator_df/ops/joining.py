@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import is_text, require_columns, require_text
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.sizes import read_size
 from curator_df.errors import BarrierError, ParameterError, SchemaError
 from curator_df.kernels.buffers import text_dtype

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from curator_df.core.arguments import path_of
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import Outcome
-from curator_df.core.held import held
+from curator_df.core.memory.held import held
+from curator_df.core.ranges.blocks import Outcome
 from curator_df.errors import InputError
 from curator_df.kernels.buffers import TextSpan, repeated_texts, text_spans
 from curator_df.kernels.keep_rows import keep_rows

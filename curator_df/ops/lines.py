@@ -7,8 +7,8 @@ from collections.abc import Collection
 from typing import Any
 
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import require_text
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.c4_texts import keep_c4_lines

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from curator_df.core.backend import backend_of
-from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, refuse_columns, require_text
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.kernels.counts import STOP_WORDS
 from curator_df.kernels.device_support import require_device_metrics

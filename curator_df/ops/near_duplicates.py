@@ -9,13 +9,13 @@ from typing import Any
 
 from curator_df.core.arguments import require_integer, require_number
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import require_columns, require_text
-from curator_df.core.near_barrier import NearBarrier
-from curator_df.core.program import require_addresses
-from curator_df.core.stages import DROP_PEAK_FACTOR
-from curator_df.core.storage import Folder
-from curator_df.core.task import OnError, OnOom
+from curator_df.core.exchange.near_barrier import NearBarrier
+from curator_df.core.files.storage import Folder
+from curator_df.core.planning.program import require_addresses
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.runner.stages import DROP_PEAK_FACTOR
+from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError
 from curator_df.kernels.candidates import ANCHORS
 from curator_df.kernels.components import component_names

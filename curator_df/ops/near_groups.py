@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.core.exchange import MEMBER_WORDS
-from curator_df.core.id_pass import GroupRows, Matches
-from curator_df.core.near_barrier import EDGE_WORDS
-from curator_df.core.near_stages import NearFound
-from curator_df.core.near_tasks import NearJob, edge_slices
-from curator_df.core.row_sort import merge_slices
+from curator_df.core.duplicates.id_pass import GroupRows, Matches
+from curator_df.core.duplicates.near_stages import NearFound
+from curator_df.core.duplicates.near_tasks import NearJob, edge_slices
+from curator_df.core.exchange.exchange import MEMBER_WORDS
+from curator_df.core.exchange.near_barrier import EDGE_WORDS
+from curator_df.core.files.row_sort import merge_slices
 from curator_df.ops.group_table import MERGE_BYTES
 
 

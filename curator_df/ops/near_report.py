@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.core.blocks import BlockKernel, map_blocks
-from curator_df.core.program import lower
+from curator_df.core.planning.program import lower
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.io.checkpoint import read_receipt
 from curator_df.io.parquet import read_parquet

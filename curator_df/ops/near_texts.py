@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.backend import is_on_device
-from curator_df.core.barrier import Keys
+from curator_df.core.exchange.barrier import Keys
 from curator_df.core.host_blocks import host_block
 from curator_df.kernels.buffers import text_chunks
 from curator_df.kernels.content_hash import NULL_HASH, column_hashes

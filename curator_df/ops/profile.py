@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from curator_df.core.backend import Backend, backend_of
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import refuse_columns
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import repeated_texts
 from curator_df.kernels.keep_rows import keep_rows

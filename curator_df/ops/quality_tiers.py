@@ -12,8 +12,8 @@ import pandas as pd
 
 from curator_df.core.arguments import require_mapping, require_number
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, refuse_columns, require_columns
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.buffers import repeated_texts
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import require_text
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.kernels.buffers import text_dtype
 
 # Measured (tests/contracts/test_memory.py) of what copies texts once, each no longer than it was: at most 1.00.

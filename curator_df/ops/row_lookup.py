@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curator_df.core.blocks import BlockKernel
-from curator_df.core.foreign_step import Graph
-from curator_df.core.program import Program, run_step
-from curator_df.core.source import OFFSET_BITS, BadRow
+from curator_df.core.planning.program import Program, run_step
+from curator_df.core.ranges.blocks import BlockKernel
+from curator_df.core.ranges.foreign_step import Graph
+from curator_df.core.ranges.source import OFFSET_BITS, BadRow
 from curator_df.errors import ExpressionError
 
 PIECE_BYTES = 8_000_000

@@ -11,8 +11,8 @@ import pandas as pd
 
 from curator_df.core.arguments import require_number, strings_of
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import choose, require_columns, require_table
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.device_support import hashes_price
 from curator_df.kernels.row_sample import sampled

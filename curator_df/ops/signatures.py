@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import refuse_columns, require_text
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.kernels.minhash_scheme import Ngrams, Scheme
 from curator_df.kernels.stored_signatures import pack_signatures, stored_dtype
 from curator_df.ops.near_scheme import SIGNATURES, chosen_scheme

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from curator_df.core.backend import integer_column, require_backend
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import refuse_columns, require_text
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.segments import split_block

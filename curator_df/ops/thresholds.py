@@ -19,8 +19,8 @@ import pandas as pd
 
 from curator_df.core.arguments import strings_of
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, map_blocks
 from curator_df.core.columns import choose, require_names, require_table
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.metrics import METRICS
 from curator_df.ops.rules import Keep, Profile, Rule

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from curator_df.core.backend import require_backend
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import choose, require_text
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.mojibake import Form
 from curator_df.kernels.unicode_repair import RepairSettings, repair_texts

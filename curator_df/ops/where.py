@@ -10,10 +10,10 @@ import pandas as pd
 
 from curator_df.core.arguments import require_string
 from curator_df.core.backend import backend_of, require_backend
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.columns import require_table
-from curator_df.core.resources import NO_LIMITS
-from curator_df.core.set_up import SetUp, set_up
+from curator_df.core.memory.resources import NO_LIMITS
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.errors import ColumnError, ParameterError
 from curator_df.kernels.keep_rows import keep_rows
 from curator_df.ops.row_values import require_row_values

@@ -9,9 +9,9 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster import jobs as jobs_module
 from curator_df.cluster.batch import job_layout, read_jobs, read_walltime, request_jobs
-from curator_df.core.budget import choose_layout, least_with_workers
-from curator_df.core.events import Note, TaskEnded
-from curator_df.core.session import current_session
+from curator_df.core.memory.budget import choose_layout, least_with_workers
+from curator_df.core.runner.events import Note, TaskEnded
+from curator_df.core.runner.session import current_session
 
 pytest.importorskip("dask_jobqueue", reason="needs the jobqueue extra")
 MB = 1_000_000

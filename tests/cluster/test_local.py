@@ -16,7 +16,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster import local
-from curator_df.core.session import current_session
+from curator_df.core.runner.session import current_session
 
 
 def hold(size_bytes):

@@ -13,9 +13,9 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster import job_keeper
 from curator_df.cluster import jobs as jobs_module
-from curator_df.core import run
-from curator_df.core.events import TaskEnded
-from curator_df.core.session import current_session
+from curator_df.core.runner import run
+from curator_df.core.runner.events import TaskEnded
+from curator_df.core.runner.session import current_session
 from tests.cluster.slurm_machine import running_slurm, slurm, why_no_slurm
 
 pytestmark = [pytest.mark.proof, pytest.mark.skipif(bool(why_no_slurm()), reason=why_no_slurm() or "Slurm is here")]

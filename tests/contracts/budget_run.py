@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 import curator_df as cdf
-from curator_df.core.receipt import Receipt
+from curator_df.core.receipts.receipt import Receipt
 from curator_df.profiles import DATATROVE_GOPHER_QUALITY
 
 # Short rows pass too, so that whatever the input most of it reaches the writer.

@@ -24,12 +24,12 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.cluster.preload import prepare_process
-from curator_df.core import barrier, part_barrier
-from curator_df.core.blocks import BlockKernel, Outcome
-from curator_df.core.limits import peak_of_call
-from curator_df.core.part_barrier import PartBarrier
-from curator_df.core.range_groups import RangeGroups
-from curator_df.core.row_count import NumberRows, RowCount
+from curator_df.core.exchange.exchange import barrier, part_barrier
+from curator_df.core.exchange.part_barrier import PartBarrier
+from curator_df.core.exchange.range_groups import RangeGroups
+from curator_df.core.exchange.row_count import NumberRows, RowCount
+from curator_df.core.memory.limits import peak_of_call
+from curator_df.core.ranges.blocks import BlockKernel, Outcome
 from curator_df.io.frames import to_block
 from curator_df.ops.document_joiner import Joining
 from curator_df.ops.document_ranges import DocumentBarrier, JoinDocuments

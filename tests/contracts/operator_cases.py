@@ -23,8 +23,8 @@ from dask.dataframe.dask_expr._expr import MapPartitions
 
 import curator_df as cdf
 from curator_df.core.backend import backend_of
-from curator_df.core.blocks import BlockKernel
-from curator_df.core.program import Step
+from curator_df.core.planning.program import Step
+from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.models.prompt_tasks import NUMBERS
 from curator_df.ops.rules import Profile, Rule
 from curator_df.ops.user_metrics import UserMetric

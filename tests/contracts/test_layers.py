@@ -24,6 +24,8 @@ LAYERS = (
     "__init__",
     "cli",
 )
+CORE_GROUPS = ("", "memory", "files", "ranges", "exchange", "planning", "tasks", "receipts", "runner", "duplicates")
+"""Folders of ``core/``: a module imports, when it is imported itself, only from its own folder and those before it."""
 KEPT_OUT = {
     "core": {"torch", "transformers", "numba", "ftfy", "cudf", "rmm", "cupy"},
     "kernels": {"dask", "distributed", "fsspec", "torch", "transformers"},
@@ -80,10 +82,33 @@ def test_imports_go_one_way(path: Path) -> None:
         assert not broken_rules(layer_of(path), path.read_text())
 
 
+def group_of(name: str) -> str:
+    """Return the folder of ``core/`` that a dotted name below ``curator_df.core`` is in."""
+    first = name.split(".", maxsplit=1)[0]
+    return first if first in CORE_GROUPS else ""
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "core").rglob("*.py")), ids=name_of)
+def test_imports_within_core_go_one_way(path: Path) -> None:
+    own = path.relative_to(PACKAGE / "core").parent.as_posix()
+    allowed = CORE_GROUPS[: CORE_GROUPS.index("" if own == "." else own) + 1]
+    at_the_top = ast.Module([node for node in ast.parse(path.read_text()).body if not isinstance(node, ast.If)], [])
+    imported = [
+        name
+        for name in imports_in(
+            ast.unparse(
+                ast.Module([node for node in at_the_top.body if isinstance(node, ast.Import | ast.ImportFrom)], [])
+            )
+        )
+        if name.startswith("curator_df.core.")
+    ]
+    assert not [name for name in imported if group_of(name.removeprefix("curator_df.core.")) not in allowed]
+
+
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_map_partitions_is_called_in_one_place(path: Path) -> None:
     calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
-    if name_of(path) != "core/blocks.py":
+    if name_of(path) != "core/ranges/blocks.py":
         assert "map_partitions" not in {node.attr for node in calls}
 
 
@@ -105,5 +130,5 @@ def test_what_is_forbidden_is_found(layer: str, source: str) -> None:
 
 
 def test_what_is_allowed_is_not_found() -> None:
-    source = "import pandas\nfrom curator_df import errors\nfrom curator_df.core.blocks import map_blocks"
+    source = "import pandas\nfrom curator_df import errors\nfrom curator_df.core.ranges.blocks import map_blocks"
     assert not broken_rules("ops", source)

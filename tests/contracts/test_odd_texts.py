@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.limits import peak_of_call
+from curator_df.core.memory.limits import peak_of_call
 from curator_df.kernels.html_share import html_text_ratios
 from curator_df.kernels.html_texts import HtmlSettings, text_of_html
 from tests.contracts.memory_server import PROSE, run_kernel

@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.held import release_held
-from curator_df.core.rejects import reject_rows
+from curator_df.core.memory.held import release_held
+from curator_df.core.planning.rejects import reject_rows
 from curator_df.errors import UnsupportedBackendError
 from tests.contracts.operator_cases import (
     ALL_CASES,

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 import curator_df as cdf
-from curator_df.core import run as runner
+from curator_df.core.runner import run as runner
 
 MEMORY_MB = (430, 450, 540, 600, 800, 1_200, 2_000)
 

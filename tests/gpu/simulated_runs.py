@@ -16,7 +16,7 @@ from types import ModuleType, SimpleNamespace
 from distributed import Client, LocalCluster
 
 import curator_df as cdf
-from curator_df.core.session import current_session
+from curator_df.core.runner.session import current_session
 from curator_df.errors import CuratorError
 from curator_df.io import moves
 from tests.gpu.chains import CHAINS, FAILING, rewritten

@@ -10,7 +10,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster import cuda
-from curator_df.core.gpus import GpuReading
+from curator_df.core.memory.gpus import GpuReading
 
 GB = 1_000_000_000
 

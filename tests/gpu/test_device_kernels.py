@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from curator_df import profiles
-from curator_df.core.device_plan import DEVICE_FIXED_BYTES
+from curator_df.core.planning.device_plan import DEVICE_FIXED_BYTES
 from curator_df.errors import UnsupportedBackendError
 from curator_df.kernels.content_hash import column_hashes
 from curator_df.kernels.device_support import GROUPS, NORMALIZED_BYTES, require_device_metrics

@@ -147,7 +147,7 @@ def test_cudf_takes_an_arrow_table_as_far_as_the_driver():
     pytest.importorskip("cudf", reason="needs the gpu extra (cudf-cu12)")
     import pandas as pd
 
-    from curator_df.core.gpus import read_gpus
+    from curator_df.core.memory.gpus import read_gpus
     from curator_df.io.frames import block_dtype
     from curator_df.io.moves import _is_movable, device_block
 
@@ -192,7 +192,7 @@ def test_cudf_counts_what_it_moves_to_the_host():
 def test_memory_that_a_gpu_does_not_have_is_known_by_its_error():
     rmm = pytest.importorskip("rmm", reason="needs the gpu extra (cudf-cu12)")
     driver = pytest.importorskip("numba.cuda.cudadrv.driver", reason="needs numba's CUDA target")
-    from curator_df.core.out_of_memory import is_out_of_memory
+    from curator_df.core.ranges.out_of_memory import is_out_of_memory
 
     assert rmm.__version__
     assert is_out_of_memory(driver.CudaAPIError(2, "Call to cuModuleLoadDataEx results in CUDA_ERROR_OUT_OF_MEMORY"))
@@ -205,7 +205,7 @@ def test_dasks_moves_are_known_by_their_names():
     expressions = pytest.importorskip("dask_cudf._expr.expr", reason="needs the gpu extra (dask-cudf-cu12)")
     from dask.dataframe.dask_expr._backends import ToPandasBackend
 
-    from curator_df.core.dask_steps import MOVES
+    from curator_df.core.planning.dask_steps import MOVES
 
     assert {expressions.ToCudfBackend.__name__, ToPandasBackend.__name__} <= set(MOVES)
 
@@ -217,8 +217,8 @@ def test_cumls_k_means_takes_what_it_is_made_with_and_goes_as_far_as_the_driver(
     cluster = pytest.importorskip("cuml.cluster", reason="needs the gpu extra (cuml-cu12)")
     import numpy as np
 
-    from curator_df.core.gpus import read_gpus
-    from curator_df.core.vector_barrier import FIT_DEVICE_ROWS
+    from curator_df.core.exchange.vector_barrier import FIT_DEVICE_ROWS
+    from curator_df.core.memory.gpus import read_gpus
     from curator_df.models.k_means import cuml_arguments, fit_centroids_on_gpu
 
     made = inspect.signature(cluster.KMeans.__init__).parameters
@@ -240,7 +240,7 @@ def test_cumls_clusters_are_about_those_of_scikit_learn():
     pytest.importorskip("sklearn", reason="needs the models extra (scikit-learn is not installed)")
     import numpy as np
 
-    from curator_df.core.gpus import read_gpus
+    from curator_df.core.memory.gpus import read_gpus
     from curator_df.models.k_means import fit_centroids, fit_centroids_on_gpu
 
     if not read_gpus():

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from curator_df.cluster.worker_devices import _limit_bytes
-from curator_df.core.out_of_memory import is_out_of_memory
+from curator_df.core.ranges.out_of_memory import is_out_of_memory
 
 LIMIT_BYTES = 1_000_000
 

@@ -12,8 +12,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curator_df.core.program import ReadPartition
-from curator_df.core.source import OFFSET_BITS, Range
+from curator_df.core.planning.program import ReadPartition
+from curator_df.core.ranges.source import OFFSET_BITS, Range
 from curator_df.errors import (
     BadRowError,
     ColumnError,

@@ -12,9 +12,10 @@ import time
 import pytest
 
 import curator_df as cdf
-from curator_df.core import owner, run
-from curator_df.core.journal import Journal
-from curator_df.core.storage import Folder
+from curator_df.core.files import owner
+from curator_df.core.files.storage import Folder
+from curator_df.core.ranges.journal import Journal
+from curator_df.core.runner import run
 from curator_df.errors import OutputExistsError
 
 pytest.importorskip("s3fs", reason="needs s3fs, and moto[server] to serve it")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curator_df.core.storage import Folder
+from curator_df.core.files.storage import Folder
 from curator_df.errors import ParameterError
 from curator_df.io.output import HIVE_NULL, FileSink, folder_name, require_partition_columns
 from curator_df.io.write import ParquetFormat

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curator_df.core.source import OFFSET_BITS
+from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.errors import ColumnError, CorruptFileError, OversizeRowError, ParameterError, SchemaError
 from curator_df.io import footers, parquet
 from curator_df.io.parquet import read_parquet

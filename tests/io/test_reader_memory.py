@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curator_df.core.storage import Folder
+from curator_df.core.files.storage import Folder
 from curator_df.io.shuffle_sink import ShuffleSink, Taken, stored_schema
 from curator_df.io.shuffle_source import ShuffledSource, Stored
 from tests.io.warc_files import html, record, response
@@ -26,7 +26,7 @@ MEASURE = """
 import gc, sys
 import numpy as np
 import curator_df.kernels.json_texts  # as a worker does
-from curator_df.core.limits import give_back_large_buffers, reset_peak, status_bytes
+from curator_df.core.memory.limits import give_back_large_buffers, reset_peak, status_bytes
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
 from curator_df.io.text_files import read_text_files

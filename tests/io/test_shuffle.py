@@ -14,8 +14,8 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.source import Range
-from curator_df.core.storage import Folder
+from curator_df.core.files.storage import Folder
+from curator_df.core.ranges.source import Range
 from curator_df.io import shuffle
 from curator_df.io.shuffle_files import BATCH_BYTES, batches_of
 from curator_df.io.shuffle_sink import ShuffleSink, Taken, keyed_schema, stored_schema

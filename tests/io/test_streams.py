@@ -8,7 +8,7 @@ import fsspec
 import pytest
 import zstandard
 
-from curator_df.core.limits import status_bytes
+from curator_df.core.memory.limits import status_bytes
 from curator_df.errors import CorruptFileError, InputError
 from curator_df.io.streams import open_bytes
 

@@ -12,8 +12,8 @@ import zstandard
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.quarantine import QUARANTINE_FOLDER
-from curator_df.core.source import OFFSET_BITS
+from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
+from curator_df.core.ranges.source import OFFSET_BITS
 
 PACKERS = {
     "": bytes,

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
-from curator_df.core import run, transient
-from curator_df.core.storage import Folder
-from curator_df.core.transient import is_transient, patiently
+from curator_df.core.files import transient
+from curator_df.core.files.storage import Folder
+from curator_df.core.files.transient import is_transient, patiently
+from curator_df.core.runner import run
 from curator_df.errors import CorruptFileError, RemoteFileError
 from curator_df.io.streams import open_bytes, open_file
 

@@ -10,7 +10,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core import run
+from curator_df.core.runner import run
 
 SAME_IN_BOTH = ("rows_read", "rows_written", "rows_dropped", "rows_quarantined", "files", "ranges", "input_bytes")
 

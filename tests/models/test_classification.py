@@ -10,9 +10,9 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.held import held
-from curator_df.core.rejects import reject_rows
-from curator_df.core.resources import NO_LIMITS
+from curator_df.core.memory.held import held
+from curator_df.core.memory.resources import NO_LIMITS
+from curator_df.core.planning.rejects import reject_rows
 from curator_df.models.catalogue import Classifier
 from curator_df.models.class_scores import ClassScores
 from curator_df.models.inference import LoadedModel

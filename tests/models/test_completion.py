@@ -15,7 +15,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.held import release_held
+from curator_df.core.memory.held import release_held
 from curator_df.models import completion_calls
 from curator_df.models.completion_calls import MOST_WAIT_SECONDS, NoAnswerError, next_wait
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
@@ -237,7 +237,7 @@ LIMITED = """
 import subprocess
 import sys
 import threading
-from curator_df.core.limits import limit_data
+from curator_df.core.memory.limits import limit_data
 from curator_df.models.completion_calls import _Threads
 
 limit_data(200_000_000)

@@ -11,13 +11,13 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.budget import choose_layout
-from curator_df.core.held import held, release_held
-from curator_df.core.model_figures import model_figures
-from curator_df.core.plan import plan_stream
-from curator_df.core.program import lower
-from curator_df.core.receipt import StepReceipt
-from curator_df.core.resources import NO_LIMITS, Capacity, shared
+from curator_df.core.memory.budget import choose_layout
+from curator_df.core.memory.held import held, release_held
+from curator_df.core.memory.resources import NO_LIMITS, Capacity, shared
+from curator_df.core.planning.plan import plan_stream
+from curator_df.core.planning.program import lower
+from curator_df.core.receipts.model_figures import model_figures
+from curator_df.core.receipts.receipt import StepReceipt
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, ParquetFormat
 from curator_df.models import devices

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 import curator_df as cdf
-from curator_df.core.held import release_held
+from curator_df.core.memory.held import release_held
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.kernels import pii_entities
 from curator_df.kernels.pii_redaction import RedactionSettings, redact_texts

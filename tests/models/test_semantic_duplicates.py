@@ -17,12 +17,13 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core import run, vector_stages
-from curator_df.core.budget import choose_layout
-from curator_df.core.held import release_held
-from curator_df.core.plan import plan_stream
-from curator_df.core.program import lower
-from curator_df.core.task import run_guarded
+from curator_df.core.duplicates import vector_stages
+from curator_df.core.memory.budget import choose_layout
+from curator_df.core.memory.held import release_held
+from curator_df.core.planning.plan import plan_stream
+from curator_df.core.planning.program import lower
+from curator_df.core.runner import run
+from curator_df.core.tasks.task import run_guarded
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, ParquetFormat
 from curator_df.models import k_means

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import curator_df as cdf
-from curator_df.core.blocks import BlockKernel
-from curator_df.core.held import release_held
+from curator_df.core.memory.held import release_held
+from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.errors import ColumnError, CorruptFileError, InputError, ParameterError, SchemaError
 from curator_df.models import tokenizer as module
 from curator_df.models.token_count import add_token_count_block

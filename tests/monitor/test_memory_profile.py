@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.foreign_step import FOREIGN_PEAK_FACTOR
+from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR
 from curator_df.monitor import fresh_process
 
 PROSE = "It was the best of times, and it was the worst of times; that we have to be with all of it.\n"

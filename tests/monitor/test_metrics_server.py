@@ -20,8 +20,8 @@ import psutil
 import pytest
 
 import curator_df as cdf
-from curator_df.core import run
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.runner import run
 from curator_df.errors import ParameterError
 from curator_df.monitor import metrics_server
 from curator_df.monitor.processes import start_ticks

@@ -25,8 +25,8 @@ import psutil
 import pytest
 
 import curator_df as cdf
-from curator_df.core import run
-from curator_df.core.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.runner import run
 from curator_df.models.devices import peaks
 from curator_df.monitor.dashboard import dashboard
 from curator_df.monitor.panels import ROWS
@@ -161,7 +161,7 @@ def count_and_wait(block, *, marker):
 
 def stand_in_for_a_gpu():
     """Give a worker a GPU, by what stands in for NVML, RMM and cuDF's spilling."""
-    from curator_df.core import gpus
+    from curator_df.core.memory import gpus
 
     nvml = SimpleNamespace(
         NVMLError=RuntimeError,

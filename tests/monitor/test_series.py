@@ -7,17 +7,26 @@ from types import SimpleNamespace
 
 import pytest
 
-from curator_df.core.events import Exchanged, Note, RunEnded, RunStarted, StageStarted, TaskEnded, stage_name, told_run
-from curator_df.core.manifest import Manifest
-from curator_df.core.session import Session
-from curator_df.core.step_tally import StepTally
-from curator_df.core.tallies import tallies
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.runner.events import (
+    Exchanged,
+    Note,
+    RunEnded,
+    RunStarted,
+    StageStarted,
+    TaskEnded,
+    stage_name,
+    told_run,
+)
+from curator_df.core.runner.session import Session
+from curator_df.core.tasks.tallies import tallies
 from curator_df.monitor import series
 from curator_df.monitor.run_series import RunSeries
 from curator_df.monitor.series import METRICS, SeriesBook
 from curator_df.monitor.worker_series import OWN_BYTES, worker_book
 from curator_df.monitor.workers import WorkerReading
-from tests.core.receipts import EXCHANGE
+from tests.core.receipts.receipts import EXCHANGE
 
 prometheus_client = pytest.importorskip("prometheus_client", reason="prometheus-client is in the monitor extra")
 

@@ -12,9 +12,9 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.budget import choose_layout
-from curator_df.core.plan import plan_stream
-from curator_df.core.program import lower
+from curator_df.core.memory.budget import choose_layout
+from curator_df.core.planning.plan import plan_stream
+from curator_df.core.planning.program import lower
 from curator_df.io.benchmarks import find_benchmarks, item_texts
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, ParquetFormat

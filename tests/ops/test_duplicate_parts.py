@@ -8,7 +8,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core import run
+from curator_df.core.runner import run
 
 TEXTS = [
     "menu\nfirst\nfooter",

@@ -10,7 +10,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core import run
+from curator_df.core.runner import run
 
 ROWS = [
     {"id": 0, "text": "one", "url": "a", "score": 1.0},

@@ -13,7 +13,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core import run
+from curator_df.core.runner import run
 from curator_df.ops.group_table import COLUMNS
 
 ROWS = [{"id": n, "text": f"text {n * n % 17}", "score": (n * 7) % 10} for n in range(60)]

@@ -7,7 +7,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.source import OFFSET_BITS
+from curator_df.core.ranges.source import OFFSET_BITS
 
 
 @pytest.fixture(scope="module", autouse=True)

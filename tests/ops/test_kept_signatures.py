@@ -10,8 +10,8 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core import run
-from curator_df.core.program import lower
+from curator_df.core.planning.program import lower
+from curator_df.core.runner import run
 from curator_df.kernels import stored_signatures
 from curator_df.kernels.minhash import minhash_signatures
 from curator_df.kernels.minhash_scheme import Scheme

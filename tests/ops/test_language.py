@@ -14,7 +14,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.held import release_held
+from curator_df.core.memory.held import release_held
 from curator_df.ops.language_blocks import LanguageModel, LanguageSettings, find_model, loaded, ranked_languages
 from curator_df.ops.language_labels import NAMES, labels_of, nearest
 from tests.contracts.operator_cases import WITHOUT_EXTRA, kernels_of

@@ -14,8 +14,9 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core import near_grouping, run
-from curator_df.core.task import run_guarded
+from curator_df.core.duplicates import near_grouping
+from curator_df.core.runner import run
+from curator_df.core.tasks.task import run_guarded
 from curator_df.kernels.components import component_names, vertices
 from curator_df.kernels.content_hash import row_hashes
 from curator_df.kernels.jaccard import jaccard_similarities

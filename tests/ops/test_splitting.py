@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.blocks import block_bytes
-from curator_df.core.out_of_memory import UnitLog
-from curator_df.core.program import Step, lower
-from curator_df.core.stretch import Stretch
+from curator_df.core.planning.program import Step, lower
+from curator_df.core.ranges.blocks import block_bytes
+from curator_df.core.ranges.out_of_memory import UnitLog
+from curator_df.core.tasks.stretch import Stretch
 from curator_df.kernels import segments
 from curator_df.kernels.segments import SEGMENT_BYTES, split_block
 from tests.contracts.operator_cases import computed, kernels_of, table

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All-to-all of bucket rows: pair every row that shares a bucket with the first rows of that bucket.
+
+A bucket is a key that many rows may have, and a row may be in many buckets: the bands of locality-sensitive hashing. Rows
+come as key rows of an `Exchange` with ``keep="first"``: a `KeyWriter` takes (bucket, hash of the content) as the key of 128
+bits, as often for a row as it has bands, and `reduce_buckets` stands where `reduce_keys` stands for duplicates. Rows with
+the same content are one in a bucket, its first. What comes out are edges, in both directions, with a slice for each group of
+ranges, sorted; an edge that several bands give comes several times. A bucket of n contents gives less than ``2 * anchors * n``
+edges, so nothing grows with the square of its rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from curator_df.core.exchange.exchange import Exchange
+from curator_df.core.exchange.near_barrier import EDGE_WORDS, ROW_BIT
+from curator_df.core.exchange.range_groups import RangeGroups
+from curator_df.core.files.row_order import Rows
+from curator_df.core.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
+from curator_df.core.files.slice_file import open_slices
+from curator_df.core.files.storage import FileRecord
+from curator_df.errors import ParameterError
+
+
+@dataclass(frozen=True)
+class Bucketed:
+    """What one reduce task did."""
+
+    number: int
+    """Of the reducer."""
+    file: FileRecord
+    """Its edges; its ``rows`` are the edges."""
+    rows: int
+    """Bucket rows merged."""
+    buckets: int
+    """Distinct buckets."""
+    largest_bucket: int
+    """Contents (or, of rows with the same content, rows) of the fullest bucket."""
+    read_bytes: int
+    """Read from the map tasks' files."""
+    spilled_bytes: int
+    """Edges that went through the scratch directory to be sorted."""
+    seconds: float
+    """Wall time."""
+
+
+@dataclass(frozen=True)
+class OpenBucket:
+    """The bucket that was begun last, as far as it was seen."""
+
+    first_rows: Rows = field(default_factory=lambda: np.empty((0, 3), dtype=np.uint64))
+    """Shape (at most 2 x anchors, 3): its first kept signatures and its first rows, of different contents."""
+    rows: int = 0
+    """How many it has so far."""
+    last: tuple[int, int] = (-1, -1)
+    """Bucket and content of the last row."""
+
+
+def reduce_buckets(
+    exchange: Exchange,
+    number: int,
+    files: Sequence[FileRecord],
+    *,
+    groups: RangeGroups,
+    anchors: int | None,
+    memory_bytes: int,
+    scratch: str | None = None,
+) -> Bucketed:
+    """Merge one reducer's slices of all map files, and write the edges of their buckets.
+
+    Parameters
+    ----------
+    exchange : Exchange
+        The exchange.
+    number : int
+        Of the reducer.
+    files : sequence of FileRecord
+        What every `KeyWriter` committed, with ``keep="first"``.
+    groups : RangeGroups
+        Of the ranges, for the slices of the edges.
+    anchors : int or None
+        First rows of a bucket that each later one is paired with. None: buckets are rows with the same content, each is
+        paired with the first of them, and the similarity is 1.
+    memory_bytes : int
+        To hold at most: one half merges, the other sorts the edges.
+    scratch : str, optional
+        Local directory for what does not fit; by default the system's for temporary files.
+
+    Raises
+    ------
+    CorruptFileError
+        If a page does not match its checksum; names file and offset. Nothing is committed.
+    ParameterError
+        If there is to be no anchor.
+    """
+    if anchors is not None and anchors < 1:
+        raise ParameterError(f"reduce_buckets: anchors={anchors} is less than 1")
+    started = time.perf_counter()
+    slices = open_slices(exchange.folder, files, number)
+    sorter = RowSorter(
+        exchange.folder,
+        f"edges/reduced-{number:06d}.slices",
+        words=EDGE_WORDS,
+        bounds=groups.bounds,
+        memory_bytes=memory_bytes // 2,
+        scratch=scratch,
+    )
+    similarity = np.float64(np.nan if anchors is not None else 1.0).view(np.uint64)
+    rows = buckets = largest = 0
+    last = OpenBucket()
+    try:
+        for merged in merge_slices(slices, memory_bytes=memory_bytes // 2, scratch=scratch):
+            for start in range(0, len(merged), PIECE_ROWS):
+                piece = merged[start : start + PIECE_ROWS]
+                if anchors is None:
+                    edges, begun, fullest, last = same_contents(piece, last)
+                    edges = edges[edges[:, 1] < groups.first_kept]  # two kept signatures are no pair
+                else:
+                    edges, begun, fullest, last = edges_of(piece, last, anchors)
+                sorter.append(both_ways(edges, np.full(len(edges), similarity)))
+                rows, buckets, largest = rows + len(piece), buckets + begun, max(largest, fullest)
+        file = sorter.commit()
+    finally:
+        sorter.discard()
+    read_bytes = sum(piece.size_bytes for piece in slices)
+    seconds = time.perf_counter() - started
+    return Bucketed(number, file, rows, buckets, largest, read_bytes, sorter.spilled_bytes, seconds)
+
+
+def both_ways(edges: Rows, similarities: Rows) -> Rows:
+    """Return rows (row, other, bits of the similarity) for each edge, and the same from the other end."""
+    rows = np.empty((2 * len(edges), EDGE_WORDS), dtype=np.uint64)
+    rows[: len(edges), :2], rows[len(edges) :, :2] = edges, edges[:, ::-1]
+    rows[: len(edges), 2] = rows[len(edges) :, 2] = similarities
+    return rows
+
+
+def edges_of(rows: Rows, before: OpenBucket, anchors: int) -> tuple[Rows, int, int, OpenBucket]:
+    """Return the edges of some bucket rows, the buckets that begin here, rows of the fullest, and the last bucket.
+
+    Parameters
+    ----------
+    rows : ndarray of uint64, shape (rows, 3)
+        Sorted bucket rows (bucket, content, address) that follow those of the last call; at least one. Contents without
+        `ROW_BIT` are kept signatures: rows are paired with the first of these too, but these with none.
+    before : OpenBucket
+        What the last call returned.
+    anchors : int
+        As in `reduce_buckets`.
+
+    Examples
+    --------
+    >>> rows = np.array([[1, 3, 90], [1, 4, 10], [1, 5, 20], [1, 5, 25], [1, 6, 30], [2, 0, 10]], dtype=np.uint64)
+    >>> rows[1:, 1] |= ROW_BIT
+    >>> edges, buckets, fullest, _ = edges_of(rows, OpenBucket(), 2)
+    >>> edges.tolist(), buckets, fullest
+    ([[20, 10], [30, 10], [10, 90], [20, 90], [30, 90], [30, 20]], 2, 4)
+    """
+    begun, last = _buckets_begun(rows, before), (int(rows[-1, 0]), int(rows[-1, 1]))
+    rows = _in_company(rows, before)
+    is_other = np.empty(len(rows), dtype=np.bool_)
+    is_other[0] = (int(rows[0, 0]), int(rows[0, 1])) != before.last
+    is_other[1:] = (rows[1:, 0] != rows[:-1, 0]) | (rows[1:, 1] != rows[:-1, 1])
+    # The first rows of the open bucket stand in front, so that it goes on as any other.
+    joined = np.concatenate([before.first_rows, rows[is_other]])
+    held, places, is_row = len(before.first_rows), np.arange(len(joined)), joined[:, 1] >= ROW_BIT
+    begins = np.ones(len(joined), dtype=np.bool_)
+    begins[1:] = joined[1:, 0] != joined[:-1, 0]
+    starts = np.maximum.accumulate(np.where(begins, places, 0))
+    rows_begin = begins.copy()
+    rows_begin[1:] |= is_row[1:] != is_row[:-1]
+    row_starts = np.maximum.accumulate(np.where(rows_begin, places, 0))
+    later = is_row & (places >= held)
+    parts = []
+    for anchor in range(anchors):
+        for first, stop in ((row_starts, places), (starts, row_starts)):
+            members = np.flatnonzero(later & (stop - first > anchor))
+            parts.append(np.stack([joined[members, 2], joined[first[members] + anchor, 2]], axis=1))
+    sizes = np.diff(np.append(np.flatnonzero(begins), len(joined)))
+    sizes[0] += before.rows - held
+    open_rows, are_rows = joined[starts[-1] :], is_row[starts[-1] :]
+    first_rows = np.concatenate([open_rows[~are_rows][:anchors], open_rows[are_rows][:anchors]])
+    after = OpenBucket(first_rows, int(sizes[-1]), last)
+    return np.concatenate(parts), begun, int(sizes.max()), after
+
+
+def _buckets_begun(rows: Rows, before: OpenBucket) -> int:
+    goes_on = int(rows[0, 0]) == before.last[0]
+    return 1 - goes_on + int(np.count_nonzero(rows[1:, 0] != rows[:-1, 0]))
+
+
+def _in_company(rows: Rows, before: OpenBucket) -> Rows:
+    """Return the rows that others share a bucket with, and the last one: of most texts all buckets have no other."""
+    is_shared = np.empty(len(rows), dtype=np.bool_)
+    is_shared[0] = int(rows[0, 0]) == before.last[0]
+    is_shared[1:] = rows[1:, 0] == rows[:-1, 0]
+    is_shared[:-1] |= is_shared[1:].copy()
+    is_shared[-1] = True
+    return rows[is_shared]
+
+
+def same_contents(rows: Rows, before: OpenBucket) -> tuple[Rows, int, int, OpenBucket]:
+    """Return the same as `edges_of` where a bucket is the rows with the same two words, each paired with the first.
+
+    Examples
+    --------
+    >>> rows = np.array([[1, 3, 10], [1, 4, 20], [1, 4, 25], [1, 4, 30]], dtype=np.uint64)
+    >>> same_contents(rows, OpenBucket())[0].tolist()
+    [[25, 20], [30, 20]]
+    """
+    held = len(before.first_rows)
+    joined = np.concatenate([before.first_rows, rows])
+    begins = np.ones(len(joined), dtype=np.bool_)
+    begins[1:] = (joined[1:, 0] != joined[:-1, 0]) | (joined[1:, 1] != joined[:-1, 1])
+    starts = np.maximum.accumulate(np.where(begins, np.arange(len(joined)), 0))
+    members = np.flatnonzero(~begins)
+    members = members[members >= held]
+    edges = np.stack([joined[members, 2], joined[starts[members], 2]], axis=1)
+    sizes = np.diff(np.append(np.flatnonzero(begins), len(joined)))
+    sizes[0] += before.rows - held
+    after = OpenBucket(joined[starts[-1] : starts[-1] + 1].copy(), int(sizes[-1]))
+    return edges, int(begins[held:].sum()), int(sizes.max()), after

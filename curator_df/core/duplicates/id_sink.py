@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of the pass that looks up ids for a table of groups: the id of each row that the table names.
+
+The table asks with rows of (address of the row whose id is wanted, `reply_to`): where the answer goes. Answers are written in
+the order of the rows of the table that they belong to, so that the table reads them from few places at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curator_df.core.duplicates.pair_texts import read_texts, text_lengths
+from curator_df.core.duplicates.text_sink import wanted_rows, write_texts
+from curator_df.core.exchange.barrier import LEAST_KEY_BYTES
+from curator_df.core.exchange.range_groups import RangeGroups
+from curator_df.core.files.row_order import Rows
+from curator_df.core.files.row_sort import RowSorter, merge_slices
+from curator_df.core.files.slice_file import open_slices
+from curator_df.core.files.sorted_rows import RowsUpTo
+from curator_df.core.files.storage import FileRecord, Folder, NewFile
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.ranges.range_action import changed_rows
+from curator_df.core.ranges.sink import StageSink
+
+QUESTION_WORDS = 2
+"""Address of the row whose id is wanted; where the answer goes."""
+ANSWER_WORDS = 4
+"""Address of the row of the table; `MATCHED` and number of the file; `NULL` and offset in it; CRC-32 and length."""
+MATCHED = np.uint64(1 << 63)
+"""Set where the id is that of the row that was matched, not the row's own. Addresses are less."""
+NULL = np.uint64(1 << 63)
+LONGEST_NUMBER_BYTES = 20
+"""Digits and sign of a 64-bit number."""
+
+
+def questions(addresses: npt.NDArray[np.uint64], matched: npt.NDArray[np.uint64]) -> Rows:
+    """Return what is asked for rows of a table: their own ids, and those of other rows that they matched."""
+    other = matched != addresses
+    own = np.stack([addresses, addresses], axis=1)
+    return np.concatenate([own, np.stack([matched[other], addresses[other] | MATCHED], axis=1)])
+
+
+def ids_name(number: int) -> str:
+    """Return the name of the file that holds the answers of a range."""
+    return f"ids/answers/part-{number:06d}.texts"
+
+
+@dataclass(frozen=True)
+class IdSink(StageSink):
+    """The end of the pass."""
+
+    folder: Folder
+    """Where answers go."""
+    column: str
+    """The ids."""
+    groups: RangeGroups
+    """Of the ranges."""
+    asked: tuple[FileRecord, ...]
+    """Questions: a file for each group, with a slice for each of its ranges."""
+    first_range: int = 0
+    """What is added to the number of a range."""
+    first_address: int = 0
+    """What is added to an address."""
+    writer_factor: float = 1.5
+    """Peak extra bytes as a multiple of the block's."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what is written."""
+        return fingerprint(self.column)
+
+    def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeIds:  # noqa: ARG002 - the face of a sink
+        """Start the files of a range."""
+        return _RangeIds(self, self.first_range + number, max(buffer_bytes // 4, LEAST_KEY_BYTES))
+
+    def wanted(self, number: int) -> npt.NDArray[np.int64] | None:
+        """Return the addresses of the rows of a range that are asked for, ascending; None where they are too many to hold."""
+        found = wanted_rows(self.folder, self.asked, self.groups, self.first_range + number)
+        return None if found is None else found - self.first_address
+
+
+class _RangeIds:
+    def __init__(self, sink: IdSink, number: int, memory_bytes: int) -> None:
+        self._sink, self._number, self._memory_bytes = sink, number, memory_bytes
+        group, place = divmod(number, sink.groups.per_group)
+        slices = open_slices(sink.folder, sink.asked[group : group + 1], place)
+        self._questions = RowsUpTo(merge_slices(slices, memory_bytes=memory_bytes), QUESTION_WORDS)
+        self._file = NewFile(sink.folder, ids_name(number))
+        name = f"ids/answers/part-{number:06d}.slices"
+        self._sorter = RowSorter(
+            sink.folder, name, words=ANSWER_WORDS, bounds=sink.groups.bounds, memory_bytes=memory_bytes
+        )
+        self._held: list[tuple[Any, Any]] = []
+        self._held_bytes = self._rows = self._missed = 0
+
+    def append(self, block: Any) -> None:
+        addresses = block.index.to_numpy() + self._sink.first_address
+        self._rows += len(block)
+        if not len(block):
+            return
+        ids = pa.Array.from_pandas(block[self._sink.column])
+        for piece in self._questions.take(int(addresses[-1])):
+            places = np.searchsorted(addresses, piece[:, 0].view(np.int64))
+            if (addresses[places].view(np.uint64) != piece[:, 0]).any():
+                self._missed += 1
+                continue
+            for part in parts_of(_text_bytes(ids, places), self._memory_bytes // 4):
+                # Made texts only now: those of all rows of numbers are three times as large as the numbers.
+                self._hold(piece[part, 1], ids.take(pa.array(places[part])).cast(pa.large_string()))
+
+    def _hold(self, replies: Any, ids: Any) -> None:
+        self._held.append((replies.copy(), ids))
+        self._held_bytes += replies.nbytes + ids.nbytes
+        if self._held_bytes > self._memory_bytes // 4:
+            self._write()
+
+    def _write(self) -> None:
+        """Write what is held in the order of the table's rows."""
+        if not self._held:
+            return
+        replies = np.concatenate([replies for replies, _ in self._held])
+        ids = pa.concat_arrays([ids for _, ids in self._held])
+        self._held, self._held_bytes = [], 0
+        order = np.lexsort((replies & MATCHED, replies & ~MATCHED))
+        replies, ids = replies[order], ids.take(pa.array(order))
+        rows = np.empty((len(replies), ANSWER_WORDS), dtype=np.uint64)
+        rows[:, 0] = replies & ~MATCHED
+        rows[:, 1] = (replies & MATCHED) | np.uint64(self._number)
+        rows[:, 2:] = write_texts(self._file, pc.fill_null(ids, ""))
+        rows[:, 2] |= np.where(pc.is_null(ids).to_numpy(zero_copy_only=False), NULL, np.uint64(0))
+        self._sorter.append(rows)
+
+    def commit(self) -> list[FileRecord]:
+        self._write()
+        if self._missed + self._questions.rest():
+            raise changed_rows("id=", self._number, self._rows, self._rows, ", but other addresses")
+        return [self._file.commit(self._sorter.rows), self._sorter.commit()]
+
+    def discard(self) -> None:
+        self._file.discard()
+        self._sorter.discard()
+
+    @property
+    def summary(self) -> dict[str, int]:
+        return {"spilled_bytes": self._sorter.spilled_bytes}
+
+
+class IdReader:
+    """Reads the answers of a group of ranges, in the order of the table's rows.
+
+    Parameters
+    ----------
+    folder : Folder
+        Where they are.
+    files : sequence of FileRecord
+        The ``.slices`` of all ranges.
+    group : int
+        The group.
+    memory_bytes : int
+        For where they are, and again for ids at a time, unless a single row's are larger.
+    """
+
+    def __init__(self, folder: Folder, files: tuple[FileRecord, ...], group: int, *, memory_bytes: int) -> None:
+        self._folder, self._memory_bytes = folder, memory_bytes
+        slices = open_slices(folder, files, group)
+        self._answers = RowsUpTo(merge_slices(slices, memory_bytes=memory_bytes), ANSWER_WORDS)
+
+    def ids(self, rows: Rows, matched: npt.NDArray[np.uint64]) -> Iterator[tuple[slice, Any, Any]]:
+        """Yield for some of the next rows at a time: which, their ids and those of the rows that they matched (null: none).
+
+        Parameters
+        ----------
+        rows : ndarray of uint64, shape (rows, words)
+            Their addresses in the first word.
+        matched : ndarray of uint64, shape (rows,)
+            The other rows' addresses; a row's own where it matched none.
+        """
+        if not len(rows):
+            return
+        addresses = rows[:, 0]
+        answers = np.concatenate(list(self._answers.take(int(addresses[-1]))))
+        counts = 1 + (matched != addresses)
+        if not np.array_equal(answers[:, 0], np.repeat(addresses, counts)):
+            raise ValueError("ids and rows of a table of groups are of different rows; this is a defect in curator_df")
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        bytes_of_rows = np.add.reduceat(text_lengths(answers[:, 3]), starts[:-1])
+        for part in parts_of(bytes_of_rows, self._memory_bytes):
+            ids = self._read(answers[starts[part.start] : starts[part.stop]])
+            own = starts[part] - starts[part.start]
+            others = pa.array(own + 1, mask=counts[part] == 1)
+            yield part, ids.take(pa.array(own)), ids.take(others)
+
+    def _read(self, answers: Rows) -> Any:
+        """Return the ids that answers point to, in their order."""
+        numbers = (answers[:, 1] & ~MATCHED).view(np.int64)
+        starts = (answers[:, 2] & ~NULL).view(np.int64)
+        order = np.lexsort((starts, numbers))
+        texts = read_texts(self._folder, ids_name, numbers[order], starts[order], answers[order, 3])
+        back = np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        return texts.take(pa.array(back, mask=(answers[:, 2] & NULL) != 0))
+
+
+def _text_bytes(ids: Any, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return about how long some ids are as texts; without a copy of the others."""
+    if pa.types.is_integer(ids.type):
+        return np.full(len(places), LONGEST_NUMBER_BYTES)
+    ends = np.frombuffer(ids.buffers()[1], dtype=np.int64 if pa.types.is_large_string(ids.type) else np.int32)
+    lengths: npt.NDArray[np.int64] = (ends[ids.offset + places + 1] - ends[ids.offset + places]).astype(np.int64)
+    return lengths
+
+
+def parts_of(sizes: npt.NDArray[np.int64], most_bytes: int) -> Iterator[slice]:
+    """Cut rows into consecutive parts of at most so many bytes, or of one row.
+
+    Examples
+    --------
+    >>> list(parts_of(np.array([3, 4, 9, 1]), 8))
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
+    """
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(int(np.searchsorted(ends, before + most_bytes, side="right")), start + 1)
+        yield slice(start, stop)
+        start = stop

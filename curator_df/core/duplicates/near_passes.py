@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two passes over rows that a pending drop of near duplicates needs, each with its journal.
+
+Both go over the table, and over the kept signatures that it is compared with, if there are any: their ranges count on after
+those of the table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from curator_df.core.duplicates.text_sink import TextSink
+from curator_df.core.exchange.exchange import Exchange
+from curator_df.core.exchange.near_barrier import NearBarrier, NearKeySink
+from curator_df.core.exchange.range_groups import RangeGroups
+from curator_df.core.files.slice_file import rows_of_slices
+from curator_df.core.files.storage import FileRecord, Folder
+from curator_df.core.planning.program import Program
+from curator_df.core.ranges.journal import Journal
+from curator_df.core.runner.stages import StageRunner
+
+
+class NearPasses:
+    """The passes of one pending drop."""
+
+    def __init__(
+        self, runner: StageRunner, before: Program, name: str, barrier: NearBarrier, groups: RangeGroups
+    ) -> None:
+        self.runner, self.before, self.name, self.barrier, self.groups = runner, before, name, barrier, groups
+        self._ranges = len(runner.ranges)
+
+    def take_keys(self, journal: Journal, exchange: Exchange, *, are_compared: bool) -> list[dict[str, Any]]:
+        """Write the keys of all rows, and of all kept signatures; return what became of the ranges.
+
+        When all of them are compared the keys are gone, and are not wanted any more.
+        """
+        home, gone = journal.folder, "keys" if are_compared else None
+        sink = NearKeySink(exchange, self.barrier)
+        title = f"{self.name}: signatures"
+        args = (journal, title, self.before, self.barrier.columns, sink, self.runner.ranges)
+        taken = self.runner.run_pass(*args, gone=gone)
+        if (against := self.barrier.against) is None:
+            return taken
+        kept = self.barrier.for_kept
+        sink = NearKeySink(exchange, kept, self._ranges, against.first_address)
+        with Journal(home.below("against")) as other:
+            title = f"{self.name}: kept signatures"
+            args = (other, title, against.program, kept.columns, sink, against.ranges)
+            return taken + self.runner.run_pass(*args, home=home, gone=gone)
+
+    def fetch_texts(self, home: Folder, pairs: tuple[FileRecord, ...]) -> list[dict[str, Any]]:
+        """Write the texts of all rows that have an edge, and the kept signatures that have one."""
+        wanted = np.array([rows > 0 for file in pairs for rows in rows_of_slices(home, file)], dtype=np.bool_)
+        into = dataclasses.replace(home, is_durable=False)
+        sink = TextSink(into, self.barrier, self.groups, pairs)
+        with Journal(home.below("fetch")) as journal:
+            title = f"{self.name}: texts"
+            args = (journal, title, self.before, self.barrier.text_columns, sink, self.runner.ranges)
+            fetched = self.runner.run_pass(*args, home=home, only=wanted[: self._ranges])
+        if (against := self.barrier.against) is None:
+            return fetched
+        kept = self.barrier.for_kept
+        sink = TextSink(into, kept, self.groups, pairs, self._ranges, against.first_address)
+        with Journal(home.below("fetch-against")) as journal:
+            title = f"{self.name}: kept signatures of candidates"
+            args = (journal, title, against.program, kept.text_columns, sink, against.ranges)
+            return fetched + self.runner.run_pass(*args, home=home, only=wanted[self._ranges :])

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run what a pending drop by vectors waits for, stage by stage, each with a journal of its own.
+
+Vectors in one pass over the rows; some of them into centroids; all of them by cluster; each cluster into groups; groups in
+order of address. A stage that is complete is not run again, nor a task of one that is not; files go as soon as no later
+stage reads them.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from curator_df.core.duplicates.vector_compare import run_collect, run_compare
+from curator_df.core.duplicates.vector_tasks import (
+    CLUSTER_HEAD,
+    VectorJob,
+    cluster_bounds,
+    run_assign,
+    run_fit,
+    run_sample,
+)
+from curator_df.core.exchange.barrier import Found
+from curator_df.core.exchange.exchange import Exchange, range_starts
+from curator_df.core.exchange.range_groups import RangeGroups, ranges_per_group
+from curator_df.core.exchange.vector_barrier import VectorBarrier, VectorSink, require_room, sample_rows
+from curator_df.core.files.row_order import Rows
+from curator_df.core.files.row_sort import merge_slices
+from curator_df.core.files.slice_file import open_slices
+from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder, split_files
+from curator_df.core.planning.exchange_plan import TASK_SLACK_BYTES, choose_reducers, estimate_kept, smaller_part
+from curator_df.core.planning.program import Program, Step
+from curator_df.core.ranges.journal import Journal
+from curator_df.core.ranges.source import Range
+from curator_df.core.receipts.receipt import ExchangeReceipt
+from curator_df.core.runner.events import Exchanged
+from curator_df.core.runner.stages import StageRunner, first_pass, mended
+from curator_df.core.sizes import show_size
+from curator_df.errors import DiskFullError, ParameterError
+
+CHOSEN = f"{JOURNAL_FOLDER}/clusters.json"
+MORE_IN_SAMPLE = 1.3
+"""Vectors that pass the bound on their hash, as a multiple of those that are wanted."""
+FEWEST_PARTS = 16
+"""Into which clusters are cut, where there are as many: as many tasks that compare."""
+
+
+@dataclass(frozen=True)
+class VectorFound(Found):
+    """What these stages left, for the last pass and for the table of groups."""
+
+    barrier: VectorBarrier = dataclasses.field(kw_only=True)
+    """What was asked for."""
+
+    def member_rows(self, group: int, *, memory_bytes: int) -> Iterator[Rows]:
+        """Yield what `vector_compare.run_collect` wrote of a group of ranges: here members have a file for each."""
+        slices = open_slices(self.exchange.folder, self.members[group : group + 1], 0)
+        return merge_slices(slices, memory_bytes=memory_bytes)
+
+
+class VectorStages:
+    """The stages of one pending drop."""
+
+    def __init__(self, runner: StageRunner, before: Program, step: Step, barrier: VectorBarrier) -> None:
+        self.runner, self.before, self.step, self.barrier = runner, before, step, barrier
+        starts = range_starts(runner.ranges)
+        self.groups = RangeGroups(starts, ranges_per_group(len(starts)))
+        layout = runner.session.layout
+        self.layout = dataclasses.replace(layout, work_bytes=layout.work_bytes - barrier.held_bytes)
+        self.memory_bytes = self.layout.thread_bytes - TASK_SLACK_BYTES
+        self.home = Folder(".")
+        self._spilled = 0
+
+    def run(self) -> Found:
+        """Run what is not done yet."""
+        with self.runner.open_stage(self.before, self.step, self.barrier.home) as journal:
+            self.home = journal.folder
+            if journal.receipt is None or not self._all_there(journal.receipt["files"]):
+                journal.finish(self._run_all(journal))
+                for name in ("compared", "centroids"):
+                    self.home.delete_tree(name)
+                self.runner.session.tell(Exchanged(ExchangeReceipt(**(journal.receipt or {})["receipt"])))
+            said = journal.receipt or {}
+            self.runner.exchanges.append(ExchangeReceipt(**said["receipt"]))
+            keys = list(journal.done())
+        manifests = [{"files": [FileRecord(**file) for file in said["files"]]}]
+        starts, each = self.groups.starts, self.groups.per_group
+        return VectorFound(
+            Exchange(self.home, "first", 1, starts, each),
+            split_files(manifests, f"drops/{self.barrier.chosen:03d}"),
+            *first_pass(keys, len(self.runner.ranges)),
+            groups=self.groups,
+            members=split_files(manifests, "members"),
+            barrier=self.barrier,
+        )
+
+    def _run_all(self, journal: Journal) -> dict[str, Any]:
+        started = time.monotonic()
+        projected_bytes = self._require_disk()
+
+        def compare(assigned: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            chosen = json.loads(self.home.read(CHOSEN))
+            job = {"files": split_files(assigned, "clusters")}
+            return self._tasks("compare", "compare", run_compare, chosen["parts"], **job) if chosen["clusters"] else []
+
+        with Journal(self.home.below("compared")) as compared:
+            if compared.receipt is None or not self._all_there(compared.receipt["files"]):
+                _, done = mended(self.home, lambda: self._assigned(journal), compare)
+                sizes = [manifest["rows_read"] for manifest in done] or [0]
+                compared.finish(
+                    {
+                        "files": [vars(file) for file in split_files(done, "compared")],
+                        "largest_cluster": max((made["summary"]["largest_cluster"] for made in done), default=0),
+                        "skew": max(sizes) * len(sizes) / max(sum(sizes), 1),
+                    }
+                )
+            said = compared.receipt or {}
+        self.home.delete_tree("clusters")
+        files = tuple(FileRecord(**file) for file in said["files"])
+        collected = self._tasks("collect", "groups", run_collect, len(self.groups), files=files)
+        return self._finished(collected, said, projected_bytes, time.monotonic() - started)
+
+    def _finished(
+        self,
+        collected: list[dict[str, Any]],
+        compared: dict[str, Any],
+        projected_bytes: int,
+        seconds: float,
+    ) -> dict[str, Any]:
+        chosen = json.loads(self.home.read(CHOSEN))
+        files = [file for manifest in collected for file in manifest["files"]]
+        sums = collections.Counter[str]()
+        for manifest in collected:
+            sums.update(manifest["summary"])
+        receipt = ExchangeReceipt(
+            step=self.step.name,
+            keys=chosen["rows"],
+            unique=chosen["rows"] - sums[f"going_{self.barrier.chosen}"],
+            hash_ranges=chosen["parts"],
+            skew=compared["skew"],
+            projected_bytes=projected_bytes,
+            key_bytes=chosen["vector_bytes"],
+            drop_bytes=sum(file.size_bytes for file in files),
+            spilled_bytes=self._spilled,
+            seconds=seconds,
+            details={
+                "clusters": chosen["clusters"],
+                "largest_cluster": compared["largest_cluster"],
+                "without_vector": chosen["rows"] - chosen["vectors"],
+                "sampled": chosen["sampled"],
+                "by_eps": [
+                    {"eps": eps, "groups": sums[f"groups_{place}"], "going": sums[f"going_{place}"]}
+                    for place, eps in enumerate(self.barrier.eps)
+                ],
+            },
+        )
+        return {"receipt": dataclasses.asdict(receipt), "files": [vars(file) for file in files]}
+
+    def _assigned(self, journal: Journal) -> list[dict[str, Any]]:
+        """Return what became of the vectors once each had its cluster."""
+        with Journal(self.home.below("assigned")) as assigned:
+            if assigned.receipt is None or not self._all_there(assigned.receipt["files"]):
+                _, done = mended(self.home, lambda: self._take_vectors(journal), self._assign)
+                assigned.finish({"files": [vars(file) for file in split_files(done, "clusters")]})
+            said = assigned.receipt or {}
+        for name in ("vectors", "sample"):
+            self.home.delete_tree(name)
+        return [{"files": [FileRecord(**file) for file in said["files"]]}]
+
+    def _take_vectors(self, journal: Journal) -> list[dict[str, Any]]:
+        sink, title = VectorSink(self.home, self.barrier), f"{self.step.name}: vectors"
+        return self.runner.run_pass(journal, title, self.before, self.barrier.columns, sink, self.runner.ranges)
+
+    def _assign(self, taken: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        files = split_files(taken, "vectors")
+        vectors = sum(manifest["summary"]["vectors"] for manifest in taken)
+        chosen = {
+            "rows": sum(manifest["rows_written"] for manifest in taken),
+            "vectors": vectors,
+            "vector_bytes": sum(file.size_bytes for file in files),
+            "clusters": 0,
+            "parts": 0,
+            "sampled": 0,
+        }
+        wanted = self.barrier.clusters(vectors)
+        if self.barrier.num_clusters is not None and wanted > vectors > 0:
+            raise ParameterError(f"{self.step.name}: num_clusters={wanted:,}, but only {vectors:,} rows have a vector")
+        done: list[dict[str, Any]] = []
+        if vectors:
+            require_room(self.step.name, self.barrier, wanted, self.layout)
+            sample = min(sample_rows(wanted, self.barrier.width), vectors)
+            job = {"files": files, "sample": sample, "fraction": MORE_IN_SAMPLE * sample / vectors}
+            sampled = self._tasks("sampled", "sample", run_sample, len(self.groups), **job)
+            job = {"files": split_files(sampled, "sample"), "sample": sample, "clusters": wanted}
+            [fitted] = self._tasks("fitted", "k-means", run_fit, 1, **job)
+            found = fitted["summary"]
+            chosen |= {"clusters": found["clusters"], "sampled": found["sampled"]}
+            chosen["parts"] = self._parts(vectors, found["clusters"])
+            bounds = cluster_bounds(found["clusters"], chosen["parts"])
+            job = {"files": files, "bounds": bounds, "checksum": found["checksum"]}
+            done = self._tasks("placed", "clusters", run_assign, len(self.groups), **job)
+        self.home.write(CHOSEN, json.dumps(chosen).encode())
+        return done
+
+    def _parts(self, vectors: int, clusters: int) -> int:
+        """Return into how many parts clusters are cut; a resumed run keeps them, whatever its memory."""
+        name = f"{JOURNAL_FOLDER}/parts.json"
+        if not self.home.exists(name):
+            fitting = choose_reducers(vectors, 8 * (CLUSTER_HEAD + self.barrier.words), self.memory_bytes)
+            self.home.write(name, json.dumps(min(max(fitting, FEWEST_PARTS), clusters)).encode())
+        return int(json.loads(self.home.read(name)))
+
+    def _tasks(self, name: str, title: str, task: Callable[..., Any], count: int, **what: Any) -> list[dict[str, Any]]:
+        stage = dataclasses.replace(self.runner.stage, block_bytes=self.memory_bytes)
+        job = VectorJob(self.home, self.groups, self.barrier, **what)
+        pieces: Sequence[Range] = [Range(number, 0, 0, 0, 0) for number in range(count)]
+        with Journal(self.home.below(name)) as journal:
+            done = self.runner.run_tasks(journal, title, job, pieces, stage=stage, folder=self.home, task=task)
+        self._spilled += sum(manifest["summary"].get("spilled_bytes", 0) for manifest in done)
+        return done
+
+    def _all_there(self, files: list[dict[str, Any]]) -> bool:
+        return all(self.home.size(file["name"]) == file["size_bytes"] for file in files)
+
+    def _require_disk(self) -> int:
+        """Return the bytes of temporary files, once as they come and once by cluster; refuse if there is no room."""
+        rows = estimate_kept(self.before, self.runner.ranges)
+        needed = 2 * rows * 8 * (CLUSTER_HEAD + self.barrier.words)
+        free = self.home.free_bytes()
+        if free is not None and free < needed and not self.home.exists(CHOSEN):
+            raise DiskFullError(
+                f"{self.step.name} needs about {show_size(needed)} for vectors, and {show_size(free)} are free in "
+                f"{self.home.url}. Nothing was started; make room, name another workdir=, or {smaller_part(free / needed)}"
+            )
+        return needed

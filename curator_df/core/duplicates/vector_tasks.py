@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs on workers after the pass that wrote vectors: pure functions of files.
+
+1. `run_sample`, one for each group of ranges: some of their vectors, chosen by their content.
+2. `run_fit`, one: the vectors of all samples into centroids.
+3. `run_assign`, one for each group of ranges: vectors into rows sorted by cluster, and in it by who stays.
+
+Rows of clusters into groups, and the rows that go: `vector_compare`.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.exchange.range_groups import RangeGroups
+from curator_df.core.exchange.vector_barrier import VECTOR_HEAD, VectorBarrier
+from curator_df.core.exchange.vector_math import from_words, hash_words, nearest_centroids, unit_rows
+from curator_df.core.files.row_order import Rows
+from curator_df.core.files.row_sort import RowSorter, merge_slices
+from curator_df.core.files.slice_file import Bounds, damaged, open_slices, wrong
+from curator_df.core.files.storage import FileRecord, Folder, disk_errors
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.tasks.task import Attempt, run_guarded
+
+CLUSTER_HEAD = 3
+"""Words before a vector in the rows of clusters: cluster and the upper half of the rank, the rank, address."""
+DISTANCE_STEP = 1e-6
+"""Distances to a centroid that differ by less count as equal: k-means has its centroids as float32."""
+CENTROIDS = "centroids/centroids.npy"
+PIECE_BYTES = 4_000_000
+"""Vectors that are worked on at a time, as float64."""
+_HALF = np.uint64(32)
+
+
+@dataclass(frozen=True)
+class VectorJob:
+    """Everything about these tasks that is the same for all of a stage; each kind needs some of it."""
+
+    folder: Folder
+    """Where the files are."""
+    groups: RangeGroups
+    """Of the ranges."""
+    barrier: VectorBarrier
+    """What was asked for."""
+    files: tuple[FileRecord, ...]
+    """What the stage before left."""
+    sample: int = 0
+    """Vectors to find clusters from."""
+    fraction: float = 1.0
+    """Of the vectors, that may be in the sample."""
+    clusters: int = 0
+    """How many."""
+    bounds: Bounds | None = None
+    """Least first word of each part into which the clusters are cut."""
+    checksum: int = 0
+    """CRC-32 of the file of centroids."""
+
+
+@functools.lru_cache(maxsize=2)
+def load_vector_job(job_bytes: bytes) -> VectorJob:
+    """Return a job that was pickled for all its tasks."""
+    job: VectorJob = cloudpickle.loads(job_bytes)
+    return job
+
+
+def run_sample(job_bytes: bytes, attempt: Attempt) -> Manifest:
+    """Write the different vectors of a group of ranges whose hash is below a bound, sorted by hash."""
+
+    def work(manifest: Manifest) -> None:
+        job = load_vector_job(job_bytes)
+        barrier, most = job.barrier, np.uint64(min(int(job.fraction * (1 << 64)), (1 << 64) - 1))
+        sorter = RowSorter(
+            job.folder,
+            f"sample/part-{attempt.piece.number:06d}.slices",
+            words=1 + barrier.words,
+            bounds=np.zeros(1, dtype=np.uint64),
+            memory_bytes=attempt.block_bytes // 3,
+        )
+        try:
+            for rows in _group_vectors(job, attempt):
+                hashes = hash_words(rows[:, VECTOR_HEAD:], barrier.seed)
+                _, first = np.unique(hashes, return_index=True)
+                chosen = first[hashes[first] <= most]
+                sorter.append(np.column_stack([hashes[chosen], rows[chosen, VECTOR_HEAD:]]))
+            manifest.files = [sorter.commit()]
+        finally:
+            sorter.discard()
+        manifest.summary = {"spilled_bytes": sorter.spilled_bytes}
+
+    return run_guarded(attempt, work)
+
+
+def run_fit(job_bytes: bytes, attempt: Attempt) -> Manifest:
+    """Find centroids from the sampled vectors with the lowest hashes."""
+
+    def work(manifest: Manifest) -> None:
+        job = load_vector_job(job_bytes)
+        barrier, needed = job.barrier, job.barrier.fit_bytes(job.clusters)
+        if needed > attempt.block_bytes and attempt.exclusive_bytes is None:
+            raise MemoryError(f"finding {job.clusters:,} clusters needs {needed:,} bytes")
+        sample: npt.NDArray[np.float32] = np.empty((job.sample, barrier.width), dtype=np.float32)
+        slices = [piece for file in job.files for piece in open_slices(job.folder, (file,), 0)]
+        taken, last = 0, None
+        for rows in merge_slices(slices, memory_bytes=min(attempt.block_bytes // 4, PIECE_BYTES)):
+            is_new = np.ones(len(rows), dtype=np.bool_)
+            is_new[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+            is_new[0] = last is None or bool((rows[0] != last).any())
+            last = rows[-1].copy()
+            chosen = rows[is_new][: job.sample - taken]
+            units = unit_rows(from_words(chosen[:, 1:], barrier.width, barrier.dtype))
+            sample[taken : taken + len(chosen)] = units
+            taken += len(chosen)
+            if taken == job.sample:
+                break
+        clusters = min(job.clusters, taken)
+        centroids = np.ascontiguousarray(barrier.fit(sample[:taken], clusters, barrier.seed), dtype=np.float64)
+        content = io.BytesIO()
+        np.save(content, centroids)
+        with disk_errors(job.folder), job.folder.create(CENTROIDS) as file:
+            file.write(content.getvalue())
+            manifest.files = [file.commit(clusters)]
+        manifest.summary = {"clusters": clusters, "sampled": taken, "checksum": zlib.crc32(content.getvalue())}
+
+    return run_guarded(attempt, work)
+
+
+def run_assign(job_bytes: bytes, attempt: Attempt) -> Manifest:
+    """Write the vectors of a group of ranges with their clusters, and in each in the order in which rows would stay."""
+
+    def work(manifest: Manifest) -> None:
+        job = load_vector_job(job_bytes)
+        barrier, centroids = job.barrier, _centroids(job)
+        if job.bounds is None:
+            raise TypeError("no bounds; this is a defect in curator_df")
+        sorter = RowSorter(
+            job.folder,
+            f"clusters/part-{attempt.piece.number:06d}.slices",
+            words=CLUSTER_HEAD + barrier.words,
+            bounds=job.bounds,
+            memory_bytes=attempt.block_bytes // 3,
+        )
+        try:
+            for rows in _group_vectors(job, attempt):
+                vectors = rows[:, VECTOR_HEAD:]
+                units = unit_rows(from_words(vectors, barrier.width, barrier.dtype))
+                clusters, distances = nearest_centroids(units, centroids)
+                ranks = _ranks(barrier, rows, distances)
+                placed = clusters.view(np.uint64) << _HALF | ranks >> _HALF
+                sorter.append(np.column_stack([placed, ranks, stored_addresses(barrier, rows[:, 0]), vectors]))
+            manifest.files = [sorter.commit()]
+        finally:
+            sorter.discard()
+        manifest.summary = {"spilled_bytes": sorter.spilled_bytes}
+
+    return run_guarded(attempt, work)
+
+
+def cluster_bounds(clusters: int, parts: int) -> Bounds:
+    """Return the least first word of each part into which clusters are cut.
+
+    Examples
+    --------
+    >>> [int(bound) >> 32 for bound in cluster_bounds(10, 4)]
+    [0, 3, 5, 8]
+    """
+    return np.array([-(-number * clusters // parts) << 32 for number in range(parts)], dtype=np.uint64)
+
+
+def _group_vectors(job: VectorJob, attempt: Attempt) -> Iterator[Rows]:
+    """Yield the vectors of a group of ranges, some at a time."""
+    first = attempt.piece.number * job.groups.per_group
+    most = max(PIECE_BYTES // (8 * job.barrier.width), 16)
+    for file in job.files[first : first + job.groups.per_group]:
+        slices = open_slices(job.folder, (file,), 0)
+        for rows in merge_slices(slices, memory_bytes=min(attempt.block_bytes // 4, 2 * PIECE_BYTES)):
+            for start in range(0, len(rows), most):
+                yield rows[start : start + most]
+
+
+def _ranks(barrier: VectorBarrier, rows: Rows, distances: npt.NDArray[np.float32]) -> npt.NDArray[np.uint64]:
+    """Return numbers whose ascending order is that in which rows of a cluster are looked at; the first of a group stays."""
+    if barrier.ranking is not None:
+        return rows[:, 1]
+    if barrier.keep == "random":
+        return hash_words(rows[:, VECTOR_HEAD:], barrier.seed + 1)
+    rising = (distances / DISTANCE_STEP).round().astype(np.uint64) << _HALF
+    return rising if barrier.keep == "easy" else ~rising
+
+
+def stored_addresses(barrier: VectorBarrier, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Turn addresses into what orders rows of equal rank, and back: of the hardest the last comes first, as in NeMo Curator."""
+    return ~addresses if barrier.keep == "hard" else addresses
+
+
+def _centroids(job: VectorJob) -> npt.NDArray[np.float64]:
+    content = job.folder.read(CENTROIDS)
+    if zlib.crc32(content) != job.checksum:
+        raise damaged(job.folder.path(CENTROIDS), wrong("file", 0))
+    centroids: Any = np.load(io.BytesIO(content), allow_pickle=False)
+    return centroids  # type: ignore[no-any-return]

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All-to-all of key rows: find, for every row of the input, the row with the same key that stays.
+
+A key row is a 128-bit hash and the row's address, with a rank before the address where survivors are chosen by a value;
+text never moves. Three kinds of task, each a pure function of files, so that any of them can be run again:
+
+1. map, one for each range: a `KeyWriter` sorts the range's key rows into one file with a slice for each reducer;
+2. reduce, one for each reducer: `exchange_reduce.reduce_keys` merges its slices of all those files. Rows are ordered by
+   key, rank and address, so the first of a group is its survivor and all others go, whatever the size of the group. What
+   goes is written as (address, survivor), with a slice for each range. For a table of groups it merges them twice, since how
+   many rows a group has is known at its end, and writes all members beside;
+3. where reducers and ranges are many, `drops.collect_drops`: many ranges' slices of all reducers into one file.
+
+The second pass over the text then reads the drops of its range with a `drops.DropReader`. See `exchange_plan` for sizes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.files.row_order import Rows
+from curator_df.core.files.row_sort import PIECE_ROWS, RowSorter
+from curator_df.core.files.slice_file import Bounds
+from curator_df.core.files.storage import FileRecord, Folder
+from curator_df.core.ranges.source import OFFSET_BITS, Ranges
+from curator_df.errors import ParameterError
+
+Keep = Literal["first", "last", "largest", "smallest"]
+"""Which row of a group stays: the first or last in input order, or the one with the largest or smallest value; of equal
+values the first in input order. A missing value (null, NaN) loses to every other."""
+
+DROP_WORDS = 2
+"""Address of the row that goes, address of the one that stays."""
+MEMBER_WORDS = 3
+"""Address of a row, of the one of its group that stays, rows of the group."""
+_SIGN = np.uint64(1 << 63)
+_WORST = np.uint64((1 << 64) - 1)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What all tasks of one exchange share. Picklable and small; memory and workers are not in it."""
+
+    folder: Folder
+    """Where its files go, seen by all workers."""
+    keep: Keep
+    """Which row of a group stays."""
+    reducers: int
+    """Hash ranges (`exchange_plan.choose_reducers`). Part of what a resume compares: the files are cut by it."""
+    range_starts: npt.NDArray[np.int64]
+    """Shape (ranges,): least address of each range (`range_starts`)."""
+    ranges_per_drop_file: int = 1
+    """Ranges whose drops share a slice of a reducer's file; more than 1 asks for `collect_drops`."""
+    of_parts: bool = False
+    """Whether keys are of parts of rows: then a drop is (address, number of the part), not (address, survivor)."""
+    member_bounds: Bounds | None = None
+    """Least address of each slice of the files of members; None: only what goes is written."""
+
+    @property
+    def words(self) -> int:
+        """64-bit words of a key row."""
+        return key_words(self.keep, of_parts=self.of_parts)
+
+    @property
+    def drop_files(self) -> int:
+        """How many `collect_drops` tasks there are, when there are any."""
+        return -(-len(self.range_starts) // self.ranges_per_drop_file)
+
+
+def key_words(keep: Keep, *, of_parts: bool = False) -> int:
+    """Return the 64-bit words of a key row: hash (two), address and, for a policy by value a rank, for parts a number."""
+    return 4 if of_parts or keep in ("largest", "smallest") else 3
+
+
+def range_starts(ranges: Ranges) -> npt.NDArray[np.int64]:
+    """Return the least address that a row of each range can have."""
+    return (ranges.table[:, 0] << OFFSET_BITS) | ranges.table[:, 1]
+
+
+def hash_bounds(reducers: int) -> Bounds:
+    """Return the least high word of each reducer's keys: ``reducer == (high * reducers) >> 64``, exactly.
+
+    Examples
+    --------
+    >>> [hex(bound) for bound in hash_bounds(3)]
+    ['0x0', '0x5555555555555556', '0xaaaaaaaaaaaaaaab']
+    """
+    return np.array([-(-(number << 64) // reducers) for number in range(reducers)], dtype=np.uint64)
+
+
+def ranks(values: npt.NDArray[Any], keep: Keep, missing: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.uint64]:
+    """Return numbers whose ascending order is the order of preference; missing values come last.
+
+    Parameters
+    ----------
+    values : ndarray of int64 or float64, shape (rows,)
+        NaN counts as missing, -0.0 as 0.0.
+    keep : {"largest", "smallest"}
+        What is preferred.
+    missing : ndarray of bool, shape (rows,), optional
+        Where the value is null.
+
+    Examples
+    --------
+    >>> np.argsort(ranks(np.array([1.5, np.nan, -2.0, 3.0]), "largest")).tolist()
+    [3, 0, 2, 1]
+    """
+    if np.issubdtype(values.dtype, np.floating):
+        numbers = values.astype(np.float64) + 0.0
+        bits = numbers.view(np.uint64)
+        rising = np.where(bits & _SIGN, ~bits, bits | _SIGN)
+        absent = np.isnan(numbers)
+    else:
+        rising = values.astype(np.int64).view(np.uint64) ^ _SIGN
+        absent = np.zeros(len(values), dtype=np.bool_)
+    preferred = ~rising if keep == "largest" else rising
+    return np.where(absent if missing is None else absent | missing, _WORST, preferred)
+
+
+class KeyWriter:
+    """Takes the key rows of one range, in any order, and commits them as one file sorted by hash.
+
+    Parameters
+    ----------
+    exchange : Exchange
+        The exchange.
+    number : int
+        Of the range.
+    memory_bytes : int
+        To hold at most; beyond it sorted runs go to the scratch directory.
+    scratch : str, optional
+        Local directory; by default the system's for temporary files.
+    """
+
+    def __init__(self, exchange: Exchange, number: int, *, memory_bytes: int, scratch: str | None = None) -> None:
+        self._keep: Keep = exchange.keep
+        self._words, self._of_parts = exchange.words, exchange.of_parts
+        bounds = hash_bounds(exchange.reducers)
+        self._sorter = RowSorter(
+            dataclasses.replace(exchange.folder, is_durable=False),
+            f"keys/part-{number:06d}.slices",
+            words=exchange.words,
+            bounds=bounds,
+            memory_bytes=memory_bytes,
+            scratch=scratch,
+        )
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes that went through the scratch directory."""
+        return self._sorter.spilled_bytes
+
+    def append(
+        self,
+        keys: npt.NDArray[np.uint64],
+        addresses: npt.NDArray[np.int64],
+        values: npt.NDArray[Any] | None = None,
+        missing: npt.NDArray[np.bool_] | None = None,
+        parts: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """Take the keys of a block.
+
+        Parameters
+        ----------
+        keys : ndarray of uint64, shape (rows, 2)
+            High and low half of each hash.
+        addresses : ndarray of int64, shape (rows,)
+            The block's index.
+        values : ndarray of int64 or float64, shape (rows,), optional
+            What ``keep="largest"`` and ``"smallest"`` compare.
+        missing : ndarray of bool, shape (rows,), optional
+            Where the value is null.
+        parts : ndarray of int64, shape (rows,), optional
+            Of keys of parts: the number of each part in its row.
+        """
+        for start in range(0, len(addresses), PIECE_ROWS):
+            part = slice(start, start + PIECE_ROWS)
+            rows = np.empty((len(addresses[part]), self._words), dtype=np.uint64)
+            rows[:, :2] = keys[part]
+            rows[:, -1] = swap_if_last(addresses[part], self._keep)
+            if self._of_parts:
+                if parts is None:
+                    raise ParameterError("keys of parts need the number of each part")
+                rows[:, 2] = rows[:, 3]
+                rows[:, 3] = swap_if_last(parts[part], self._keep)
+            elif self._words == 4:
+                if values is None:
+                    raise ParameterError(f"keep={self._keep!r} compares values, and none were given")
+                rows[:, 2] = ranks(values[part], self._keep, None if missing is None else missing[part])
+            self._sorter.append(rows)
+
+    def commit(self) -> FileRecord:
+        """Make the file visible; its record is all that a reducer needs."""
+        return self._sorter.commit()
+
+    def discard(self) -> None:
+        """Drop what was not committed."""
+        self._sorter.discard()
+
+
+def drop_bounds(starts: npt.NDArray[np.int64]) -> Bounds:
+    """Return the least address of each slice of drops; the first takes all before it too."""
+    bounds = starts.astype(np.uint64)
+    bounds[:1] = 0
+    return bounds
+
+
+def swap_if_last(addresses: npt.NDArray[Any], keep: Keep) -> Rows:
+    """Turn addresses into what is stored and back: for ``last`` the complement, so that the last comes first."""
+    words: Rows = addresses.view(np.uint64)
+    return ~words if keep == "last" else words

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drops below the row: parts of rows with the same key, of which one stays. The rows go on without the others.
+
+The keys of parts go through the same exchange as those of rows; a drop is (address of the row, number of the part). What is
+held does not grow with the number of parts: they are walked some thousands at a time, in both passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.exchange.barrier import CHECKSUM_MASK, DROP_READER_BYTES, Found, RangeKeys, key_checksum
+from curator_df.core.exchange.drops import read_drops
+from curator_df.core.exchange.exchange import DROP_WORDS, Exchange, KeyWriter
+from curator_df.core.files.sorted_rows import RowsUpTo
+from curator_df.core.files.storage import Folder
+from curator_df.core.ranges.blocks import Outcome
+from curator_df.core.ranges.range_action import OfRange, RangeAction
+
+Integers = npt.NDArray[np.int64]
+Going = Iterator[tuple[Integers, Integers]]
+"""Row of the block and number of the part of each part that goes, in order, in pieces."""
+MOST_PARTS = 1 << 20
+"""For a place that is unlike for two parts of a row; beyond it places are only unlikely to be alike."""
+
+
+class PartKeys(NamedTuple):
+    """Some of the parts of a block's rows, in order."""
+
+    hashes: npt.NDArray[np.uint64]
+    """Shape (parts, 2)."""
+    rows: Integers
+    """Shape (parts,): position of the row in the block."""
+    ordinals: Integers
+    """Shape (parts,): number of the part in its row."""
+
+
+@dataclass(frozen=True)
+class PartBarrier:
+    """Parts of rows with the same key, of which one stays."""
+
+    parts: Callable[..., Iterator[PartKeys]]
+    """Module-level function: ``parts(block, **parameters)``."""
+    remove: Callable[..., Outcome]
+    """Module-level function: ``remove(block, going, **parameters)`` returns the rows without the parts that go."""
+    parameters: Mapping[str, Any]
+    """Keyword arguments of both."""
+    keep: Literal["first", "last"]
+    """Which part of a group stays."""
+    home: Folder | None = field(default=None, metadata={"identity": False})
+    """As in `core.exchange.barrier.Barrier`."""
+    columns: tuple[str, ...] = field(default=(), metadata={"identity": False})
+    """All that ``parts`` looks at."""
+    of_parts: ClassVar[bool] = True
+    """Keys are of parts of rows."""
+
+    def feed(self, block: Any, writer: KeyWriter) -> int:
+        """Give the keys of a block to a writer; return their checksum."""
+        checksum, addresses = 0, block.index.to_numpy()
+        for parts in self.parts(block, **self.parameters):
+            writer.append(parts.hashes, addresses[parts.rows], parts=parts.ordinals)
+            checksum += key_checksum(parts.hashes, _places(addresses, parts))
+        return checksum
+
+    def open_keys(self, exchange: Exchange, number: int, memory_bytes: int) -> RangeKeys:
+        """Start the key file of a range."""
+        return RangeKeys(self, exchange, number, memory_bytes)
+
+    def find(self, runner: Any, before: Any, step: Any) -> Found:
+        """Run the stages that this waits for (``runner`` is a `stages.StageRunner`)."""
+        found: Found = runner.find_drops(before, step, self)
+        return found
+
+    def resolved(self, found: Found) -> RangeAction:
+        """Return what removes the parts in the last pass."""
+        return DropParts(self, found)
+
+
+def _places(addresses: Integers, parts: PartKeys) -> Integers:
+    return addresses[parts.rows] * MOST_PARTS + parts.ordinals
+
+
+@dataclass(frozen=True)
+class DropParts(RangeAction):
+    """What a pending drop of parts is in the last pass."""
+
+    barrier: PartBarrier
+    """For the keys, to see that they are those of the first pass, and to remove parts."""
+    found: Found
+    """What goes."""
+
+    def of_range(self, number: int) -> OfRange:
+        """Return what removes the parts of one range, once."""
+        return _RangeParts(self, number)
+
+
+class _RangeParts:
+    def __init__(self, drops: DropParts, number: int) -> None:
+        self._barrier, self._found, self._number = drops.barrier, drops.found, number
+        going = read_drops(drops.found.exchange, number, drops.found.files, memory_bytes=DROP_READER_BYTES)
+        self._drops = RowsUpTo((piece.view(np.uint64) for piece in going), DROP_WORDS)
+        self._rows = self._checksum = self._missed = 0
+
+    def run(self, block: Any) -> Outcome:
+        addresses, barrier = block.index.to_numpy(), self._barrier
+        self._rows += len(block)
+        for parts in barrier.parts(block, **barrier.parameters):
+            found = key_checksum(parts.hashes, _places(addresses, parts))
+            self._checksum = (self._checksum + found) & CHECKSUM_MASK
+        return barrier.remove(block, self._going(addresses), **barrier.parameters)
+
+    def _going(self, addresses: Integers) -> Going:
+        """Yield what goes of a block. A row that did not come again is counted, and passed over."""
+        if not len(addresses):
+            return
+        for piece in self._drops.take(int(addresses[-1])):
+            parts = piece.view(np.int64)
+            rows = np.searchsorted(addresses, parts[:, 0])
+            came = addresses[rows] == parts[:, 0]
+            self._missed += int((~came).sum())
+            yield rows[came], parts[came, 1]
+
+    def finish(self, step: str) -> None:
+        self._missed += self._drops.rest()
+        self._found.require_same(step, self._number, self._rows, self._checksum, self._missed)

@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From one number of bytes to a layout of processes and threads that keeps it.
+
+``allowed`` = client + workers' reserved + workers' work + margin. What a process holds before any work was measured
+(``benchmarks/floors.py``); `core.runner.session` measures it again on the running cluster and refuses if it is more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import math
+from dataclasses import dataclass
+
+from curator_df.core.memory.limits import machine_bytes, usable_cpus
+from curator_df.core.memory.resources import Capacity
+from curator_df.core.sizes import read_size, show_size
+from curator_df.errors import BudgetError, ParameterError
+
+MB = 1_000_000
+
+# Measured on Linux x86-64 with Python 3.11, dask 2026.7.1, pandas 3.0.6, pyarrow 26.0.1, numba 0.64 (PSS, whole tree, after
+# imports, with the compiled kernels loaded; benchmarks/floors.py), where scipy is installed, which Dask imports then: 320 MB
+# in one process; with 1, 2 and 4 workers 441, 598 and 915 MB, which is about 283 for the client, the sampler and the library
+# pages that all share, and 158 for each worker. Where it is not: 15 MB less in each process.
+CLIENT_RESERVED_BYTES = 288 * MB
+"""Client, scheduler, nannies, resource tracker, sampler, and the library pages that all processes share."""
+WORKER_RESERVED_BYTES = 158 * MB
+"""What one worker process holds for itself."""
+WORKER_RSS_BYTES = 300 * MB
+"""Resident bytes of an idle worker as Dask counts them (RSS: shared library pages count fully in every process)."""
+RMM_BYTES = 190 * MB
+"""What each worker process holds more where RMM is installed (the gpu extra): Dask imports it, and with it cupy and scipy.
+Measured: 487 MB resident, of which 262 are private, where it is 300 and 139 without."""
+CLIENT_GROWTH_BYTES = 8 * MB
+"""What a client may take after the start of its cluster that no plan counts: 4.5 MB in eight runs, measured."""
+CLIENT_PRIVATE_BYTES = 120 * MB
+"""Private resident bytes of an idle client, part of what is reserved for it; what it holds beyond is the user's."""
+SINGLE_RESERVED_BYTES = 345 * MB
+"""Client, scheduler and one worker in one process."""
+
+MIN_THREAD_BYTES = 48 * MB
+"""Least work memory of a thread: blocks of 1 MB, a row group and the buffers of a codec, with room to spare."""
+GOOD_THREAD_BYTES = 320 * MB
+"""Work memory of a thread from which more processes are worth more than more memory for each."""
+MARGIN_FRACTION = 0.03
+"""Of the allowed bytes, kept free for what nobody counts: page tables, thread stacks, a client that looks at a table."""
+MACHINE_FRACTION = 0.6
+"""Share of the machine's (or cgroup's) memory that ``memory=None`` takes."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Processes, threads and bytes that follow from a budget."""
+
+    allowed_bytes: int
+    """Bytes the user permits for the whole process tree on this node (or in one job)."""
+    in_process: bool
+    """True: threads of the client's own process; False: worker processes, each under a nanny."""
+    workers: int
+    """Worker processes of all nodes (1 when in process)."""
+    threads: int
+    """Threads of each worker."""
+    cpus: int
+    """CPUs that were asked for; fewer threads than that when memory is short."""
+    reserved_bytes: int
+    """Held before any work, all processes of a node together."""
+    work_bytes: int
+    """What the tasks of one worker may hold together."""
+    reason: str
+    """Why this layout and no other, in words."""
+    nodes: int = 1
+    """Nodes (or jobs), each with memory of its own."""
+    shares_work: bool = True
+    """Whether a task that runs alone may hold what all tasks of its node may hold together, or only what one worker may."""
+    device_bytes: int = 0
+    """What may be used of the memory of each worker's GPU; 0 where workers have none."""
+    device_held_bytes: int = 0
+    """Of that what the models of a planned run hold."""
+    kept: tuple[tuple[str, int], ...] = ()
+    """Packages that earlier runs have left in workers, and their bytes in each."""
+    client_bytes: int = 0
+    """What the client has taken since the cluster started, of the reserved bytes."""
+
+    @property
+    def node_workers(self) -> int:
+        """Worker processes of a node, of the one with most where they are not the same."""
+        return -(-self.workers // self.nodes)
+
+    @property
+    def shape(self) -> str:
+        """Processes and threads, in words."""
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
+        if self.in_process:
+            return f"{threads} of this process"
+        processes = f"{self.node_workers} worker process{'es' * (self.node_workers > 1)} x {threads}"
+        return processes if self.nodes == 1 else f"{self.nodes} nodes x {processes}"
+
+    @property
+    def thread_bytes(self) -> int:
+        """What one task may hold."""
+        return self.work_bytes // self.threads
+
+    @property
+    def capacity(self) -> Capacity:
+        """What the tasks of one worker share."""
+        return Capacity(self.threads, self.device_bytes, self.device_held_bytes)
+
+    @property
+    def exclusive_bytes(self) -> int:
+        """What a task may hold that runs alone on the node."""
+        return self.work_bytes * (self.node_workers if self.shares_work else 1)
+
+    def beside(self, client_bytes: int) -> Layout:
+        """Return the layout with less for work, where the client has taken so much since the cluster started.
+
+        Examples
+        --------
+        >>> layout = choose_layout(4_000_000_000, cpus=2)
+        >>> less = layout.beside(300_000_000)
+        >>> less.reserved_bytes - layout.reserved_bytes, layout.work_bytes - less.work_bytes
+        (300000000, 150000000)
+        """
+        more = client_bytes - self.client_bytes
+        work_bytes = self.work_bytes - math.ceil(more / self.node_workers)
+        reserved_bytes = self.reserved_bytes + more
+        return dataclasses.replace(
+            self, reserved_bytes=reserved_bytes, work_bytes=work_bytes, client_bytes=client_bytes
+        )
+
+
+def parse_memory(memory: str | int | None) -> int:
+    """Turn the user's number into bytes; ``None`` is 60 % of what the machine or its cgroup has.
+
+    Examples
+    --------
+    >>> parse_memory("4GB")
+    4000000000
+    """
+    if memory is None:
+        return int(machine_bytes() * MACHINE_FRACTION)
+    allowed_bytes = read_size("memory", memory)
+    if allowed_bytes > machine_bytes():
+        raise BudgetError(
+            f"memory={memory!r} is {show_size(allowed_bytes)}, but this machine (or its cgroup) has "
+            f"{show_size(machine_bytes())}; allow less"
+        )
+    return allowed_bytes
+
+
+def choose_layout(allowed_bytes: int, *, cpus: int | None = None, held_bytes: int = 0) -> Layout:
+    """Choose processes and threads for a budget on this node.
+
+    Parameters
+    ----------
+    allowed_bytes : int
+        For the whole process tree.
+    cpus : int, optional
+        Threads to run at most; all usable CPUs by default.
+    held_bytes : int
+        What this process holds beyond an idle client, such as a table in a notebook.
+
+    Returns
+    -------
+    Layout
+        The most processes that leave each thread 320 MB; else one process with as many threads as fit; else
+        threads in the client's own process.
+
+    Raises
+    ------
+    BudgetError
+        Below the floor, which it names.
+
+    Examples
+    --------
+    >>> layout = choose_layout(4_000_000_000, cpus=2)
+    >>> layout.workers, layout.threads
+    (2, 1)
+    """
+    cpus = usable_cpus() if cpus is None else cpus
+    if cpus < 1:
+        raise ParameterError(f"cpus={cpus} must be at least 1")
+    for workers in _divisors(cpus):
+        work_bytes = _work_bytes(allowed_bytes, workers, held_bytes)
+        if work_bytes // (cpus // workers) >= GOOD_THREAD_BYTES:
+            reason = f"enough for {workers} processes" if workers > 1 else "one process leaves its threads most"
+            return _layout(allowed_bytes, workers, cpus // workers, cpus, held_bytes, reason)
+    if (work_bytes := _work_bytes(allowed_bytes, 1, held_bytes)) >= MIN_THREAD_BYTES:
+        reason = f"another process would take {show_size(worker_reserved_bytes())} before any work"
+        return _layout(allowed_bytes, 1, min(cpus, work_bytes // MIN_THREAD_BYTES), cpus, held_bytes, reason)
+    if (work_bytes := _work_bytes(allowed_bytes, 0, held_bytes)) >= MIN_THREAD_BYTES:
+        reason = "a worker process of its own would not leave enough for the work"
+        return _layout(allowed_bytes, 0, min(cpus, work_bytes // MIN_THREAD_BYTES), cpus, held_bytes, reason)
+    floor_bytes = math.ceil((SINGLE_RESERVED_BYTES + held_bytes + MIN_THREAD_BYTES) / (1 - MARGIN_FRACTION)) + 1
+    held = f"this process holds {show_size(held_bytes)} of its own already, " if held_bytes else ""
+    raise BudgetError(
+        f"memory={show_size(allowed_bytes)} is under the floor of {show_size(floor_bytes)}: {held}Python with Dask, pandas, "
+        f"pyarrow and numba holds {show_size(SINGLE_RESERVED_BYTES)} before any work, and the smallest task needs "
+        f"{show_size(MIN_THREAD_BYTES)}; allow at least memory={floor_bytes:_}"
+    )
+
+
+def layout_of_workers(allowed_bytes: int, workers: int, *, held_bytes: int = 0, reason: str) -> Layout:
+    """Return the layout of so many worker processes with one thread each, where their number is given.
+
+    Raises
+    ------
+    BudgetError
+        If they would have less than the smallest task needs; it names the memory that fits.
+    """
+    layout = _layout(allowed_bytes, workers, 1, workers, held_bytes, reason)
+    if layout.work_bytes < MIN_THREAD_BYTES:
+        enough = _allowed_for(MIN_THREAD_BYTES, workers) + math.ceil(held_bytes / (1 - MARGIN_FRACTION))
+        raise BudgetError(
+            f"memory={show_size(allowed_bytes)} is too little for {workers} worker processes ({reason}), each of which holds "
+            f"{show_size(worker_reserved_bytes())} before any work; allow at least memory={enough:_}, or fewer of them"
+        )
+    return layout
+
+
+def least_memory(thread_bytes: int, *, cpus: int, above_bytes: int = 0, held_bytes: int = 0) -> int:
+    """Return the least budget, of those that are larger than ``above_bytes``, whose layout gives each task ``thread_bytes``.
+
+    A little more memory may mean more processes or threads and less for each, so the layouts are tried one by one.
+    ``held_bytes`` is what `choose_layout` takes.
+    """
+    thread_bytes = max(thread_bytes, MIN_THREAD_BYTES)
+    shapes = [(workers, threads) for workers in (0, 1) for threads in range(1, cpus + 1)]
+    shapes += [(workers, cpus // workers) for workers in _divisors(cpus)]
+    held = math.ceil(held_bytes / (1 - MARGIN_FRACTION))
+    found = {_allowed_for(thread_bytes * threads, workers) + held for workers, threads in shapes}
+    layouts = (
+        choose_layout(allowed, cpus=cpus, held_bytes=held_bytes) for allowed in sorted(found) if allowed > above_bytes
+    )
+    return next(layout.allowed_bytes for layout in layouts if layout.thread_bytes >= thread_bytes)
+
+
+def most_cpus(thread_bytes: int, layout: Layout) -> int:
+    """Return with how many CPUs, fewer than a layout has, the same budget gives each task ``thread_bytes``; 0 if with none.
+
+    Examples
+    --------
+    >>> layout = choose_layout(480_000_000, cpus=2)
+    >>> layout.thread_bytes, most_cpus(70_000_000, layout)
+    (60300000, 1)
+    """
+    if not layout.shares_work:  # its workers were given, and are not chosen from the CPUs
+        return 0
+    held_bytes = _client_held_bytes(layout)
+    for cpus in range(layout.cpus - 1, 0, -1):
+        try:
+            fewer = choose_layout(layout.allowed_bytes, cpus=cpus, held_bytes=held_bytes)
+        except BudgetError:  # the client has taken so much since the cluster started
+            return 0
+        if fewer.thread_bytes >= thread_bytes:
+            return cpus
+    return 0
+
+
+def larger_memory(thread_bytes: int, layout: Layout) -> int:
+    """Return the least budget above that of a layout, with the same CPUs, that gives each task ``thread_bytes``.
+
+    Examples
+    --------
+    >>> layout = choose_layout(480_000_000, cpus=2)
+    >>> least_memory(70_000_000, cpus=2) < layout.allowed_bytes < larger_memory(70_000_000, layout)
+    True
+    """
+    if not layout.shares_work:
+        return least_memory(thread_bytes, cpus=layout.cpus)
+    held_bytes = _client_held_bytes(layout)
+    return least_memory(thread_bytes, cpus=layout.cpus, above_bytes=layout.allowed_bytes, held_bytes=held_bytes)
+
+
+@functools.cache
+def worker_reserved_bytes() -> int:
+    """Return what one worker process holds for itself in this environment."""
+    return WORKER_RESERVED_BYTES + _rmm_bytes()
+
+
+@functools.cache
+def worker_rss_bytes() -> int:
+    """Return the resident bytes of an idle worker in this environment, as Dask counts them."""
+    return WORKER_RSS_BYTES + _rmm_bytes()
+
+
+def _rmm_bytes() -> int:
+    return RMM_BYTES if importlib.util.find_spec("rmm") is not None else 0
+
+
+def least_with_workers(held_bytes: int = 0) -> int:
+    """Return the least budget with which tasks run in a worker process, not in threads of the client.
+
+    Examples
+    --------
+    >>> choose_layout(least_with_workers()).in_process
+    False
+    """
+    return _allowed_for(MIN_THREAD_BYTES + held_bytes, 1)
+
+
+def memory_for_alone(needed_bytes: int, layout: Layout) -> int:
+    """Return a budget, near the least, with which a task that is alone on the node may hold so much.
+
+    Examples
+    --------
+    >>> layout = choose_layout(1_000_000_000, cpus=2)
+    >>> enough = memory_for_alone(1_000_000_000, layout)
+    >>> choose_layout(enough, cpus=2).exclusive_bytes >= 1_000_000_000 > layout.exclusive_bytes
+    True
+    """
+    held_bytes = _client_held_bytes(layout)
+    allowed_bytes = layout.allowed_bytes
+    # A little more memory may mean more processes, and less for a task that is alone.
+    while layout.exclusive_bytes < needed_bytes:
+        short = needed_bytes - layout.exclusive_bytes
+        allowed_bytes += math.ceil(short / (1 - MARGIN_FRACTION)) + 1
+        layout = choose_layout(allowed_bytes, cpus=layout.cpus, held_bytes=held_bytes)
+    return allowed_bytes
+
+
+def _divisors(cpus: int) -> list[int]:
+    return [workers for workers in range(cpus, 0, -1) if cpus % workers == 0]
+
+
+def _layout(allowed_bytes: int, workers: int, threads: int, cpus: int, held_bytes: int, reason: str) -> Layout:
+    reserved_bytes = _reserved_bytes(workers)
+    work_bytes = _work_bytes(allowed_bytes, workers, held_bytes)
+    return Layout(
+        allowed_bytes, workers == 0, max(workers, 1), threads, cpus, reserved_bytes + held_bytes, work_bytes, reason
+    )
+
+
+def _reserved_bytes(workers: int) -> int:
+    """Return what is held before any work by the client and ``workers`` processes; 0 means the client's own alone."""
+    return CLIENT_RESERVED_BYTES + workers * worker_reserved_bytes() if workers else SINGLE_RESERVED_BYTES
+
+
+def _client_held_bytes(layout: Layout) -> int:
+    """Return what the client held beyond an idle one when the layout was chosen."""
+    workers = 0 if layout.in_process else layout.node_workers
+    return max(layout.reserved_bytes - _reserved_bytes(workers), 0)
+
+
+def _work_bytes(allowed_bytes: int, workers: int, held_bytes: int = 0) -> int:
+    """Return the work memory of each of ``workers`` processes; 0 means in the client's own."""
+    usable_bytes = int(allowed_bytes * (1 - MARGIN_FRACTION)) - held_bytes
+    return (usable_bytes - _reserved_bytes(workers)) // max(workers, 1)
+
+
+def _allowed_for(work_bytes: int, workers: int) -> int:
+    """Return the least budget that gives each process ``work_bytes``: the inverse of `_work_bytes`."""
+    usable_bytes = _reserved_bytes(workers) + max(workers, 1) * work_bytes
+    return math.ceil(usable_bytes / (1 - MARGIN_FRACTION)) + 1

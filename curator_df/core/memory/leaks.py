@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tell a worker that leaks from one that works: a trend in what it holds after each task, not in its peaks.
+
+A floor is taken after each task. Other threads of the process may be at work then, so the least of a few floors counts; before
+one of these Arrow's pool and malloc have given back what they only kept (`freed_pages`). A leak goes on; a cache fills up and
+stays. While it fills nothing tells the two apart, so where no step is seen to leave memory behind, a worker may grow by much
+more first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from curator_df.core.memory.freed_pages import ENDS_EACH
+from curator_df.core.memory.limits import release_free_memory, status_bytes
+from curator_df.core.sizes import show_size
+
+LEAST_WINDOWS = 12
+"""Windows before anything is said."""
+MOST_WINDOWS = 60
+"""Windows that are looked at, the latest; a test over all would grow with the square of the tasks."""
+FALSE_ALARMS = 1e-4
+"""Probability with which a worker whose floors have no trend is said to leak, at each look (Mann-Kendall, one-sided).
+Floors that follow one another are not independent, so the growth must matter as well."""
+LATE_FALSE_ALARMS = 0.02
+"""The same for the later half of the windows alone: without a trend there, it was a cache that filled up."""
+LEAST_GROWTH_BYTES = 32_000_000
+"""Less is not worth a restart."""
+LEAST_GROWTH_SHARE = 0.1
+"""Of the work memory of a worker."""
+CLEAR_GROWTH = 8.0
+"""Growth as a multiple of the scatter about the trend: floors that wander by themselves rise a little by chance."""
+MUCH_GROWTH_SHARE = 0.5
+"""Of the work memory of a worker. Where no step was seen to leave memory behind, it is looked at again when it grew by that."""
+PROBE_CALLS = 8
+PROBE_LEFT_BYTES = 32_000
+"""A step that leaves more than this behind at each call of the probe is named."""
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A worker that holds more after each task."""
+
+    worker: str
+    """Host and process number."""
+    tasks: int
+    """Tasks that were looked at."""
+    growth_bytes: int
+    """How much more it holds than at the first of them."""
+    task_bytes: int
+    """Growth for each task: a robust slope (Theil-Sen)."""
+    again: bool = False
+    """Whether it was told of before, the worker was not started again, and it went on growing."""
+
+    def __str__(self) -> str:
+        return (
+            f"worker {self.worker} holds {self.growth_bytes / 1e6:,.0f} MB more than {self.tasks:,} tasks ago, "
+            f"{self.task_bytes / 1e6:,.2f} MB for each task, after free memory was given back"
+        )
+
+
+@dataclass
+class LeakReceipt:
+    """A worker that held more after each task."""
+
+    worker: str
+    """Host and process number."""
+    tasks: int
+    """Tasks over which it was seen."""
+    growth_bytes: int
+    """How much more it held after them, when free memory had been given back."""
+    task_bytes: int
+    """Growth for each task."""
+    step: str
+    """The step that leaves most behind when it is called again and again; empty where none was found."""
+    left_bytes: int
+    """What a call of that step leaves behind on a block of 1 MB."""
+    recycled: bool
+    """Whether the worker was started again."""
+    given_back_bytes: int = 0
+    """What it gave to give free pages back once more, when nothing was in flight."""
+    again: bool = False
+    """Whether it was told of before, was not started again, and went on growing."""
+
+    @property
+    def only_kept(self) -> bool:
+        """Whether giving back gave half of the growth: then Arrow's pool or malloc kept it, and no step leaks."""
+        return self.given_back_bytes >= self.growth_bytes / 2
+
+    def __str__(self) -> str:
+        held = (
+            f"worker {self.worker} held {show_size(self.growth_bytes)} more after {self.tasks:,} tasks, "
+            f"{show_size(self.task_bytes)} a task; giving free pages back gave {show_size(self.given_back_bytes)}"
+        )
+        if self.only_kept:
+            return f"{held}, so it is not a leak"
+        unseen = "no step was seen to leave memory behind"
+        if not self.step and not self.again:
+            return f"{held}; {unseen}: a cache that fills, or memory of something else; looked at again if it grows much more"
+        named = f"{self.step} leaves {show_size(self.left_bytes)} behind at each block" if self.step else unseen
+        goes_on = ", and it went on growing" if self.again else ""
+        then = "started again, no work was lost" if self.recycled else "not started again: no nanny does that"
+        return f"{held}; {named}{goes_on}; {then}"
+
+
+class LeakWatch:
+    """Takes the floor after each task of each worker."""
+
+    def __init__(self, work_bytes: int, threads: int) -> None:
+        self._least = max(LEAST_GROWTH_BYTES, int(LEAST_GROWTH_SHARE * work_bytes))
+        self._much = int(MUCH_GROWTH_SHARE * work_bytes)
+        self._window = 1 if threads == 1 else ENDS_EACH * threads
+        self._floors: dict[str, list[int]] = {}
+        self._minima: dict[str, list[int]] = {}
+        self._waits: dict[str, int] = {}
+
+    def add(self, worker: str, floor_bytes: int) -> Leak | None:
+        """Take a floor; return the leak when a window is full and its worker leaks."""
+        floors = self._floors.setdefault(worker, [])
+        floors.append(floor_bytes)
+        if len(floors) < self._window:
+            return None
+        minima = self._minima.setdefault(worker, [])
+        minima.append(min(floors))
+        del minima[:-MOST_WINDOWS]
+        floors.clear()
+        return None if minima[-1] < self._waits.get(worker, 0) else self._leak(worker, minima)
+
+    def forget(self, worker: str) -> None:
+        """Start anew for a worker that was started again."""
+        self._floors.pop(worker, None)
+        self._minima.pop(worker, None)
+        self._waits.pop(worker, None)
+
+    def wait(self, worker: str) -> None:
+        """Look at a worker that was told of only when it has grown by much more: a cache is full before that."""
+        if minima := self._minima.get(worker):
+            self._waits[worker] = minima[-1] + self._much
+
+    def _leak(self, worker: str, minima: Sequence[int]) -> Leak | None:
+        windows = len(minima)
+        if windows < LEAST_WINDOWS or minima[-1] - minima[0] < self._least:
+            return None
+        if trend_probability(minima) > FALSE_ALARMS or trend_probability(minima[windows // 2 :]) > LATE_FALSE_ALARMS:
+            return None
+        slope = theil_sen(minima)
+        growth_bytes = int(slope * (windows - 1))
+        if growth_bytes < max(self._least, CLEAR_GROWTH * _scatter(minima, slope)):
+            return None
+        return Leak(worker, windows * self._window, growth_bytes, int(slope / self._window), worker in self._waits)
+
+
+def trend_probability(values: Sequence[float]) -> float:
+    """Return how likely values without a trend would rise as much as these (Mann-Kendall, normal approximation).
+
+    Examples
+    --------
+    >>> trend_probability(range(20)) < 1e-6, round(trend_probability([1, 2] * 10), 1)
+    (True, 0.4)
+    """
+    array = np.asarray(values, dtype=float)
+    count = len(array)
+    later, earlier = np.triu_indices(count, 1)[::-1]
+    score = float(np.sign(array[later] - array[earlier]).sum())
+    _, ties = np.unique(array, return_counts=True)
+    variance = (count * (count - 1) * (2 * count + 5) - float((ties * (ties - 1) * (2 * ties + 5)).sum())) / 18
+    if variance <= 0 or score <= 0:
+        return 1.0
+    return 0.5 * math.erfc((score - 1) / math.sqrt(2 * variance))
+
+
+def theil_sen(values: Sequence[float]) -> float:
+    """Return the median of the slopes between all pairs of values.
+
+    Examples
+    --------
+    >>> theil_sen([0, 1, 2, 300, 4, 5])
+    1.0
+    """
+    array = np.asarray(values, dtype=float)
+    later, earlier = np.triu_indices(len(array), 1)[::-1]
+    return float(np.median((array[later] - array[earlier]) / (later - earlier)))
+
+
+def _scatter(values: Sequence[float], slope: float) -> float:
+    """Return the spread about a line of that slope, as the standard deviation that its median deviation amounts to."""
+    rest = np.asarray(values, dtype=float) - slope * np.arange(len(values))
+    return 1.4826 * float(np.median(np.abs(rest - np.median(rest))))
+
+
+def left_by(calls: Sequence[tuple[str, Callable[[], Any]]]) -> dict[str, int]:
+    """Return by name how many bytes a call leaves behind, on average over `PROBE_CALLS`, where that is not nothing."""
+    left: dict[str, int] = {}
+    for name, call in calls:
+        call()
+        before = _floor()
+        for _ in range(PROBE_CALLS):
+            call()
+        each = (_floor() - before) // PROBE_CALLS
+        if each > PROBE_LEFT_BYTES:
+            left[name] = each
+    return left
+
+
+def _floor() -> int:
+    release_free_memory()
+    return status_bytes("RssAnon")

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dask's own steps: which of them a run takes, what the refusals of the others say, and what a receipt calls them.
+
+They are told by the names of their classes, of which Dask documents few; a name that is gone refuses nothing, and the tests
+hold each to what a user writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from dask._task_spec import DataNode
+from dask.dataframe.dask_expr._expr import Blockwise, Expr, Isin, MapOverlap, MapPartitions, _DelayedExpr
+from dask.delayed import Delayed
+from dask.sizeof import sizeof
+
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.ranges.set_up import SetUp
+from curator_df.errors import ExpressionError, UnsupportedBackendError
+
+MOVES = ("ToBackend", "ToCudfBackend", "ToPandasBackend")
+"""Names of Dask's own expressions that move blocks to a GPU or back, and of those of dask-cudf."""
+EXPLODES = ("ExplodeFrame", "ExplodeSeries")
+"""Of those that make several rows with one address of one row."""
+_READERS = "read_jsonl, read_parquet, read_text_files, read_warc"
+_INDEX = (
+    "changes the index, and in a run the index is the address of each row, by which rows are told apart. Leave the step "
+    "out: writers do not write the index. For a column that names each row use add_ids"
+)
+_BY_CHANCE = (
+    "draws rows block by block, so which rows it takes depends on the block size and on the workers. Use "
+    "sample_rows(df, fraction=...), which takes the same rows whatever the blocks"
+)
+_PICKED = (
+    "picks blocks, and how many there are depends on the block size. Name fewer files in the reader, or take a part of the "
+    "rows with sample_rows(df, fraction=...)"
+)
+_TOGETHER = (
+    "puts tables one after the other, and one run streams one input. Name all paths in one reader, as in "
+    "read_jsonl([a, b]), or mix tables with blend"
+)
+_REFUSED = {
+    **dict.fromkeys(("ResetIndex", "SetIndex", "SetIndexBlockwise", "AssignIndex", "SetPartition"), _INDEX),
+    **dict.fromkeys(("Sample", "Split", "SplitTake"), _BY_CHANCE),
+    **dict.fromkeys(("Concat", "ConcatUnindexed"), _TOGETHER),
+    "DropDuplicates": "compares rows of all blocks. Use drop_exact_duplicates, which does so on disk, under the budget",
+    "Partitions": _PICKED,
+}
+"""By the name of the class, why a step is refused, whether or not it needs several blocks."""
+_SEVERAL_BLOCKS = (
+    "needs more than one block at a time, so it cannot be streamed under the budget. Run what comes before it with "
+    "write_parquet, do this step on what was written with Dask, and go on from its result with read_parquet"
+)
+_VERBS = {
+    "AddPrefix": "add_prefix",
+    "AddSuffix": "add_suffix",
+    "AlignGetitem": "align",
+    "AssignIndex": "index",
+    "BlockwiseHead": "head",
+    "BlockwiseTail": "tail",
+    "CaseWhen": "case_when",
+    "ColumnsSetter": "columns",
+    "CombineFirst": "combine_first",
+    "Concat": "concat",
+    "ConcatUnindexed": "concat",
+    "CumMax": "cummax",
+    "CumMin": "cummin",
+    "CumProd": "cumprod",
+    "CumSum": "cumsum",
+    "DropDuplicates": "drop_duplicates",
+    "DropnaFrame": "dropna",
+    "DropnaSeries": "dropna",
+    "ExplodeFrame": "explode",
+    "ExplodeSeries": "explode",
+    "GetDummies": "get_dummies",
+    "Loc": "loc",
+    "LocUnknown": "loc",
+    "MapOverlap": "map_overlap",
+    "Projection": "columns",
+    "RenameAxis": "rename_axis",
+    "RenameFrame": "rename",
+    "RenameSeries": "rename",
+    "ResetIndex": "reset_index",
+    "ResolveOverlappingDivisions": "set_index",
+    "SetIndex": "set_index",
+    "SetIndexBlockwise": "set_index",
+    "SetPartition": "set_index",
+    "SortIndex": "sort_index",
+    "SortValues": "sort_values",
+    "Split": "random_split",
+    "SplitTake": "random_split",
+    "ToFrame": "to_frame",
+    "ToNumeric": "to_numeric",
+    "ToDatetime": "to_datetime",
+    "ValueCounts": "value_counts",
+}
+"""What a user writes for it, where that is not the name of the class in small letters."""
+
+
+def title(node: Expr) -> str:
+    """Return what a receipt calls a step: what the user wrote."""
+    if not isinstance(node, MapPartitions) or isinstance(node, MapOverlap):
+        kind = type(node).__name__
+        return _VERBS.get(kind, kind.lower())
+    function = node.operand("func")
+    name = function.name if isinstance(function, SetUp) else getattr(function, "__name__", type(function).__name__)
+    return f"map_partitions({name})"
+
+
+def require_block_by_block(expression: Expr, origin: Expr) -> None:
+    """Refuse what needs several blocks, before the placeholder hides it: a sort of one partition is block by block.
+
+    Raises
+    ------
+    ExpressionError
+        If a step needs more than one block, or what it does depends on the blocks, or it changes the index.
+    UnsupportedBackendError
+        If Dask's own ``to_backend`` is in it.
+    """
+    for node in expression.walk():
+        kind = type(node).__name__
+        if kind in MOVES:
+            raise UnsupportedBackendError(
+                "df.to_backend is Dask's: it changes the types of columns, and its copy is in no plan. In a run, "
+                "to_backend(df, 'cudf') of curator_df (or backend='cudf' of a reader) moves blocks to a GPU, and "
+                "to_backend(df, 'pandas') back"
+            )
+        if kind in _REFUSED:
+            raise ExpressionError(f"{title(node)}, a step of Dask, {_REFUSED[kind]}")
+        if node._name != origin._name and not isinstance(node, _DelayedExpr) and not _is_block_by_block(node):
+            raise ExpressionError(f"{title(node)}, a step of Dask, {_SEVERAL_BLOCKS}")
+
+
+def _is_block_by_block(node: Expr) -> bool:
+    return isinstance(node, Blockwise) and not isinstance(node, MapOverlap)
+
+
+def no_reader(leaves: Iterable[Any]) -> ExpressionError:
+    """Return the error for a table that does not begin with one of our readers."""
+    kinds = {type(node).__name__ for node in leaves}
+    if "FromGraph" in kinds:
+        remedy = (
+            "it begins with rows that are in memory already, as persist() leaves them. Leave .persist() out: a run reads the "
+            "files block by block; or keep what comes before it with checkpoint(df, path)"
+        )
+    elif kinds & {"FromPandas", "FromPandasDivisions", "FromArray"}:
+        remedy = (
+            "it is made of rows in memory (from_pandas). Write them to Parquet with pandas' to_parquet(path), and read them "
+            "with curator_df's read_parquet(path)"
+        )
+    elif any(kind.startswith("ReadParquet") for kind in kinds):
+        remedy = "it begins with Dask's read_parquet. Use curator_df's read_parquet, with the same path"
+    else:
+        remedy = "write it to Parquet with Dask, and read it back with curator_df's read_parquet"
+    return ExpressionError(
+        f"this table does not begin with one of curator_df's readers ({_READERS}), so it cannot be streamed under the budget: "
+        f"{remedy}"
+    )
+
+
+def several_inputs(count: int) -> ExpressionError:
+    """Return the error for a table that combines several inputs."""
+    return ExpressionError(
+        f"this table combines {count} inputs, and one run streams one input. Name all paths in one reader, as in "
+        "read_jsonl([a, b]); mix tables with blend; or write each with write_parquet"
+    )
+
+
+def shared_addresses(operator: str, step: str) -> ExpressionError:
+    """Return the error for an operator that tells rows apart by their address after a step that makes several of one."""
+    return ExpressionError(
+        f"{operator} tells rows apart by their address, and the rows that {step} makes of one share its address. Run what "
+        f"comes before {operator} with checkpoint(df, path), and go on from the table that it returns: there each row has an "
+        "address of its own"
+    )
+
+
+def with_plain_values(expression: Expr) -> Expr:
+    """Return an expression in which values that Dask wraps, such as those of ``isin``, are the same in every process.
+
+    Dask keeps a list that ``isin`` was given as an array in the order of a set of it, which is another in each process.
+
+    Raises
+    ------
+    ExpressionError
+        If Dask would have to compute such a value, again for every block.
+    """
+    ordered = {node.operand("values")._name for node in expression.walk() if _is_isin(node)}
+    for node in [node for node in expression.walk() if isinstance(node, _DelayedExpr)]:
+        value = _plain_value(node)
+        if node._name in ordered and isinstance(value, np.ndarray):
+            value = _sorted(value)
+        key = f"value-{fingerprint(value)}"
+        expression = expression.substitute(node, _DelayedExpr(Delayed(key, {key: DataNode(key, value)})))
+    return expression
+
+
+def value_bytes(tasks: Mapping[Any, Any]) -> int:
+    """Return the bytes of the values that tasks hold."""
+    return sum(sizeof(task.value) for task in tasks.values() if isinstance(task, DataNode))
+
+
+def _sorted(values: Any) -> Any:
+    if not values.dtype.hasobject:
+        return np.sort(values)
+    return np.array(sorted(values.tolist(), key=fingerprint), dtype=values.dtype)
+
+
+def _is_isin(node: Expr) -> bool:
+    return isinstance(node, Isin) and isinstance(node.operand("values"), _DelayedExpr)
+
+
+def _plain_value(node: Expr) -> Any:
+    tasks = node._layer()
+    (task,) = tasks.values() if len(tasks) == 1 else (None,)
+    if isinstance(task, DataNode):
+        return task.value
+    raise ExpressionError(
+        f"this table needs a value that Dask is to compute ({node.operand('obj').key}), and a run would compute it for every "
+        "block again. Compute it first, and pass the value itself"
+    )

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A user's function that raises: the error that says where, or the rows that it raises on, found by halving."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from curator_df.core.host_blocks import host_block
+from curator_df.core.planning.program import Step, run_step
+from curator_df.core.ranges.blocks import BlockKernel
+from curator_df.core.ranges.foreign_step import Graph
+from curator_df.core.ranges.out_of_memory import is_out_of_memory
+from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
+from curator_df.errors import CuratorError, OperatorError
+
+
+def may_be_users(step: Step) -> bool:
+    """Tell whether a step runs a function that the user wrote."""
+    return isinstance(step.action, Graph) or (isinstance(step.action, BlockKernel) and step.action.is_users)
+
+
+def operator_error(step: Step, block: Any, exc: Exception, files: Sequence[str]) -> OperatorError:
+    """Return the error that names the step and the rows of the block."""
+    raised = f"step {step.name!r} raised {type(exc).__name__}: {exc} on a block"
+    if not len(block):
+        return OperatorError(f"{raised} of no rows, such as steps before it may leave. Fix the function")
+    rows = f"of {len(block):,} rows"
+    if block.index.name == ADDRESS:  # a function of the user may have made another index
+        first, last = int(block.index[0]), int(block.index[-1])
+        rows += f", from {_place(first, files)} to {_place(last, files)}"
+    return OperatorError(
+        f"{raised} {rows}. Fix the function, or set such rows aside with on_error='quarantine', which needs the index that "
+        "the reader gave them"
+    )
+
+
+def _place(address: int, files: Sequence[str]) -> str:
+    file, offset = address >> OFFSET_BITS, address & ((1 << OFFSET_BITS) - 1)
+    return f"{files[file]} offset {offset:,}"
+
+
+def without_failing_rows(step: Step, block: Any, files: Sequence[str], set_aside: Callable[[BadRow], None]) -> Any:
+    """Find the rows on which a step raises, by halving; set them aside and return the others, of which there may be none."""
+    failing: dict[int, str] = {}
+    waiting = [(0, len(block))]
+    while waiting:
+        start, stop = waiting.pop()
+        exc = _raised(step, block.iloc[start:stop])
+        if exc is None:
+            continue
+        if stop - start == 1:
+            failing[start] = f"step {step.name!r} raised {type(exc).__name__}: {exc}"
+        else:
+            middle = (start + stop) // 2
+            waiting += [(middle, stop), (start, middle)]
+    if not failing:
+        raise OperatorError(
+            f"step {step.name!r} raises on a block of {len(block):,} rows but on none of its parts: it is not a function "
+            "of the rows alone"
+        )
+    places = np.array(list(failing))
+    for row in _failed_rows(block.iloc[places], failing.values(), files):
+        set_aside(row)
+    return block.iloc[np.delete(np.arange(len(block)), places)]
+
+
+def _raised(step: Step, part: Any) -> Exception | None:
+    try:
+        run_step(step, part)
+    except Exception as exc:
+        if isinstance(exc, CuratorError) or is_out_of_memory(exc):
+            raise
+        return exc
+    return None
+
+
+def _failed_rows(rows: Any, reasons: Iterable[str], files: Sequence[str]) -> Iterator[BadRow]:
+    # All in one call, which takes a millisecond for a row alone. Not splitlines: texts may hold U+2028.
+    records = host_block(rows).to_json(orient="records", lines=True, force_ascii=False).strip("\n").split("\n")
+    for address, reason, record in zip(rows.index.to_numpy().tolist(), reasons, records, strict=True):
+        path, offset = files[address >> OFFSET_BITS], address & ((1 << OFFSET_BITS) - 1)
+        yield BadRow(os.fspath(path), 0, offset, reason, record.encode())

@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run will need, before it starts: the bytes of a task, of the node, and the largest row that can pass.
+
+What a task holds on the host is in `core.planning.task_factor`, and on a GPU in `core.planning.device_plan`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from curator_df.core.exchange.barrier import KEY_WRITER_FACTOR
+from curator_df.core.exchange.near_barrier import NearBarrier
+from curator_df.core.exchange.row_count import RowCount
+from curator_df.core.exchange.vector_barrier import VECTOR_WRITER_FACTOR, VectorBarrier, require_gpu, require_room
+from curator_df.core.memory.budget import Layout, larger_memory, most_cpus
+from curator_df.core.memory.resources import NO_LIMITS, Capacity
+from curator_df.core.planning.balance import LEAST_BLOCK_BYTES, tasks_planned, works_elsewhere
+from curator_df.core.planning.branches import Branch, Fork, fork
+from curator_df.core.planning.device_plan import DeviceNeed, device_need
+from curator_df.core.planning.program import Program, Step
+from curator_df.core.planning.task_factor import (
+    against_factor,
+    against_programs,
+    fitting_block,
+    is_found,
+    task_factor,
+    task_needs,
+)
+from curator_df.core.ranges.sink import Sink
+from curator_df.core.ranges.source import Source
+from curator_df.core.sizes import show_size
+from curator_df.errors import BudgetError
+
+MIN_BLOCK_BYTES = 1_000_000
+"""Smaller blocks cost more time in Python than they save memory."""
+MAX_DEFAULT_BLOCK_BYTES = 16_000_000
+"""Larger blocks were not faster and only hold more: 1.9, 1.8, 1.8 and 2.0 s for 100 MB through the Gopher chain in one
+thread, with blocks of 4, 16, 32 and 64 MB. ``blocksize=`` may ask for more."""
+KERNEL_FIXED_BYTES = 20_000_000
+"""The part of `TASK_FIXED_BYTES` that a step may hold whatever its block; for more a plan makes room."""
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One pass over the input."""
+
+    title: str
+    """Purpose of the pass."""
+    steps: tuple[tuple[str, float, bool], ...]
+    """Name, peak factor and whether it was measured, from reader to writer."""
+    block_bytes: int
+    """Decompressed bytes of a block."""
+    task_factor: float
+    """Peak bytes of a task as a multiple of the block size."""
+    task_bytes: int
+    """Peak bytes of a task."""
+    largest_row_bytes: int
+    """Longest row that can be processed beside other tasks."""
+    exclusive_row_bytes: int
+    """Longest row that can be processed alone on the node."""
+    capacity: Capacity
+    """Resources that the tasks of a worker share."""
+    of_input: bool = True
+    """False for a pass over another table, with which the input is compared."""
+    beside: int = 0
+    """Extra tasks of each worker, beyond those of its threads, that fit: for steps whose work is done elsewhere."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything `explain` shows."""
+
+    layout: Layout
+    """Processes, threads and bytes."""
+    stages: tuple[StagePlan, ...]
+    """Passes over the input, in order."""
+    input_bytes: int
+    """Size of the input on disk."""
+    input_files: int
+    """Number of input files."""
+    projected_bytes: int
+    """Projected peak memory of the whole process tree."""
+    held_bytes: int = 0
+    """Memory that steps hold in each worker besides blocks."""
+    limits: tuple[tuple[str, int], ...] = ()
+    """Steps that take more of a worker than a thread, and how many of its tasks can be in them at a time."""
+    kept: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Packages from earlier runs that this one does not use, and their bytes in each worker; part of ``held_bytes``."""
+    elsewhere: tuple[str, ...] = ()
+    """Steps whose work is done by a GPU or a server."""
+    remarks: tuple[tuple[str, str], ...] = ()
+    """Remarks: for example, that a step is slow with its arguments, or where its model computes."""
+    device: DeviceNeed | None = None
+    """Use of the GPU of each worker; None if neither blocks nor models are on one."""
+
+    @property
+    def device_bytes(self) -> int:
+        """Projected peak memory on the GPU of each worker; 0 if nothing is on one."""
+        return 0 if self.device is None else self.device.bytes_of(self.stages[-1].block_bytes)
+
+    def with_long_row(self, row_bytes: int) -> int:
+        """Return the projection for an input that has a row of this size."""
+        stage = self.stages[-1]
+        needed = task_needs(row_bytes, stage.task_factor)
+        if row_bytes > stage.largest_row_bytes:  # then it ran alone
+            return max(self.projected_bytes, self.layout.reserved_bytes + needed)
+        return self.projected_bytes - stage.task_bytes + max(stage.task_bytes, needed)
+
+    def with_merges(self, task_bytes: int) -> int:
+        """Return the projection with this many bytes of keys (or of texts to compare) for a task; 0 without any.
+
+        At most, a task has the memory of a thread, or that of all workers if it runs alone.
+
+        A task has what there is for a thread at most, or what there is for all workers if it runs alone.
+        """
+        layout = self.layout
+        together = layout.node_workers * (layout.threads * min(task_bytes, layout.thread_bytes) + self.held_bytes)
+        alone = min(task_bytes, layout.exclusive_bytes) if task_bytes > layout.thread_bytes else 0
+        at_most = layout.node_workers * layout.work_bytes
+        return max(self.projected_bytes, layout.reserved_bytes + min(max(together, alone), at_most))
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the content of the plan, as (what, value)."""
+        layout = self.layout
+        said = [
+            ("input", f"{self.input_files:,} files, {show_size(self.input_bytes)}"),
+            ("memory", f"{show_size(self.projected_bytes)} projected, {show_size(layout.allowed_bytes)} allowed"),
+            (
+                "layout",
+                f"{layout.shape}, {show_size(layout.thread_bytes)} of work memory for each thread ({layout.reason})",
+            ),
+        ]
+        if layout.client_bytes:
+            said.append(("client", f"{show_size(layout.client_bytes)} taken by this process since the cluster started"))
+        if self.device is not None:
+            said.append(("gpu", self.device.said(self.stages[-1].block_bytes)))
+        for number, stage in enumerate(self.stages, start=1):
+            tasks = f"{stage.task_factor:.1f} = {show_size(stage.task_bytes)} a task"
+            blocks = f"blocks of {show_size(stage.block_bytes)} x {tasks}"
+            alone = show_size(stage.exclusive_row_bytes)
+            rows = f"rows up to {show_size(stage.largest_row_bytes)}, alone on the node up to {alone}"
+            said.append((f"stage {number}", f"{stage.title}: {blocks}; {rows}"))
+            said += [
+                ("", f"{name}: {factor:.1f} x block ({'measured' if measured else 'assumed'})")
+                for name, factor, measured in stage.steps
+            ]
+        if self.held_bytes:
+            said.append(("held", f"{show_size(self.held_bytes)} in each worker by steps, besides blocks"))
+        if self.kept:
+            names, kept_bytes = ", ".join(self.kept), sum(self.kept.values())
+            whose = f"of that by packages of earlier runs ({names}): workers that are started anew hold none"
+            said.append(("", f"{show_size(kept_bytes)} {whose}"))
+        waiting = (
+            f"the others do other steps or wait, with a block each: {show_size(self.stages[-1].task_bytes)} a task"
+        )
+        said += [
+            ("at a time", f"{name}: {most} of the {layout.threads} tasks of a worker; {waiting}")
+            for name, most in self.limits
+        ]
+        if self.elsewhere:
+            said.append(("at a time", tasks_planned(self.elsewhere, layout.threads, self.stages[-1].beside)))
+        said += self.remarks
+        passes = sum(stage.of_input for stage in self.stages)
+        if passes > 1:
+            said.append(("passes", self._passes(passes)))
+        return said
+
+    def _passes(self, passes: int) -> str:
+        names = ", ".join(name for name, _, _ in self.stages[0].steps[:-1])
+        return (
+            f"{names}: {passes} times; checkpoint(df, path) before the first drop runs them once, for one writing and "
+            "reading of their result"
+        )
+
+    def __rich__(self) -> Any:
+        """Render for a terminal with rich."""
+        from rich.table import Table
+
+        grid = Table.grid(padding=(0, 2))
+        for name, value in self.lines():
+            grid.add_row(f"[bold]{name}[/bold]", value)
+        return grid
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<8} {value}" for name, value in self.lines())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td style='text-align:left'>"
+            f"{html.escape(value)}</td></tr>"
+            for name, value in self.lines()
+        )
+        return f"<table>{rows}</table>"
+
+
+def plan_stream(program: Program, sink: Sink, rejects: Sink | None, layout: Layout) -> Plan:
+    """Project a run into one sink; see `plan_fork`."""
+    return plan_fork(fork([Branch(program, sink, rejects)]), layout)
+
+
+def plan_fork(joined: Fork, layout: Layout) -> Plan:
+    """Project one streaming stage, and refuse it if it cannot fit.
+
+    Raises
+    ------
+    BudgetError
+        With the block size or the memory that would fit. Nothing has been started.
+    """
+    factor = max(task_factor(joined), against_factor(joined))
+    steps = _steps(joined)
+    capacity = layout.capacity.holding(step.resources for step in steps)
+    layout = dataclasses.replace(layout, device_held_bytes=capacity.device_held_bytes)
+    for step in steps:
+        capacity.require(step.name, step.resources)
+    kept = _kept(steps, layout)
+    beside = _tasks_beside(joined, factor, layout, sum(kept.values()))
+    held_bytes, free = _free(joined, layout, sum(kept.values()), beside)
+    block_bytes, alone = _block_bytes(joined, factor, free), fitting_block(free.exclusive_bytes, factor)
+    beside_others = fitting_block(free.thread_bytes, factor)
+    device = device_need(joined, capacity, free.threads)
+    if device is not None:
+        block_bytes = device.fitting(block_bytes, joined.explicit_block_bytes, MIN_BLOCK_BYTES)
+        beside_others, alone = min(beside_others, device.largest_block), min(alone, device.largest_alone)
+    task_bytes = task_needs(block_bytes, factor)
+    whole = StagePlan(
+        title="write",
+        steps=tuple(_all_lines(joined)),
+        block_bytes=block_bytes,
+        task_factor=factor,
+        task_bytes=task_bytes,
+        largest_row_bytes=max(beside_others, block_bytes),
+        exclusive_row_bytes=alone,
+        capacity=capacity,
+        beside=beside,
+    )
+    _require_vector_room(joined, _free(joined, layout, sum(kept.values()), 0)[1])
+    projected = layout.reserved_bytes + layout.node_workers * (free.threads * task_bytes + held_bytes)
+    stages = (*_key_stages(joined, whole), whole)
+    limits = tuple((s.name, capacity.at_once(s.resources)) for s in steps if s.resources != NO_LIMITS)
+    said = tuple(dict.fromkeys((word, f"{step.name}: {what}") for step in steps for word, what in step.remarks))
+    files, size = len(joined.source.files), joined.source.input_bytes
+    elsewhere = tuple(step.name for step in steps if works_elsewhere(step))
+    return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, elsewhere, said, device)
+
+
+def _tasks_beside(joined: Fork, factor: float, layout: Layout, kept_bytes: int) -> int:
+    """Return how many tasks beside those of its threads a worker has room for: one for each call that works elsewhere."""
+    steps = [step for step in _steps(joined) if works_elsewhere(step)]
+    calls = (layout.capacity.at_once(step.resources) if step.resources.of_gpu else 1 for step in steps)
+    least = joined.explicit_block_bytes or LEAST_BLOCK_BYTES
+    for beside in range(max(calls, default=0), 0, -1):
+        if fitting_block(_free(joined, layout, kept_bytes, beside)[1].thread_bytes, factor) >= least:
+            return beside
+    return 0
+
+
+def _free(joined: Fork, layout: Layout, kept_bytes: int, beside: int) -> tuple[int, Layout]:
+    """Return what steps hold in each worker besides blocks, and the layout with what is left for so many tasks more."""
+    tasks = layout.threads + beside
+    held_bytes = _held_bytes(joined, layout.capacity, tasks) + kept_bytes
+    return held_bytes, dataclasses.replace(layout, work_bytes=max(layout.work_bytes - held_bytes, 0), threads=tasks)
+
+
+def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
+    """Yield a pass for each pending step. Its tasks hold no more than those of the last pass, and get the same blocks."""
+    for number, branch in enumerate(joined.branches):
+        steps = branch.program.steps
+        for place, step in enumerate(steps):
+            if step.barrier is None or is_found(step.barrier) or (number > 0 and place < joined.shared):
+                continue
+            before = (_read_line(joined.source), *_step_lines(steps[:place]))
+            if isinstance(step.barrier, RowCount):
+                lines = (*before, ("count", 0.0, False))
+                yield dataclasses.replace(whole, title=f"rows for {step.name}", steps=lines)
+            elif isinstance(step.barrier, NearBarrier):
+                bands = f"sketch, hash and sort {step.barrier.num_bands} bands"
+                lines = (*before, (bands, KEY_WRITER_FACTOR, False))
+                yield dataclasses.replace(whole, title=f"signatures for {step.name}, then buckets", steps=lines)
+                if (against := step.barrier.against) is not None:
+                    kept = (_read_line(against.program.source), *_step_lines(against.program.steps), lines[-1])
+                    title = f"kept signatures for {step.name}"
+                    yield dataclasses.replace(whole, title=title, steps=kept, of_input=False)
+                if step.barrier.verify is not None:
+                    lines = (*before, ("fetch texts of candidates", KEY_WRITER_FACTOR, False))
+                    yield dataclasses.replace(whole, title=f"texts for {step.name}, then compare them", steps=lines)
+            elif isinstance(step.barrier, VectorBarrier):
+                lines = (*before, ("keep vectors", VECTOR_WRITER_FACTOR, False))
+                yield dataclasses.replace(whole, title=f"vectors for {step.name}, then clusters", steps=lines)
+            else:
+                lines = (*before, ("hash and sort keys", KEY_WRITER_FACTOR, False))
+                yield dataclasses.replace(whole, title=f"keys for {step.name}, then merge them", steps=lines)
+
+
+def _require_vector_room(joined: Fork, layout: Layout) -> None:
+    """Refuse k-means that does not fit, where the number of rows is known; otherwise the run does when it has counted them."""
+    for branch in joined.branches:
+        for step in branch.program.steps:
+            if isinstance(step.barrier, VectorBarrier) and not is_found(step.barrier):
+                if step.barrier.fits_on_device:
+                    require_gpu(step.name, layout)
+                rows = joined.source.about_rows()
+                if step.barrier.num_clusters is not None or rows is not None:
+                    require_room(step.name, step.barrier, step.barrier.clusters(rows or 0), layout)
+
+
+def _steps(joined: Fork) -> list[Step]:
+    """Return all steps of a run."""
+    steps = list(joined.stem)
+    for branch in joined.branches:
+        steps += joined.own_steps(branch)
+    for program in against_programs(joined):
+        steps += program.steps
+    return steps
+
+
+def _held_bytes(joined: Fork, capacity: Capacity, tasks: int) -> int:
+    """Return what the steps hold in each worker besides blocks: once, in each task beyond its room, and in calls at a time."""
+    steps = _steps(joined)
+    beyond = max((step.fixed_bytes for step in steps), default=0) - KERNEL_FIXED_BYTES
+    longest = int(max((step.row_bytes for step in steps), default=0) * task_factor(joined))
+    calls = sum(capacity.at_once(step.resources) * step.resource_bytes for step in steps)
+    return _held_once(steps) + tasks * (max(beyond, 0) + longest) + calls
+
+
+def _held_once(steps: Sequence[Step]) -> int:
+    """Return what a worker holds for all calls: packages and weights once, however many steps use them."""
+    together: dict[str, int] = {}
+    for step in steps:
+        for name, size in step.held_together.items():
+            together[name] = max(together.get(name, 0), size)
+    own = (max(step.held_bytes - sum(step.held_together.values()), 0) for step in steps)
+    return sum(own) + sum(together.values())
+
+
+def _kept(steps: Sequence[Step], layout: Layout) -> dict[str, int]:
+    """Return what workers hold of packages of earlier runs that these steps do not count themselves."""
+    counted = {name for step in steps for name in step.libraries}
+    return {name: kept_bytes for name, kept_bytes in layout.kept if name not in counted}
+
+
+def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
+    fitting = fitting_block(layout.thread_bytes, factor)
+    explicit = joined.explicit_block_bytes
+    asked = MIN_BLOCK_BYTES if explicit is None else explicit
+    if asked > fitting:
+        needed = task_needs(asked, factor) + 1
+        # Of one thread, and of workers that have done nothing yet: enough, whatever the layout.
+        held_bytes = _held_bytes(joined, dataclasses.replace(layout.capacity, threads=1), 1)
+        cpus, enough = most_cpus(needed + held_bytes, layout), larger_memory(needed + held_bytes, layout)
+        held = f", beside {show_size(held_bytes)} that steps hold" if held_bytes else ""
+        if layout.client_bytes:
+            held += f" and {show_size(layout.client_bytes)} that this process has taken since the cluster started"
+        smaller = f"blocksize={fitting:_} or " if fitting >= MIN_BLOCK_BYTES else ""
+        smaller += f"cpus={cpus} or " if cpus else ""
+        outputs = len(joined.branches)
+        fewer = f", or fewer than {outputs} outputs at a time" if outputs > 1 else ""
+        raise BudgetError(
+            f"blocks of {show_size(asked)} do not fit: a task needs {factor:.1f} x that and some, {show_size(needed)}, and "
+            f"each of {layout.workers * layout.threads} tasks at a time may hold {show_size(layout.thread_bytes)} of the "
+            f"{show_size(layout.allowed_bytes)} allowed{held}. This would fit: {smaller}memory={enough:_}{fewer}"
+        )
+    return min(fitting, MAX_DEFAULT_BLOCK_BYTES) if explicit is None else explicit
+
+
+def _all_lines(joined: Fork) -> Iterator[tuple[str, float, bool]]:
+    yield _read_line(joined.source)
+    yield from _step_lines(joined.stem)
+    for branch in joined.branches:
+        yield from _step_lines(joined.own_steps(branch))
+        name = "write" if len(joined.branches) == 1 else f"write {branch.sink.folder.url}"
+        yield name, branch.sink.writer_factor, False  # projected runs hold, but writers were not measured alone
+
+
+def _read_line(source: Source) -> tuple[str, float, bool]:
+    return "read", source.reader_factor, True
+
+
+def _step_lines(steps: Sequence[Step]) -> Iterator[tuple[str, float, bool]]:
+    for step in steps:
+        if step.takes_device and step.gives_device:
+            yield f"{step.name} on the GPU", step.device_peak_factor, False
+        else:
+            yield step.name, step.peak_factor, step.peak_is_measured

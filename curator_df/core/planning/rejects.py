@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of removed rows: the columns as they were read, and why and where each row went.
+
+Added columns all begin with ``reject_``: ``step``, ``reason``, ``rule``, ``value``, ``threshold``, ``file``, ``offset``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from curator_df.core.host_blocks import host_block
+from curator_df.core.ranges.blocks import Outcome
+from curator_df.core.ranges.foreign_step import FOREIGN_REASON
+from curator_df.core.ranges.source import OFFSET_BITS
+
+_TEXT = pd.StringDtype("pyarrow")
+_COLUMNS: dict[str, Any] = {
+    "reject_step": _TEXT,
+    "reject_reason": _TEXT,
+    "reject_rule": _TEXT,
+    "reject_value": pd.ArrowDtype(pa.float64()),
+    "reject_threshold": pd.ArrowDtype(pa.float64()),
+    "reject_file": _TEXT,
+    "reject_offset": pd.ArrowDtype(pa.int64()),
+}
+
+
+def rejects_meta(source_meta: Any) -> Any:
+    """Return the empty table of rejects for a source."""
+    return source_meta.assign(**{name: pd.array([], dtype=dtype) for name, dtype in _COLUMNS.items()})
+
+
+def reject_rows(step: str, block: Any, outcome: Outcome, files: Sequence[str], source_meta: Any) -> Any:
+    """Return the rows that a step removed from a block, with reason and address."""
+    if outcome.rejects is not None:
+        removed, why = outcome.rejects()
+    else:
+        removed = block[~block.index.isin(outcome.block.index)]
+        why = {"reason": [next(iter(outcome.dropped), FOREIGN_REASON)] * len(removed)}
+    removed = host_block(removed)
+    addresses = removed.index.to_numpy()
+    values: dict[str, Any] = {
+        "reject_step": [step] * len(removed),
+        "reject_file": [files[number] for number in addresses >> OFFSET_BITS],
+        "reject_offset": addresses & np.int64((1 << OFFSET_BITS) - 1),
+    }
+    for name in ("reason", "rule", "value", "threshold"):
+        values[f"reject_{name}"] = why.get(name, [None] * len(removed))
+    table = pd.DataFrame(
+        {name: _as_read(removed, name, source_meta) for name in source_meta.columns}, index=removed.index
+    )
+    return table.assign(**{name: pd.array(values[name], dtype=dtype) for name, dtype in _COLUMNS.items()})
+
+
+def _as_read(removed: Any, name: str, source_meta: Any) -> Any:
+    dtype = source_meta.dtypes[name]
+    if name in removed and removed.dtypes[name] == dtype:
+        return removed[name]
+    return pd.Series(pd.array([None] * len(removed), dtype=dtype), index=removed.index)

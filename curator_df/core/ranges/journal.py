@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run has done, so that an interrupted one goes on where it was.
+
+Beside the output, in ``_curator/``: ``plan.json`` and ``ranges.npy`` (input, program and ranges, pinned at the first
+start; no memory, workers or block size), ``done.jsonl`` (one line for each finished range), ``receipt.json``
+(written last: the run is complete). On object stores, which cannot append, each batch of lines is an object of its own.
+One run at a time may write to a folder: `core.files.owner`, and where there are locks, a lock that goes with its process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import io
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from curator_df.core.files.owner import OWNERS_FOLDER, Owner, is_taken, owner_of
+from curator_df.core.files.storage import (
+    JOURNAL_FOLDER,
+    TEMPORARY_FOLDER,
+    FileRecord,
+    Folder,
+    disk_errors,
+    output_errors,
+    sync_folder,
+)
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.printed import changes
+from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
+from curator_df.core.ranges.sink import Sink
+from curator_df.core.ranges.source import Ranges
+from curator_df.errors import OutputExistsError, ResumeError
+
+OnExisting = Literal["error", "resume", "overwrite"]
+FORMAT = 2
+SYNC_SECONDS = 1.0
+"""Between two fsyncs of the lines. One for each of 100,000 ranges took 255 s on a busy disk."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """What a run is: resume asks that all of it is the same."""
+
+    input: str
+    """Fingerprint of the input listing."""
+    program: str
+    """Fingerprint of the program."""
+    sink: str
+    """Fingerprint of the output's format."""
+    steps: tuple[tuple[str, str], ...]
+    """Name and fingerprint of each step, to say which one differs."""
+    parameters: tuple[Mapping[str, Any], ...] = dataclasses.field(default=(), metadata={"identity": False})
+    """Parameters of each step (`core.ranges.printed`), to say what of it differs."""
+    output: Mapping[str, Any] = dataclasses.field(default_factory=dict, metadata={"identity": False})
+    """The same of the output's format."""
+
+
+class Journal:
+    """The journal of one output folder, held by the process that runs it."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self._lock: Any = None
+        self._owner = Owner(folder)
+        self._lines: Any = None
+        self._synced, self._is_synced = 0.0, True
+
+    def __enter__(self) -> Self:
+        with output_errors(self.folder), disk_errors(self.folder):
+            is_locked = self.folder.is_local and self._take_lock()
+            try:
+                self._owner.claim(is_locked=is_locked)
+            except BaseException:
+                self._close()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._owner.release()
+        self._close()
+
+    def _take_lock(self) -> bool:
+        """Take the lock on the folder; return False where the file system has none."""
+        home = Path(self.folder.path(JOURNAL_FOLDER))
+        home.mkdir(parents=True, exist_ok=True)
+        self._lock = open(home / "lock", "w")  # noqa: SIM115
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            if exc.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                self._close()
+                raise is_taken(self.folder, owner_of(self.folder)) from exc
+            return False  # NFS without lockd, Lustre without -o flock: the owner's file alone has to do
+        return True
+
+    def _close(self) -> None:
+        for file in (self._lines, self._lock):
+            if file is not None:
+                file.close()
+
+    def start(self, identity: Identity, ranges: Ranges) -> None:
+        """Pin the ranges of a new run."""
+        buffer = io.BytesIO()
+        np.save(buffer, ranges.table)
+        self.folder.write(f"{JOURNAL_FOLDER}/ranges.npy", buffer.getvalue())
+        plan = {"format": FORMAT, "run": uuid.uuid4().hex, **dataclasses.asdict(identity)}
+        self.folder.write(f"{JOURNAL_FOLDER}/plan.json", json.dumps(plan, indent=1).encode())
+
+    @property
+    def is_started(self) -> bool:
+        """Whether there is a run to resume."""
+        return self.folder.exists(f"{JOURNAL_FOLDER}/plan.json")
+
+    @property
+    def run(self) -> dict[str, Any] | None:
+        """The ``id`` of the run that was started (None for one begun before runs had any); None if there is none."""
+        if not self.is_started:
+            return None
+        return {"id": json.loads(self.folder.read(f"{JOURNAL_FOLDER}/plan.json")).get("run")}
+
+    @property
+    def receipt(self) -> dict[str, Any] | None:
+        """The receipt of a complete run."""
+        name = f"{JOURNAL_FOLDER}/receipt.json"
+        return json.loads(self.folder.read(name)) if self.folder.exists(name) else None
+
+    def finish(self, receipt: dict[str, Any]) -> None:
+        """Mark the run complete."""
+        self._owner.check()
+        self.sync()
+        self.folder.write(f"{JOURNAL_FOLDER}/receipt.json", json.dumps(receipt, indent=1).encode())
+        self.folder.delete_tree(TEMPORARY_FOLDER)
+
+    def resume(self, identity: Identity) -> Ranges:
+        """Return the pinned ranges, after checking that they belong to this input and program."""
+        plan = json.loads(self.folder.read(f"{JOURNAL_FOLDER}/plan.json"))
+        if changed := difference(plan, identity):
+            raise ResumeError(
+                f"cannot resume in {self.folder.url}: {changed}. Write to another folder, or start over with "
+                "on_existing='overwrite'"
+            )
+        return Ranges(np.load(io.BytesIO(self.folder.read(f"{JOURNAL_FOLDER}/ranges.npy"))))
+
+    def record(self, manifests: Iterable[Manifest]) -> None:
+        """Note finished ranges.
+
+        A process that is killed loses none of them. They survive the end of the machine `SYNC_SECONDS` later, and all of them
+        after `sync`: a range whose note is lost is done again, and its files are replaced.
+        """
+        self._owner.check()
+        content = b"".join(json.dumps(_to_json(manifest)).encode() + b"\n" for manifest in manifests)
+        if not self.folder.is_local:
+            # A resumed run must not take the names of an earlier one, also in one process; sorted, they are in order of time.
+            self.folder.write(f"{JOURNAL_FOLDER}/done-{time.time_ns():020d}-{os.getpid()}.jsonl", content)
+            return
+        with disk_errors(self.folder):
+            if self._lines is None:
+                self._lines = _open_whole_lines(Path(self.folder.path(f"{JOURNAL_FOLDER}/done.jsonl")))
+            self._is_synced = False
+            self._lines.write(content)
+            self._lines.flush()
+        if time.monotonic() - self._synced > SYNC_SECONDS:
+            self.sync()
+
+    def sync(self) -> None:
+        """Have all notes on disk."""
+        if not self._is_synced:
+            with disk_errors(self.folder):
+                os.fsync(self._lines.fileno())
+        self._synced, self._is_synced = time.monotonic(), True
+
+    def done(self) -> Iterator[dict[str, Any]]:
+        """Yield what was noted about each finished range, one at a time."""
+        for name in self.folder.names():
+            if name.startswith(f"{JOURNAL_FOLDER}/done") and name.endswith(".jsonl"):
+                for line in io.BytesIO(self.folder.read(name)):
+                    # What a lost machine left of a line is cut short, or has zeros in it; that range is done again.
+                    if line.endswith(b"\n") and b"\0" not in line:
+                        yield json.loads(line)
+
+    def records(self) -> dict[int, dict[str, Any]]:
+        """Return what was noted last about each finished range or task, by number, with its files as records."""
+        return {
+            done["number"]: {**done, "files": [FileRecord(**file) for file in done["files"]]} for done in self.done()
+        }
+
+
+def all_done(folder: Folder, count: int) -> list[dict[str, Any]] | None:
+    """Return what the journal of ``count`` tasks has of them, in order; None unless it has all of them."""
+    with Journal(folder) as journal:
+        done = journal.records()
+    return [done[number] for number in range(count)] if done.keys() >= set(range(count)) else None
+
+
+def whole_ranges(journal: Journal, rejects: Folder | None = None) -> Iterator[dict[str, Any]]:
+    """Yield what was noted about each finished range whose files are still there with the size that they had.
+
+    Someone may have cut or deleted a file since. Such a range is done again, and what is noted then holds.
+    """
+    kept = journal.folder.sizes()
+    removed = {} if rejects is None else rejects.sizes()
+    for done in journal.done():
+        files = [(kept, file) for file in done["files"]]
+        for file in done["other_files"]:
+            if file["name"].startswith(f"{QUARANTINE_FOLDER}/"):
+                files.append((kept, file))
+            elif rejects is not None:
+                files.append((removed, file))
+        if all(sizes.get(file["name"]) == file["size_bytes"] for sizes, file in files):
+            yield done
+
+
+def check_output(journal: Journal, sink: Sink, on_existing: OnExisting) -> list[str]:
+    """Return the files in the output folder, lock and owners left out; raise if they are in the way of a run.
+
+    Nothing is deleted, so that a run into several folders touches none of them if one is refused.
+    """
+    folder = journal.folder
+    guards = (f"{JOURNAL_FOLDER}/lock", f"{OWNERS_FOLDER}/")
+    present = [name for name in folder.names() if not name.startswith(guards)]
+    if present and on_existing == "error":
+        state = "a complete run" if journal.receipt else "an interrupted run" if journal.is_started else "files"
+        raise OutputExistsError(
+            f"{folder.url} holds {state} already ({len(present):,} files). Go on with on_existing='resume', delete what "
+            "a run left there with on_existing='overwrite', or name another folder"
+        )
+    ours = (f"{JOURNAL_FOLDER}/", f"{QUARANTINE_FOLDER}/")
+    strange = [name for name in present if sink.owns(name) is None and not name.startswith(ours)]
+    if strange and on_existing == "overwrite":
+        raise OutputExistsError(
+            f"on_existing='overwrite' deletes only what a run of this kind wrote, and {folder.url} holds {len(strange):,} "
+            f"other files ({strange[0]!r}...); delete them yourself, or name another folder"
+        )
+    return present
+
+
+def open_run(
+    journal: Journal, sink: Sink, identity: Identity, on_existing: OnExisting
+) -> tuple[Ranges | None, dict[str, Any] | None]:
+    """Decide between a new run, a resumed one and an error.
+
+    Returns
+    -------
+    ranges : Ranges or None
+        The pinned ranges of the run to resume; None for a new one.
+    receipt : dict or None
+        The receipt, when there is nothing left to do: the run is complete, and its files are all there.
+    """
+    folder = journal.folder
+    present = check_output(journal, sink, on_existing)
+    if on_existing == "overwrite":
+        delete_files(folder, present)
+    if not present or on_existing == "overwrite":
+        return None, None
+    if not journal.is_started:
+        strange = [name for name in present if not name.startswith(f"{JOURNAL_FOLDER}/")]
+        if strange:
+            raise ResumeError(
+                f"{folder.url} holds files but no journal of a run ({strange[0]!r}...); name another folder"
+            )
+        return None, None
+    ranges, receipt = journal.resume(identity), journal.receipt
+    if receipt is not None and len({done["number"] for done in whole_ranges(journal)}) < len(ranges):
+        receipt = None
+    return ranges, receipt
+
+
+def delete_files(folder: Folder, names: Iterable[str]) -> None:
+    """Delete files, some of which may have gone since they were listed."""
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            folder.delete(name)
+
+
+def delete_unfinished(folder: Folder, sink: Sink, done: np.ndarray[Any, Any]) -> None:
+    """Delete files of ranges that are not journaled: they will be written again, perhaps under fewer names."""
+    folder.delete_tree(TEMPORARY_FOLDER)
+    numbers = ((name, sink.owns(name)) for name in folder.names())
+    delete_files(folder, [name for name, n in numbers if n is not None and not (n < len(done) and done[n])])
+
+
+def delete_strays(journal: Journal, sinks: Iterable[Sink]) -> None:
+    """Delete files that no finished range has: a worker that died before it could tell what it had written left them."""
+    known = {file["name"] for done in journal.done() for file in (*done["files"], *done["other_files"])}
+    for sink in sinks:
+        names = sink.folder.names()
+        delete_files(sink.folder, [name for name in names if name not in known and sink.owns(name) is not None])
+
+
+def difference(plan: dict[str, Any], identity: Identity) -> str:
+    """Return in what a journal's plan is not this run, in words; empty if it is."""
+    if plan["format"] != FORMAT:
+        return f"its journal has format {plan['format']}, this version writes {FORMAT}"
+    if plan["input"] != identity.input:
+        return "the input files changed since (another list, size or modification time)"
+    if plan["program"] != identity.program:
+        was, now = [tuple(step) for step in plan["steps"]], list(identity.steps)
+        for number, pair in enumerate(zip(was, now, strict=False)):
+            if pair[0] != pair[1]:
+                return _step_difference(plan, identity, number, pair[0][0], pair[1][0])
+        return f"it had {len(was)} steps, now there are {len(now)}"
+    if plan["sink"] == identity.sink:
+        return ""
+    # A journal of an earlier version has no parameters.
+    known = changes(plan["output"], identity.output) if plan.get("output") else ""
+    return f"of the output {known}" if known else "the output's format or its parameters changed"
+
+
+def _step_difference(plan: Mapping[str, Any], identity: Identity, number: int, was: str, now: str) -> str:
+    if was != now:
+        return f"step {number + 1} was {was!r} and is {now!r}"
+    noted = plan.get("parameters", ())
+    known = changes(noted[number], identity.parameters[number]) if number < len(noted) else ""
+    return f"step {number + 1} is {now!r}, as it was, but {known or 'its function or a parameter changed'}"
+
+
+def _to_json(manifest: Manifest) -> dict[str, Any]:
+    record = dataclasses.asdict(manifest)
+    for name in ("error", "outcome", "branch", "others", "unit", "step", "worker", "floor_bytes"):
+        del record[name]
+    for step in record["steps"]:
+        for name in ("bytes_in", "bytes_out", "blocks_by_seconds"):
+            del step[name]
+    return record
+
+
+def _open_whole_lines(path: Path) -> Any:
+    """Open for appending, after cutting off a line that a crash left unfinished."""
+    is_new = not path.exists()
+    file = open(path, "a+b")  # noqa: SIM115
+    if is_new:
+        sync_folder(path.parent)
+    file.seek(0)
+    content_end = 0
+    for line in file:
+        if line.endswith(b"\n"):
+            content_end += len(line)
+    file.truncate(content_end)
+    return file

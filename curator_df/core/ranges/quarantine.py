@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows set aside with their address: one JSON Lines file for each range that has any, written as they come."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from typing import Any
+
+from curator_df.core.files.storage import FileRecord, Folder, NewFile
+from curator_df.core.ranges.source import BadRow
+
+QUARANTINE_FOLDER = "_quarantine"
+"""Beside the output; readers skip names that begin with an underscore."""
+
+
+class QuarantineFile:
+    """Takes the bad rows of one range. The file is made with the first of them."""
+
+    def __init__(self, folder: Folder, number: int) -> None:
+        self._folder = folder
+        self._name = f"{QUARANTINE_FOLDER}/part-{number:06d}.jsonl"
+        self._stack = contextlib.ExitStack()
+        self._file: NewFile | None = None
+        self.rows = 0
+        """Rows set aside."""
+        self.unread_rows = 0
+        """Of these, rows that the reader could not read, which are in no block."""
+        self.rows_out_of_memory = 0
+        """Of these, rows for which memory did not suffice."""
+
+    def add(self, row: BadRow) -> None:
+        """Set aside a row that cannot be read."""
+        self.unread_rows += 1
+        self.add_row(row)
+
+    def add_row(self, row: BadRow) -> None:
+        """Set aside a row that is in a block."""
+        if self._file is None:
+            self._file = self._stack.enter_context(self._folder.create(self._name))
+        line = json.dumps(_record(row), ensure_ascii=False)
+        # A name of a file need not be UTF-8: Python has half characters for such bytes, and JSON writes these escaped.
+        line = line if line.isascii() or _is_whole(line) else json.dumps(_record(row))
+        self._file.write(line.encode() + b"\n")
+        self.rows += 1
+        self.rows_out_of_memory += row.size_bytes is not None
+
+    def commit(self) -> list[FileRecord]:
+        """Make the file durable and visible, if there is one."""
+        return [] if self._file is None else [self._file.commit(self.rows)]
+
+    def discard(self) -> None:
+        """Drop what was not committed."""
+        self._stack.close()
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _record(row: BadRow) -> dict[str, Any]:
+    record: dict[str, Any] = {"file": row.path, "offset": row.offset, "reason": row.reason}
+    if row.line:
+        record["line"] = row.line
+    if row.size_bytes is not None:
+        record["bytes"] = row.size_bytes
+        if not row.raw:
+            return record
+    try:
+        record["raw"] = row.raw.decode("utf-8")
+    except UnicodeDecodeError:
+        record["raw_base64"] = base64.b64encode(row.raw).decode("ascii")
+    return record

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one step did to the blocks of a range: rows, seconds, bytes and reasons, counted block by block."""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+
+from curator_df.core.ranges.blocks import Outcome
+
+BLOCK_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Bounds of the counts in `StepTally.blocks_by_seconds`."""
+
+
+@dataclass
+class StepTally:
+    """What one step did to the blocks of one range."""
+
+    rows_in: int = 0
+    """Rows that came."""
+    rows_out: int = 0
+    """Rows that went on."""
+    seconds: float = 0.0
+    """Wall time in the step."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Rows removed, by reason."""
+    counters: dict[str, int] = field(default_factory=dict)
+    """What the kernel counted."""
+    peaks: dict[str, int] = field(default_factory=dict)
+    """Bytes that it held at most."""
+    bytes_in: int = 0
+    """Bytes of the blocks that came."""
+    bytes_out: int = 0
+    """Bytes of the blocks that went on."""
+    blocks_by_seconds: list[int] = field(default_factory=lambda: [0] * (len(BLOCK_SECONDS) + 1))
+    """Blocks that took up to each of `BLOCK_SECONDS` (and more than the one before); last those that took longer."""
+
+    def add(self, outcome: Outcome, rows_in: int, seconds: float, bytes_in: int, bytes_out: int) -> None:
+        """Count one block."""
+        self.rows_in += rows_in
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
+        self.blocks_by_seconds[bisect.bisect_left(BLOCK_SECONDS, seconds)] += 1
+        self.rows_out += len(outcome.block)
+        self.seconds += seconds
+        for counts, new in ((self.dropped, outcome.dropped), (self.counters, outcome.counters)):
+            for name, number in new.items():
+                counts[name] = counts.get(name, 0) + int(number)
+        for name, number in outcome.peaks.items():
+            self.peaks[name] = max(self.peaks.get(name, 0), int(number))

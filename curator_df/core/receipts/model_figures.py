@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast the models of a run were, and how well their batches were filled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "step",
+    "dtype",
+    "documents",
+    "documents_per_second",
+    "tokens",
+    "tokens_per_second",
+    "padding_share",
+    "documents_per_batch",
+    "batches_halved",
+    "batch_tokens_tried",
+    "batch_tokens",
+    "device_allocated_bytes",
+    "device_reserved_bytes",
+    "process_peak_bytes",
+)
+TRIED_TOKENS, TRIED_MICROSECONDS = "tokens_in_batches_of_", "microseconds_in_batches_of_"
+"""Begin the names of counters, with a size in padded tokens at their end: of batches of sizes that took turns."""
+SETTLED = "settled_on_batches_of_"
+"""The same, of worker processes that took this size then."""
+COMPUTED_IN = "batches_in_"
+"""The same, with numbers at their end in which a model computes, such as float32: of batches."""
+PEAKS = COLUMNS[-3:]
+"""The most bytes that were held while a step ran: in tensors on the GPU, in all on the GPU; and resident in a worker process."""
+WAITED = "waited_milliseconds"
+"""Counts the time in which a step held a block and waited for its turn (`curator_df.core.memory.resources`)."""
+
+
+class _Step(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def counters(self) -> Mapping[str, int]: ...
+    @property
+    def peaks(self) -> Mapping[str, int]: ...
+
+
+def model_figures(steps: list[Any]) -> pd.DataFrame:
+    """Return one row of `COLUMNS` for each step that gave batches to a model (`curator_df.models.batches.BatchCounts`).
+
+    ``dtype`` is missing where a model computes as it does: functions, fastText, scikit-learn.
+    """
+    import pandas as pd
+
+    rows = [_figures(step) for step in steps if step.counters.get("batches")]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(("batch_tokens", *PEAKS), "Int64"))
+
+
+def most_reserved(steps: Iterable[_Step]) -> int | None:
+    """Return the most bytes of a GPU that torch had reserved in any worker; None where no model was on one."""
+    return max((step.peaks[PEAKS[1]] for step in steps if PEAKS[1] in step.peaks), default=None)
+
+
+def plain_counters(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return counters without those of which `model_figures` makes columns.
+
+    Examples
+    --------
+    >>> plain_counters({"batches": 3, "tokens_in_batches_of_512": 400, "settled_on_batches_of_512": 1, "batches_in_float32": 3})
+    {'batches': 3}
+    """
+    hidden = (TRIED_TOKENS, TRIED_MICROSECONDS, SETTLED, COMPUTED_IN)
+    return {name: number for name, number in counters.items() if not name.startswith(hidden)}
+
+
+def _of_sizes(counters: Mapping[str, int], prefix: str) -> dict[int, int]:
+    found = {int(name.removeprefix(prefix)): number for name, number in counters.items() if name.startswith(prefix)}
+    return dict(sorted(found.items()))
+
+
+def _figures(step: _Step) -> tuple[Any, ...]:
+    counted = step.counters
+    documents, tokens, padding = counted["documents"], counted["tokens"], counted["padding_tokens"]
+    seconds = max(step.seconds - counted.get(WAITED, 0) / 1000, 1e-9)
+    tried, taken = _of_sizes(counted, TRIED_TOKENS), _of_sizes(counted, SETTLED)
+    computed_in = sorted(name.removeprefix(COMPUTED_IN) for name in counted if name.startswith(COMPUTED_IN))
+    microseconds = _of_sizes(counted, TRIED_MICROSECONDS)
+    return (
+        step.name,
+        ", ".join(computed_in) or None,
+        documents,
+        round(documents / seconds, 1),
+        tokens,
+        round(tokens / seconds, 1),
+        padding / max(tokens + padding, 1),
+        round(documents / counted["batches"], 1),
+        counted.get("batches_halved", 0),
+        {size: round(1e6 * number / max(microseconds[size], 1), 1) for size, number in tried.items()},
+        max(taken, key=lambda size: taken[size], default=None),
+        *(step.peaks.get(name) for name in PEAKS),
+    )

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a finished run returns: rows, bytes, seconds and memory for each step, and where every dropped row went."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import io
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from curator_df.core.memory.leaks import LeakReceipt
+from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
+from curator_df.core.receipts.model_figures import model_figures
+from curator_df.core.sizes import show_size
+from curator_df.errors import ParameterError
+
+SHOWN_FOLDERS = 5
+"""How many folders of a partitioned output the head of a receipt names; ``rows_by_folder`` has all."""
+
+
+@dataclass
+class StepReceipt:
+    """Totals of one step."""
+
+    name: str
+    """Operator or Dask operation."""
+    rows_in: int = 0
+    """Rows that entered the step."""
+    rows_out: int = 0
+    """Rows that left the step."""
+    seconds: float = 0.0
+    """Wall time in the step, summed over all tasks."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Rows dropped, by reason."""
+    counters: dict[str, int] = field(default_factory=dict)
+    """Counters of the operator."""
+    peaks: dict[str, int] = field(default_factory=dict)
+    """Peak bytes held by the step in one worker, if known."""
+
+    @property
+    def rows_dropped(self) -> int:
+        """Rows dropped by the step; 0 if it made more rows."""
+        return max(self.rows_in - self.rows_out, 0)
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows in per second of a thread in the step; NaN if no time was measured."""
+        return self.rows_in / self.seconds if self.seconds else math.nan
+
+
+@dataclass
+class ExchangeReceipt:
+    """One comparison of the keys of all rows, before the last pass."""
+
+    step: str
+    """The operator that requested it."""
+    keys: int
+    """Rows that were compared."""
+    unique: int
+    """Number of different keys among these."""
+    hash_ranges: int
+    """Number of parts into which the keys were partitioned."""
+    skew: float
+    """Size of the largest part as a multiple of the mean."""
+    projected_bytes: int
+    """Projected disk for temporary files."""
+    key_bytes: int
+    """Bytes of keys written to disk and read back."""
+    drop_bytes: int
+    """Bytes written for the last pass: which rows to drop."""
+    spilled_bytes: int
+    """Bytes spilled to scratch files because a part did not fit in memory."""
+    seconds: float
+    """Wall time: collecting keys, comparing them and collecting the rows to drop (for a resumed run: its last part)."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """For near duplicates: bands, iterations, pairs, comparisons, groups. For vectors: clusters, and groups by ``eps``."""
+
+    def __str__(self) -> str:
+        spilled = f", {show_size(self.spilled_bytes)} spilled" if self.spilled_bytes else ""
+        said = (
+            f"{self.keys:,} keys ({show_size(self.key_bytes)}{spilled}), {self.unique:,} of them unique, in "
+            f"{self.hash_ranges:,} hash ranges, the largest {self.skew:.1f} x the mean; {self.seconds:,.1f} s"
+        )
+        if "candidate_pairs" in self.details:
+            compared = f", {self.details['compared']:,} compared" if "compared" in self.details else ""
+            said += (
+                f"; {self.details['bands']} bands, {self.details['bands_per_iteration']} at a time, "
+                f"{self.details['candidate_pairs']:,} pairs{compared}, {self.details['groups']:,} groups"
+            )
+        if "largest_cluster" in self.details:
+            said += f"; {self.details['clusters']:,} clusters, the largest of {self.details['largest_cluster']:,} rows"
+        return said
+
+
+@dataclass
+class Receipt:
+    """The record of a finished run."""
+
+    output: str
+    """Output folder."""
+    rows_read: int = 0
+    """Rows in the input, including bad ones."""
+    rows_written: int = 0
+    """Rows in the output."""
+    rows_quarantined: int = 0
+    """Rows quarantined in `quarantine_folder`."""
+    rows_out_of_memory: int = 0
+    """Rows among these that did not fit into memory even when each was alone on the node."""
+    files: int = 0
+    """Output files."""
+    input_bytes: int = 0
+    """Size of the input on disk."""
+    output_bytes: int = 0
+    """Size of the output on disk."""
+    rows_by_folder: dict[str, int] = field(default_factory=dict)
+    """Rows in each folder of an output with ``partition_on``, such as ``{"lang=en": 12}``."""
+    steps: list[StepReceipt] = field(default_factory=list)
+    """In order: read, the operators, write."""
+    ranges: int = 0
+    """Number of ranges."""
+    ranges_resumed: int = 0
+    """Ranges among these that an earlier run had finished."""
+    seconds: float = 0.0
+    """Wall time of this run (for a resumed run: its last part)."""
+    allowed_bytes: int = 0
+    """Allowed memory in bytes."""
+    projected_bytes: int = 0
+    """Projected memory in bytes."""
+    measured_bytes: int = 0
+    """Measured peak memory in bytes: PSS of the whole process tree, every 50 ms; for workers that `start_cluster` has not
+    started, the largest resident memory of any one of them (VmHWM)."""
+    projected_device_bytes: int = 0
+    """Projected GPU memory of each worker in bytes; 0 if nothing is on a GPU."""
+    measured_device_bytes: int | None = None
+    """Measured peak GPU memory in any worker: bytes in use by RMM and bytes reserved by torch; None if neither was measured."""
+    device_spilled_bytes: int | None = None
+    """Bytes that cuDF spilled from GPUs to the host, in all passes, summed over the workers of the last pass; None if not
+    counted."""
+    retries: dict[str, int] = field(default_factory=dict)
+    """Ranges retried, by cause: ``memory``, ``worker lost``, ``exclusive``."""
+    leaks: list[LeakReceipt] = field(default_factory=list)
+    """Workers whose memory grew after each task."""
+    exchanges: list[ExchangeReceipt] = field(default_factory=list)
+    """Comparisons before the last pass, one for each drop."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """Settings, chosen by the user or by the plan, with reasons."""
+    arguments: dict[str, int | str] = field(default_factory=dict)
+    """The same as values, for reuse: for `start_cluster` ``memory``, ``cpus`` and, if workers had GPUs, ``gpus`` and
+    ``device_memory`` (for `connect` only the two sizes), and if workers were to be restarted ``recycle_after``; for a reader
+    ``blocksize`` and, if bad rows were quarantined, ``on_bad_rows``; for a writer ``on_error`` and ``on_oom``."""
+    tasks_at_a_time: int = 0
+    """Threads of all workers."""
+    timeline: list[tuple[float, int]] = field(default_factory=list)
+    """Pairs of seconds and the peak bytes of the process tree since the previous point; at most 400."""
+    events: list[tuple[float, str]] = field(default_factory=list)
+    """Pairs of seconds and an event, the first 200: retried ranges, with the cause, and restarted workers."""
+    gpu_use: dict[str, float] = field(default_factory=dict)
+    """For each GPU of a cluster on this machine, the mean share of the last pass in which a kernel was running (NVML)."""
+    rejects: str | None = None
+    """Folder of the dropped rows, if they were written."""
+    quarantine: str | None = None
+    """Folder of the quarantined rows if it is not in the output folder: those of ``find_`` operators."""
+    advice: list[str] = field(default_factory=list)
+    """Advice for the next run."""
+
+    @property
+    def rows_dropped(self) -> int:
+        """Rows dropped by steps."""
+        return sum(step.rows_dropped for step in self.steps)
+
+    @property
+    def quarantine_folder(self) -> str:
+        """Folder of the quarantined rows, if there are any."""
+        return self.quarantine or f"{self.output}/{QUARANTINE_FOLDER}"
+
+    @property
+    def rows_made(self) -> int:
+        """Rows added by steps that make several rows from one."""
+        return sum(max(step.rows_out - step.rows_in, 0) for step in self.steps)
+
+    @property
+    def retry_seconds(self) -> list[float]:
+        """Times at which ranges were retried, among the stored events."""
+        return [seconds for seconds, text in self.events if " again: " in text]
+
+    def add(self, done: dict[str, Any]) -> None:
+        """Add the journal's record of one range."""
+        self.rows_read += done["rows_read"]
+        self.rows_written += done["rows_written"]
+        self.rows_quarantined += done["rows_quarantined"]
+        self.rows_out_of_memory += done.get("rows_out_of_memory", 0)  # journals of 0.1.0 do not have it
+        self.files += len(done["files"])
+        self.output_bytes += sum(file["size_bytes"] for file in done["files"])
+        for file in done["files"]:
+            folder = file["name"].rpartition("/")[0]
+            if folder:
+                self.rows_by_folder[folder] = self.rows_by_folder.get(folder, 0) + file["rows"]
+        read, *between, write = self.steps
+        read.rows_in += done["rows_read"] - done["rows_quarantined"]
+        read.rows_out = read.rows_in
+        read.seconds += done["read_seconds"]
+        write.rows_in += done["rows_written"]
+        write.rows_out = write.rows_in
+        write.seconds += done["write_seconds"]
+        for step, tally in zip(between, done["steps"], strict=True):
+            step.rows_in += tally["rows_in"]
+            step.rows_out += tally["rows_out"]
+            step.seconds += tally["seconds"]
+            for mine, new in ((step.dropped, tally["dropped"]), (step.counters, tally["counters"])):
+                for name, number in new.items():
+                    mine[name] = mine.get(name, 0) + number
+            for name, number in tally.get("peaks", {}).items():
+                step.peaks[name] = max(step.peaks.get(name, 0), number)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row for each step: ``step``, ``rows_in``, ``rows_out``, ``rows_dropped``, ``seconds``, ``rows_per_second``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Shape (steps, 6), in the order in which the steps ran. Seconds are summed over all tasks, so rows per second
+            are those of one thread; they are missing if no time was measured.
+        """
+        columns = ["step", "rows_in", "rows_out", "rows_dropped", "seconds", "rows_per_second"]
+        rows = [
+            (s.name, s.rows_in, s.rows_out, s.rows_dropped, round(s.seconds, 3), round(s.rows_per_second, 1))
+            for s in self.steps
+        ]
+        return pd.DataFrame(rows, columns=columns)
+
+    def reasons(self) -> pd.DataFrame:
+        """Return one row for each reason why rows were dropped: ``step``, ``reason``, ``rows``, ``share``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Most rows first; ``share`` refers to all rows read.
+        """
+        rows = [(s.name, reason, n, n / max(self.rows_read, 1)) for s in self.steps for reason, n in s.dropped.items()]
+        table = pd.DataFrame(rows, columns=["step", "reason", "rows", "share"])
+        return table.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
+
+    def models(self) -> pd.DataFrame:
+        """Return one row for each step with a model: documents and tokens, both also per second, and how full batches were.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Empty if there are no such steps. ``dtype`` is the number format in which a model computed, float32 or
+            bfloat16; it is missing for functions, fastText and scikit-learn. Documents and tokens per second are those
+            of one task at a time: seconds in the step are summed over all tasks, without those spent waiting for a turn
+            (``resources=``). ``padding_share`` is the share of padding among all tokens that the model read.
+            ``batch_tokens_tried`` has the tokens per second of each batch size that took turns at first, in padded
+            tokens, and ``batch_tokens`` the size that most workers used afterwards. The peak memory of torch on a GPU,
+            of which ``device_allocated_bytes`` were in tensors, is missing if the model ran on CPUs;
+            ``process_peak_bytes`` is the peak resident memory of a worker process until the end of the step.
+        """
+        return model_figures(self.steps)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the receipt as plain values, as stored in ``_curator/receipt.json``."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> Receipt:
+        """Return the receipt from the output of `to_json`."""
+        steps = [StepReceipt(**step) for step in values["steps"]]
+        exchanges = [ExchangeReceipt(**exchange) for exchange in values["exchanges"]]
+        pairs = {name: [tuple(pair) for pair in values.get(name, [])] for name in ("timeline", "events")}
+        leaks = [LeakReceipt(**leak) for leak in values.get("leaks", [])]
+        return Receipt(**{**values, **pairs, "steps": steps, "exchanges": exchanges, "leaks": leaks})
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the receipt as one self-contained HTML page (figures, memory over time, steps, drops, settings), or as JSON.
+
+        Parameters
+        ----------
+        path : str or path
+            Name of the file, such as ``"report.html"`` or ``"receipt.json"``; an existing file is replaced.
+
+        Raises
+        ------
+        ParameterError
+            If the name ends in neither ``.html`` nor ``.json``.
+        """
+        from curator_df.core.receipts.report import report_page
+
+        suffix = Path(path).suffix.lower()
+        if suffix not in (".html", ".htm", ".json"):
+            raise ParameterError(f"save: {os.fspath(path)!r} must end in .html (a page) or .json (all figures)")
+        said = json.dumps(self.to_json(), indent=1) if suffix == ".json" else report_page(self)
+        Path(path).write_text(said, encoding="utf-8")
+
+    def plot(self) -> Any:
+        """Plot memory over time, with the allowed and projected memory; retried ranges are marked.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Notebooks display it; ``figure.savefig("memory.png")`` saves it.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        ParameterError
+            If the receipt has no timeline, because the workers ran on other machines.
+        """
+        from curator_df.core.receipts.timeline import timeline_figure
+
+        if not self.timeline:
+            raise ParameterError(
+                "receipt.plot: this receipt has no timeline, because the workers were not those of start_cluster; watch such "
+                "a run with monitor_memory, and plot that"
+            )
+        limits = {"allowed_bytes": self.allowed_bytes, "projected_bytes": self.projected_bytes}
+        return timeline_figure(self.timeline, self.retry_seconds, **limits)
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Return the first lines of the receipt, as (what, value)."""
+        memory = f" ({self.rows_out_of_memory:,} out of memory)" if self.rows_out_of_memory else ""
+        bad = f", {self.rows_quarantined:,} quarantined{memory}" if self.rows_quarantined else ""
+        resumed = f" ({self.ranges_resumed:,} done by an earlier run)" if self.ranges_resumed else ""
+        speed = f", {self.input_bytes / max(self.seconds, 1e-9) / 1e6:.0f} MB/s" if not self.ranges_resumed else ""
+        measured = f"{show_size(self.measured_bytes)} at most, {show_size(self.projected_bytes)} projected"
+        sizes = f"{self.files:,} files, {show_size(self.output_bytes)} from {show_size(self.input_bytes)}"
+        lines = [
+            ("rows", f"{self.rows_read:,} read, {self.rows_written:,} written, {self.rows_dropped:,} dropped{bad}"),
+            ("memory", f"{measured}, {show_size(self.allowed_bytes)} allowed"),
+            ("time", f"{self.seconds:,.1f} s{speed}"),
+            ("output", f"{self.output}: {sizes}"),
+            ("ranges", f"{self.ranges:,}{resumed}"),
+        ]
+        if self.projected_device_bytes:
+            seen = (
+                "not measured"
+                if self.measured_device_bytes is None
+                else f"{show_size(self.measured_device_bytes)} at most"
+            )
+            moved = f"; {show_size(self.device_spilled_bytes)} moved to the host" if self.device_spilled_bytes else ""
+            lines.insert(2, ("gpu", f"{seen}, {show_size(self.projected_device_bytes)} projected, on each{moved}"))
+        if self.rows_by_folder:
+            lines.append(("folders", self._folders()))
+        if self.rejects:
+            lines.append(("rejects", self.rejects))
+        if self.retries:
+            lines.append(("retries", ", ".join(f"{number:,} {cause}" for cause, number in self.retries.items())))
+        lines += [(gpu, f"at work {share:.0%} of the last pass") for gpu, share in self.gpu_use.items()]
+        lines += [("leak", str(leak)) for leak in self.leaks]
+        lines += [(exchange.step, str(exchange)) for exchange in self.exchanges]
+        lines += [(name, value) for name, value in self.settings.items()]
+        return lines + [("advice", text) for text in self.advice]
+
+    def _folders(self) -> str:
+        largest = sorted(self.rows_by_folder.items(), key=lambda item: (-item[1], item[0]))[:SHOWN_FOLDERS]
+        more = len(self.rows_by_folder) - len(largest)
+        named = ", ".join(f"{folder}: {rows:,} rows" for folder, rows in largest)
+        return named + (f", and {more:,} more" if more else "")
+
+    def __rich__(self) -> Any:
+        """Render for a terminal with rich."""
+        from rich.console import Group
+
+        from curator_df.core.receipts.rich_tables import grid_of, table_of
+
+        tables = [self.to_frame(), *([self.reasons()] if any(step.dropped for step in self.steps) else [])]
+        return Group(grid_of(self.summary()), *map(table_of, tables))
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        text = io.StringIO()
+        Console(file=text, width=110, force_terminal=False, force_jupyter=False).print(self)
+        return text.getvalue().rstrip()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td style='text-align:left'>"
+            f"{html.escape(value)}</td></tr>"
+            for name, value in self.summary()
+        )
+        parts = [f"<table>{head}</table>", self.to_frame().to_html(index=False, na_rep="")]
+        if any(step.dropped for step in self.steps):
+            parts.append(self.reasons().to_html(index=False, formatters={"share": "{:.2%}".format}))
+        return "".join(parts)

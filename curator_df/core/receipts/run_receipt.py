@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a receipt says before its run: what was planned, what was set and why, and what is to be given to repeat it."""
+
+from __future__ import annotations
+
+from curator_df.core.planning.branches import Branch, Fork
+from curator_df.core.planning.plan import Plan
+from curator_df.core.receipts.receipt import Receipt, StepReceipt
+from curator_df.core.sizes import show_size
+from curator_df.core.tasks.task import OnError, OnOom
+
+SAID_OF_CHOICES = {
+    ("on_bad_rows", "quarantine"): "rows that cannot be read are set aside",
+    ("on_error", "quarantine"): "rows on which a function raises are set aside",
+    ("on_oom", "fail"): "the first range that runs out of memory ends the run",
+}
+"""Of what is not so by default."""
+
+
+def new_receipt(plan: Plan, joined: Fork, branch: Branch, ranges: int, on_error: OnError, on_oom: OnOom) -> Receipt:
+    """Return the receipt of a branch with everything known before the run."""
+    names = ("read", *(step.name for step in branch.program.steps), "write")
+    receipt = Receipt(
+        branch.sink.folder.url,
+        steps=[StepReceipt(name) for name in names],
+        ranges=ranges,
+        input_bytes=plan.input_bytes,
+        allowed_bytes=plan.layout.allowed_bytes,
+        projected_bytes=plan.projected_bytes,
+        projected_device_bytes=plan.device_bytes,
+        rejects=None if branch.rejects is None else branch.rejects.folder.url,
+        tasks_at_a_time=plan.layout.workers * plan.layout.threads,
+        arguments=_arguments(plan, joined, on_error, on_oom),
+    )
+    receipt.settings = _settings(plan, joined, receipt)
+    if len(joined.branches) > 1:
+        shared = ", ".join(names[: joined.shared + 1])
+        receipt.settings["shared"] = f"{shared}: once for {len(joined.branches)} outputs"
+    return receipt
+
+
+def _settings(plan: Plan, joined: Fork, receipt: Receipt) -> dict[str, str]:
+    stage, layout = plan.stages[-1], plan.layout
+    named = "as blocksize= says" if joined.explicit_block_bytes else "the largest that fit, 16 MB at most"
+    said = {
+        "layout": f"{layout.shape}: {layout.reason}",
+        "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that for a task: {named}",
+        "cut": f"{receipt.ranges:,} ranges, which follow from the input alone so that the run can resume with other settings",
+    }
+    if layout.device_bytes:
+        said["gpus"] = f"one for each worker process, of which {show_size(layout.device_bytes)} may be used"
+    for (name, value), why in SAID_OF_CHOICES.items():
+        if receipt.arguments.get(name) == value:
+            said[name] = f"{value}: {why}"
+    return said
+
+
+def _arguments(plan: Plan, joined: Fork, on_error: OnError, on_oom: OnOom) -> dict[str, int | str]:
+    layout, given = plan.layout, dict[str, int | str]()
+    given |= {"memory": layout.allowed_bytes, "cpus": layout.cpus}
+    if layout.device_bytes:
+        given |= {"gpus": layout.node_workers, "device_memory": layout.device_bytes}
+    given["blocksize"] = plan.stages[-1].block_bytes
+    if joined.source.quarantines:
+        given["on_bad_rows"] = "quarantine"
+    return given | {"on_error": on_error, "on_oom": on_oom}

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A progress bar in a terminal, nothing elsewhere (logs, cron, pipes); in a notebook there is `core.runner.live_panel`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Shows how far a run is."""
+
+    def __call__(self, done: int, text: str) -> None:
+        """Show ``done`` ranges and a few words."""
+
+
+@contextmanager
+def progress_bar(title: str, total: int) -> Iterator[Progress]:
+    """Show a bar for ``total`` ranges while the block runs."""
+    if not in_notebook() and sys.stderr.isatty():
+        with _terminal_bar(title, total) as show:
+            yield show
+    else:
+        yield _show_nothing
+
+
+@contextmanager
+def _terminal_bar(title: str, total: int) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = ("[bold]{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[text]}")
+    texts = [TextColumn(column) if isinstance(column, str) else column for column in columns]
+    with RichProgress(*texts, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=total, text="")
+        yield lambda done, text: bar.update(task, completed=done, text=text)
+
+
+def _show_nothing(done: int, text: str) -> None:
+    pass
+
+
+def in_notebook() -> bool:
+    """Tell whether this runs in a kernel of Jupyter."""
+    shell = sys.modules.get("IPython")
+    kernel = shell.get_ipython() if shell is not None else None
+    return kernel is not None and type(kernel).__name__ == "ZMQInteractiveShell"

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bounded runner behind every `write_*`: plan, journal, ranges to files, receipt."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.columns import choose
+from curator_df.core.files.storage import Folder
+from curator_df.core.memory.gpus import measured_use
+from curator_df.core.memory.held import released_after
+from curator_df.core.planning.apart import require_apart, require_unread
+from curator_df.core.planning.branches import Branch, Fork, fork, identity_of
+from curator_df.core.planning.device_steps import for_sink
+from curator_df.core.planning.plan import Plan, plan_fork
+from curator_df.core.planning.program import lower
+from curator_df.core.ranges.journal import (
+    Journal,
+    OnExisting,
+    check_output,
+    delete_strays,
+    delete_unfinished,
+    open_run,
+    whole_ranges,
+)
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.rejects_folder import RejectsFolder
+from curator_df.core.ranges.sink import Sink
+from curator_df.core.ranges.source import Range, Ranges, Source
+from curator_df.core.receipts.advice import advice, rows_out_of_memory
+from curator_df.core.receipts.model_figures import most_reserved
+from curator_df.core.receipts.receipt import Receipt
+from curator_df.core.receipts.run_receipt import new_receipt
+from curator_df.core.runner.dispatch import Dispatcher
+from curator_df.core.runner.events import Event, Note, RunStarted, StageStarted, told_run
+from curator_df.core.runner.live_panel import live_panel
+from curator_df.core.runner.progress import progress_bar
+from curator_df.core.runner.session import Session, current_session, prepare_kernels
+from curator_df.core.runner.stages import SHOW, STAGES_FOLDER, StageRunner
+from curator_df.core.sizes import show_size
+from curator_df.core.tasks.task import Job, OnError, OnOom
+from curator_df.errors import ResumeError, RowCountError
+
+RANGE_BYTES = 64_000_000
+"""Decompressed text of a range: a second of work, so that a lost worker costs little."""
+SMALL_RANGE_BYTES = 16_000_000
+"""Range of a small input, which would otherwise be one or two tasks."""
+FEWEST_RANGES = 32
+EVEN_RANGES = 4
+"""Fewer ranges than the fewest are a multiple of this many, so that two or four threads end together."""
+MOST_EVENTS = 200
+"""Of a receipt."""
+MOST_RANGES = 50_000
+"""Beyond that ranges grow: the scheduler and the journal hold something for each."""
+
+
+def run(
+    df: Any,
+    sink: Sink,
+    *,
+    rejects: Sink | None = None,
+    workdir: Folder | None = None,
+    on_existing: OnExisting = "error",
+    on_error: OnError = "raise",
+    on_oom: OnOom = "halve",
+) -> Receipt:
+    """Run a lazy table into a sink under the budget of the current session.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with one of our readers.
+    sink : Sink
+        Where the rows go.
+    rejects : Sink, optional
+        Where removed rows go.
+    workdir : Folder, optional
+        Where the temporary files of drops go; by default below the output.
+    on_existing : {"error", "resume", "overwrite"}
+        What to do when the output holds something.
+    on_error : {"raise", "quarantine"}
+        What to do with rows on which a user's function raises.
+    on_oom : {"halve", "fail"}
+        What to do when memory runs out: take less at a time, down to one row, or stop.
+
+    Returns
+    -------
+    Receipt
+        Totals, also of what an earlier, interrupted run did.
+
+    Raises
+    ------
+    BudgetError
+        If the plan does not fit. Nothing has been started.
+    """
+    (receipt,) = run_branches(
+        [(df, sink, rejects)], workdir=workdir, on_existing=on_existing, on_error=on_error, on_oom=on_oom
+    )
+    return receipt
+
+
+def run_branches(
+    outputs: Sequence[tuple[Any, Sink, Sink | None]],
+    *,
+    workdir: Folder | None = None,
+    on_existing: OnExisting = "error",
+    on_error: OnError = "raise",
+    on_oom: OnOom = "halve",
+) -> list[Receipt]:
+    """Run several lazy tables into a sink each, in one pass over the input that they all begin with.
+
+    Each output has its own journal and receipt, as if it had been written alone; a range that an interrupted run finished
+    for some outputs only is run again for the others. The temporary files of drops go below the first output by default.
+
+    Parameters
+    ----------
+    outputs : sequence of (dask.dataframe.DataFrame, Sink, Sink or None)
+        Tables, where their rows go, and where their removed rows go.
+    workdir, on_existing, on_error, on_oom
+        As in `run`, for every output.
+
+    Returns
+    -------
+    list of Receipt
+        One for each output.
+
+    Raises
+    ------
+    BudgetError
+        If the plan does not fit. Nothing has been started.
+    ExpressionError
+        If the tables do not begin with the same input.
+    ParameterError
+        If two of the folders are the same or lie in one another, or if one of them holds what is read.
+    """
+    choose("write", "on_existing", on_existing, OnExisting)
+    choose("write", "on_error", on_error, OnError)
+    choose("write", "on_oom", on_oom, OnOom)
+    require_apart([(sink, rejects) for _, sink, rejects in outputs])
+    session = current_session()
+    branches = [Branch(for_sink(lower(df)), sink, rejects) for df, sink, rejects in outputs]
+    for branch in branches:
+        require_unread(branch.program, branch.sink, branch.rejects)
+    plan_fork(fork(branches), session.weigh_client())
+    actions = [step.action for branch in branches for step in branch.program.steps]
+    prepare_kernels(session, actions)
+    with contextlib.ExitStack() as stack:
+        pairs = [(stack.enter_context(Journal(branch.sink.folder)), branch) for branch in branches]
+        homes = [
+            stack.enter_context(RejectsFolder(branch.rejects, journal))
+            for journal, branch in pairs
+            if branch.rejects is not None
+        ]
+        for journal, branch in pairs:  # before the first of them is opened, which may delete what is in it
+            check_output(journal, branch.sink, on_existing)
+        for home in homes:
+            home.check(on_existing)
+        found = [open_run(journal, branch.sink, identity_of(branch), on_existing) for journal, branch in pairs]
+        if on_existing == "overwrite":
+            for home in homes:
+                home.empty()
+        receipts = [None if receipt is None else Receipt.from_json(receipt) for _, receipt in found]
+        waiting = [number for number, receipt in enumerate(receipts) if receipt is None]
+        if waiting:
+            joined = fork([branches[number] for number in waiting])
+            ranges = _pin([(*pairs[number], found[number][0]) for number in waiting], joined.source)
+            for home in homes:
+                home.claim()
+            plan = plan_fork(joined, session.layout)
+            first = branches[waiting[0]].sink.folder
+            temporary = workdir or first.below(STAGES_FOLDER)
+            stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
+            folders = ", ".join(branches[number].sink.folder.url for number in waiting)
+            started = RunStarted(folders, plan.input_bytes, plan.projected_bytes)
+            with live_panel(session), released_after(session, actions), told_run(session, started):
+                now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], stages).execute(stages)
+            for number, receipt in zip(waiting, now, strict=True):
+                receipts[number] = receipt
+        return [receipt for receipt in receipts if receipt is not None]
+
+
+def _pin(outputs: Sequence[tuple[Journal, Branch, Ranges | None]], source: Source) -> Ranges:
+    """Return the ranges of a run, those of the interrupted one if there are some, and start the journals that are new."""
+    pinned = [(journal, ranges) for journal, _, ranges in outputs if ranges is not None]
+    chosen = pinned[0][1] if pinned else source.cut(range_bytes(source))
+    for journal, ranges in pinned:
+        if not np.array_equal(ranges.table, chosen.table):
+            raise ResumeError(
+                f"the runs in {pinned[0][0].folder.url} and {journal.folder.url} have cut the same input in different "
+                "ranges, so one pass cannot go on with both; resume them one after the other"
+            )
+    for journal, branch, begun in outputs:
+        if begun is None:
+            journal.start(identity_of(branch), chosen)
+    return chosen
+
+
+def range_bytes(source: Source) -> int:
+    """Return the size of a range for an input: it follows from the input alone, so that runs can resume."""
+    wanted = min(max(source.input_bytes // FEWEST_RANGES, SMALL_RANGE_BYTES), RANGE_BYTES)
+    few = -(-source.input_bytes // wanted)
+    if EVEN_RANGES < few < FEWEST_RANGES:
+        wanted = -(-source.input_bytes // (-(-few // EVEN_RANGES) * EVEN_RANGES))
+    return max(wanted, source.input_bytes // MOST_RANGES)
+
+
+class _Target:
+    """One output of a run: its journal and its receipt."""
+
+    def __init__(self, branch: Branch, journal: Journal, receipt: Receipt) -> None:
+        self.branch, self.journal, self.receipt = branch, journal, receipt
+        self.finished = np.zeros(receipt.ranges, dtype=bool)
+        for done in whole_ranges(journal, None if branch.rejects is None else branch.rejects.folder):
+            self._count(done)
+        receipt.ranges_resumed = int(self.finished.sum())
+        for sink in filter(None, (branch.sink, branch.rejects)):
+            delete_unfinished(sink.folder, sink, self.finished)
+
+    def take(self, manifest: Manifest) -> None:
+        """Note and count a finished range."""
+        self.journal.record([manifest])
+        self._count(
+            {
+                **vars(manifest),
+                "steps": [vars(step) for step in manifest.steps],
+                "files": [vars(file) for file in manifest.files],
+            }
+        )
+
+    def finish(self) -> Receipt:
+        """Check that every row is accounted for, and mark the output complete."""
+        receipt = self.receipt
+        came = receipt.rows_read + receipt.rows_made
+        if came != receipt.rows_written + receipt.rows_dropped + receipt.rows_quarantined:
+            made = f" and {receipt.rows_made:,} made of them" if receipt.rows_made else ""
+            raise RowCountError(
+                f"{receipt.rows_read:,} rows read{made}, but {receipt.rows_written:,} written + {receipt.rows_dropped:,} "
+                f"dropped + {receipt.rows_quarantined:,} quarantined; the output in {receipt.output} is not to be trusted"
+            )
+        delete_strays(self.journal, filter(None, (self.branch.sink, self.branch.rejects)))
+        if receipt.files == 0:
+            self.branch.sink.write_empty(self.branch.program.meta)
+        receipt.advice = advice(receipt)
+        if receipt.rows_out_of_memory:
+            warnings.warn(rows_out_of_memory(receipt), UserWarning, stacklevel=2)
+        self.journal.finish(receipt.to_json())
+        return receipt
+
+    def _count(self, done: dict[str, Any]) -> None:
+        if not self.finished[done["number"]]:
+            self.finished[done["number"]] = True
+            self.receipt.add(done)
+
+
+class _Run:
+    """One execution: ties dispatcher, journals, progress and receipts together."""
+
+    def __init__(
+        self, session: Session, plan: Plan, joined: Fork, journals: Sequence[Journal], stages: StageRunner
+    ) -> None:
+        self.session, self.plan, self.fork, self.ranges = session, plan, joined, stages.ranges
+        how = (len(stages.ranges), stages.on_error, stages.on_oom)
+        self.targets = [
+            _Target(branch, journal, new_receipt(plan, joined, branch, *how))
+            for branch, journal in zip(joined.branches, journals, strict=True)
+        ]
+        self.show: Any = None
+
+    @property
+    def finished(self) -> npt.NDArray[np.bool_]:
+        """Which ranges are done in every output."""
+        in_all: npt.NDArray[np.bool_] = np.all([target.finished for target in self.targets], axis=0)
+        return in_all
+
+    def execute(self, stages: StageRunner) -> list[Receipt]:
+        started = time.monotonic()
+        events: list[tuple[float, str]] = []
+        recycling = self.session.recycling
+        recycled_before = 0 if recycling is None else recycling.recycled
+
+        def watch(event: Event) -> None:
+            if isinstance(event, Note) and len(events) < MOST_EVENTS:
+                events.append((round(time.monotonic() - started, 3), event.text))
+
+        if self.session.sampler is not None:
+            self.session.sampler.take()
+        self.session.watchers.append(watch)
+        try:
+            with progress_bar("comparing", 1) as show:
+                branches = self._resolve(stages, lambda title, done, total: show(done, f"{title} {done}/{total}"))
+            joined = dataclasses.replace(self.fork, branches=branches)
+            stage = self.plan.stages[-1]
+            job = Job(joined, stages.on_error, stages.on_oom, capacity=stage.capacity, run_id=stages.run_id)
+            dispatcher = Dispatcher(self.session, job, stage, self._on_done, start_bytes=stages.start_bytes)
+            self.session.tell(StageStarted(dispatcher.title, job, len(self.ranges), int(self.finished.sum())))
+            with progress_bar("curating", len(self.ranges)) as self.show:
+                self._on_progress()
+                with measured_use(self.session.gpus) as gpu_use:
+                    dispatcher.run(self._pieces())
+        except KeyboardInterrupt:
+            sys.stderr.write(self._how_to_resume() + "\n")
+            raise
+        finally:
+            self.session.watchers.remove(watch)
+        timeline = [] if self.session.sampler is None else self.session.sampler.trace()
+        for target in self.targets:
+            target.receipt.seconds = time.monotonic() - started
+            target.receipt.timeline, target.receipt.events = timeline, events
+            target.receipt.gpu_use = gpu_use
+            target.receipt.retries = dict(stages.retries + dispatcher.retries)
+            target.receipt.leaks = stages.leaks + dispatcher.leaks
+            if dispatcher.start_bytes < dispatcher.stage.block_bytes:
+                smaller = f"; from {show_size(dispatcher.start_bytes)} on after ranges ran out of memory"
+                target.receipt.settings["blocks"] += smaller
+            if dispatcher.balance is not None:
+                target.receipt.settings["balance"] = str(dispatcher.balance)
+            if recycling is not None:
+                times = recycling.recycled - recycled_before
+                target.receipt.settings["recycled"] = f"{times:,} times a worker, each after {recycling.after}"
+                target.receipt.arguments["recycle_after"] = recycling.after.argument
+            target.receipt.measured_bytes = self._measured(dispatcher)
+            self._note_device(target.receipt, dispatcher)
+            target.receipt.projected_bytes = max(
+                self.plan.with_long_row(dispatcher.peaks.block_bytes), self.plan.with_merges(stages.merge_bytes)
+            )
+        # The first comes last: while it is not complete, the files of drops below it are of use to a resumed run.
+        receipts = [target.finish() for target in reversed(self.targets)]
+        stages.clear()
+        for target in self.targets:
+            target.branch.sink.folder.delete_tree(STAGES_FOLDER)
+        return receipts[::-1]
+
+    def _resolve(self, stages: StageRunner, show: SHOW) -> tuple[Branch, ...]:
+        """Run what pending drops wait for, those of the shared steps once; say which ranges each branch has already."""
+        program = self.fork.branches[0].program
+        stem = stages.resolve(dataclasses.replace(program, steps=self.fork.stem), show).steps
+        common, finished, resolved = len(stages.exchanges), self.finished, []
+        for branch, target in zip(self.fork.branches, self.targets, strict=True):
+            before = len(stages.exchanges)
+            steps = (*stem, *self.fork.own_steps(branch))
+            program = stages.resolve(dataclasses.replace(branch.program, steps=steps), show)
+            target.receipt.exchanges = stages.exchanges[:common] + stages.exchanges[before:]
+            alone = frozenset(np.flatnonzero(target.finished & ~finished).tolist())
+            resolved.append(dataclasses.replace(branch, program=program, finished=alone))
+        return tuple(resolved)
+
+    def _pieces(self) -> Iterator[Range]:
+        return (self.ranges[int(number)] for number in np.flatnonzero(~self.finished))
+
+    def _on_done(self, manifest: Manifest) -> None:
+        for part in (manifest, *manifest.others):
+            self.targets[part.branch].take(part)
+        self._on_progress()
+
+    def _on_progress(self) -> None:
+        receipt = self.targets[0].receipt
+        rows = f"{receipt.rows_read:,} rows, {receipt.rows_dropped:,} dropped"
+        self.show(int(self.finished.sum()), rows)
+
+    def _note_device(self, receipt: Receipt, dispatcher: Dispatcher) -> None:
+        if self.plan.device is not None:
+            # A process may have both: their peaks together are no less than what it held at any time.
+            by_torch = most_reserved(step for target in self.targets for step in target.receipt.steps)
+            measured = [most for most in (dispatcher.peaks.device_bytes, by_torch) if most is not None]
+            receipt.measured_device_bytes = sum(measured) if measured else None
+            receipt.device_spilled_bytes = dispatcher.peaks.device_spilled_bytes
+            longest = self.plan.device.alone(dispatcher.peaks.block_bytes)
+            receipt.projected_device_bytes = max(self.plan.device_bytes, longest)
+
+    def _measured(self, dispatcher: Dispatcher) -> int:
+        if self.session.sampler is not None:
+            return self.session.sampler.seen()
+        return dispatcher.peaks.worker_bytes  # workers elsewhere: the largest of them, as they measured themselves
+
+    def _how_to_resume(self) -> str:
+        done = int(self.finished.sum())
+        folders = ", ".join(target.receipt.output for target in self.targets)
+        return (
+            f"interrupted: {done:,} of {len(self.ranges):,} ranges are finished and kept in {folders}; "
+            "run the same again with on_existing='resume' to go on, with any memory="
+        )

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The running cluster with its budget, as the runner sees it; and the process that measures the peak.
+
+`curator_df.cluster` starts clusters and puts a `Session` here; `current_session` finds the latest that is open.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from curator_df.core.memory import peak
+from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, Layout
+from curator_df.core.memory.limits import release_free_memory, status_bytes
+from curator_df.core.runner.events import Event
+from curator_df.errors import NoClusterError
+
+if TYPE_CHECKING:
+    from curator_df.core.runner.recycling import Recycling
+
+WORKER_START_SECONDS = 120.0
+"""How long a run goes on without any worker, where workers are processes that a nanny starts again."""
+
+_open_sessions: list[Session] = []
+
+
+class PeakSampler:
+    """A process that samples this process tree every 50 ms, itself not counted."""
+
+    def __init__(self, *, exact: bool = False) -> None:
+        # -S and -E: no site-packages, so that it starts in 20 ms and stays at 9 MB.
+        command = [
+            sys.executable,
+            "-S",
+            "-E",
+            str(Path(peak.__file__)),
+            str(os.getpid()),
+            *(["--exact"] if exact else []),
+        ]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self._asked = 0
+        self._asking = threading.Lock()  # the runner asks, and whoever serves or shows figures
+
+    @property
+    def pid(self) -> int:
+        """Its process number."""
+        return self._process.pid
+
+    def take(self) -> int:
+        """Return the most bytes seen since the last call, and start anew."""
+        return self._ask("reset")
+
+    def seen(self) -> int:
+        """Return the most bytes seen since the last `take`."""
+        return self._ask("peak")
+
+    def now(self) -> int:
+        """Return the bytes of the last sample."""
+        return self._ask("now")
+
+    def trace(self) -> list[tuple[float, int]]:
+        """Return seconds since the last `take` and the most bytes seen up to then, in at most 400 equal steps."""
+        step, *points = (self._line("trace") or "0").split()
+        return [(round((number + 1) * float(step), 3), int(point)) for number, point in enumerate(points)]
+
+    def close(self) -> None:
+        """End the process."""
+        with self._asking:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    pipe.close()
+            self._process.wait(timeout=5)
+
+    def _ask(self, command: str) -> int:
+        return int(self._line(command) or 0)
+
+    def _line(self, command: str) -> str:
+        with self._asking:
+            if self._process.poll() is not None or self._process.stdin is None or self._process.stdout is None:
+                return ""
+            # Numbered: where Ctrl-C came between a question and its answer, that answer is still to be read.
+            self._asked += 1
+            self._process.stdin.write(f"{command} {self._asked}\n")
+            self._process.stdin.flush()
+            while line := self._process.stdout.readline():
+                number, _, answer = line.partition(" ")
+                if number == str(self._asked):
+                    return answer
+            return ""
+
+
+@dataclass
+class Session:
+    """A running cluster whose memory is known."""
+
+    client: Any
+    """Distributed client."""
+    layout: Layout
+    """Processes, threads and bytes."""
+    limits_data: bool
+    """Whether the worker processes have a hard data limit of ours (and an exclusive task may raise it)."""
+    sampler: PeakSampler | None = None
+    """Measures the tree, where all workers are on this node."""
+    workdir: str | None = None
+    """Where ``find_`` operators leave their results by default; all workers see it."""
+    compile: Callable[[str], object] | None = None
+    """Compiles a group of kernels, where workers are this machine's."""
+    revive: Callable[[], object] | None = None
+    """Starts workers in the place of those that are gone for good."""
+    workless_seconds: float = WORKER_START_SECONDS
+    """How long a run goes on without any worker before it ends with an error; jobs may wait in a queue."""
+    recycling: Recycling | None = None
+    """Starts workers again after so much, where that was asked for."""
+    gpus: tuple[str, ...] = ()
+    """GPUs that the workers have, as NVML counts them; none where they are on other machines."""
+    client_bytes: int | None = None
+    """Private resident bytes of this process when the session opened, where they are part of the budget."""
+    watchers: list[Callable[[Event], object]] = field(default_factory=list)
+    """Called with what happens in a run, in the thread that runs it."""
+
+    def weigh_client(self) -> Layout:
+        """Return the layout, with less for work by what this process has taken since the session opened, such as a table."""
+        if self.client_bytes is not None:
+            layout = self.layout
+            own = self.client_bytes + CLIENT_GROWTH_BYTES
+            if layout.in_process:  # where workers are threads of this process, it is counted as theirs
+                own += sum(kept_bytes for _, kept_bytes in layout.kept)
+            if status_bytes("RssAnon") > own:
+                release_free_memory()
+            self.layout = layout.beside(max(0, status_bytes("RssAnon") - own))
+        return self.layout
+
+    def keep(self, libraries: Mapping[str, int]) -> None:
+        """Note which packages a run has left in the workers: plans of later runs have room for them."""
+        kept = {**dict(self.layout.kept), **libraries}
+        self.layout = dataclasses.replace(self.layout, kept=tuple(sorted(kept.items())))
+
+    def tell(self, event: Event) -> None:
+        """Tell the watchers of something that happened."""
+        for watcher in list(self.watchers):
+            watcher(event)
+
+
+def prepare_kernels(session: Session, actions: Iterable[Any]) -> None:
+    """Compile what the kernels among these actions need, so that no worker has to."""
+    groups = {group for action in actions for group in getattr(action, "compiled", ())}
+    if session.compile is not None:
+        for group in sorted(groups):
+            session.compile(group)
+
+
+def open_session(session: Session) -> None:
+    """Make a session the current one."""
+    _open_sessions.append(session)
+
+
+def close_session(session: Session) -> None:
+    """Take a session away; the one opened before it is current again."""
+    if session in _open_sessions:
+        _open_sessions.remove(session)
+
+
+def current_session() -> Session:
+    """Return the latest open session."""
+    if not _open_sessions:
+        raise NoClusterError(
+            "no cluster is running, so there is no budget to keep. Start one: "
+            "with curator_df.start_cluster(memory='4GB'): ... (or curator_df.connect(client) for a running one)"
+        )
+    return _open_sessions[-1]
+
+
+def has_session() -> bool:
+    """Tell whether a session is open."""
+    return bool(_open_sessions)

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run what comes before the last pass: for each pending drop a pass that hashes keys, and a merge of these by hash range.
+
+Each stage has a folder and a journal of its own, below the output's ``_curator/`` or in the user's ``workdir``, so that it
+resumes like the output itself. The folders go when the run is complete, but for those that a ``find_`` operator keeps.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import cloudpickle
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.exchange.barrier import Barrier, Found, KeySink
+from curator_df.core.exchange.drops import collect_drops
+from curator_df.core.exchange.exchange import Exchange, range_starts
+from curator_df.core.exchange.exchange_reduce import reduce_keys
+from curator_df.core.exchange.part_barrier import PartBarrier
+from curator_df.core.exchange.range_groups import RangeGroups, ranges_per_group
+from curator_df.core.exchange.row_count import CountSink, NumberRows, RowCount
+from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder, split_files
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.memory.leaks import LeakReceipt
+from curator_df.core.planning.branches import Branch, fork, named_steps
+from curator_df.core.planning.exchange_plan import TASK_SLACK_BYTES, estimate_kept, merge_bytes, project_exchange
+from curator_df.core.planning.plan import StagePlan
+from curator_df.core.planning.program import Program, Step, with_columns
+from curator_df.core.ranges.blocks import BlockKernel
+from curator_df.core.ranges.journal import Identity, Journal, all_done
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.range_action import RangeAction
+from curator_df.core.ranges.source import Range, Ranges
+from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.receipts.receipt import ExchangeReceipt
+from curator_df.core.runner.dispatch import Dispatcher
+from curator_df.core.runner.events import Exchanged, StageStarted, stage_name
+from curator_df.core.runner.session import Session
+from curator_df.core.tasks.task import Attempt, Job, OnError, OnOom, run_guarded
+from curator_df.errors import CorruptFileError, ParameterError, ResumeError
+
+STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
+"""Below the output folder."""
+DROP_PEAK_FACTOR = 1.4
+"""Peak extra bytes of dropping rows: those that stay, and their keys."""
+T = TypeVar("T")
+SHOW = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class MergeJob:
+    """Everything about a merge that is the same for all its tasks."""
+
+    exchange: Exchange
+    """What is merged."""
+    files: tuple[FileRecord, ...]
+    """Files of the stage before."""
+    collects: bool
+    """False: keys into drops; True: drops of all hash ranges into files for ranges."""
+
+
+def run_merge(job_bytes: bytes, attempt: Attempt) -> Manifest:
+    """Merge one hash range (or collect the drops of some ranges); return what became of it."""
+
+    def merge(manifest: Manifest) -> None:
+        job: MergeJob = cloudpickle.loads(job_bytes)
+        number, memory_bytes = attempt.piece.number, attempt.block_bytes
+        if job.collects:
+            manifest.files = [collect_drops(job.exchange, number, job.files, memory_bytes=memory_bytes)]
+            return
+        reduced = reduce_keys(job.exchange, number, job.files, memory_bytes=memory_bytes)
+        manifest.files = [reduced.file] if reduced.members is None else [reduced.file, reduced.members]
+        manifest.rows_read = reduced.rows
+        manifest.summary = {"unique": reduced.groups, "spilled_bytes": reduced.spilled_bytes}
+        manifest.steps = [StepTally(seconds=reduced.seconds)]
+
+    return run_guarded(attempt, merge)
+
+
+class StageRunner:
+    """Runs the stages of one output, one after the other."""
+
+    def __init__(
+        self,
+        session: Session,
+        stage: StagePlan,
+        temporary: Folder,
+        ranges: Ranges,
+        on_error: OnError,
+        on_oom: OnOom = "halve",
+    ) -> None:
+        self.session, self.stage, self.ranges, self.on_error, self.on_oom = session, stage, ranges, on_error, on_oom
+        self.temporary, self.run_id = temporary, uuid.uuid4().hex
+        self.exchanges: list[ExchangeReceipt] = []
+        self.retries: collections.Counter[str] = collections.Counter()
+        self.leaks: list[LeakReceipt] = []
+        self.start_bytes = 0
+        """Block size with which the passes over rows so far have ended; 0 before the first."""
+        self.merge_bytes = 0
+        """Most that a merge (or comparison) could need; it had ``work_bytes``, or all of the node where it ran alone."""
+        self.work_bytes = session.layout.thread_bytes - TASK_SLACK_BYTES
+        self._made: list[str] = []
+        self._show: SHOW = lambda title, done, total: None  # noqa: ARG005
+
+    def resolve(self, program: Program, show: SHOW) -> Program:
+        """Return the program with every pending step replaced by what it does to each range."""
+        self._show = show
+        for place, step in enumerate(program.steps):
+            barrier = step.barrier
+            if barrier is not None and not isinstance(step.action, RangeAction):
+                before = dataclasses.replace(program, steps=program.steps[:place])
+                action: RangeAction
+                if isinstance(barrier, RowCount):
+                    action = self._count_rows(before, step, barrier)
+                else:
+                    action = barrier.resolved(barrier.find(self, before, step))
+                resolved = dataclasses.replace(step, action=action)
+                program = dataclasses.replace(
+                    program, steps=(*program.steps[:place], resolved, *program.steps[place + 1 :])
+                )
+        return program
+
+    def find(self, program: Program, home: Folder, show: SHOW) -> tuple[Program, Found]:
+        """Return what stands before the last step of a program, a pending drop, and what this waits for, kept in ``home``."""
+        before = self.resolve(dataclasses.replace(program, steps=program.steps[:-1]), show)
+        barrier = program.steps[-1].barrier
+        if barrier is None or isinstance(barrier, RowCount):
+            raise ParameterError("the last step is not a pending drop; this is a defect in curator_df")
+        return before, dataclasses.replace(barrier, home=home).find(self, before, program.steps[-1])
+
+    def clear(self) -> None:
+        """Delete the stages' temporary files: the output is complete."""
+        for name in self._made:
+            self.temporary.delete_tree(name)
+
+    def run_tasks(
+        self,
+        journal: Journal,
+        title: str,
+        job: Any,
+        pieces: Sequence[Range],
+        *,
+        stage: StagePlan,
+        folder: Folder,
+        task: Any = None,
+        only: npt.NDArray[np.bool_] | None = None,
+        gone: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Run the tasks that the journal does not have, or whose files are gone; return what it has of all, in order.
+
+        The number of each piece is its place in ``pieces``; ``folder`` holds the files. ``only`` says which pieces are
+        wanted at all. Files of the sub-folder ``gone`` need not be there any more.
+        """
+        noted = journal.records()
+        done = {number: record for number, record in noted.items() if _is_there(folder, record, gone)}
+        wanted = range(len(pieces)) if only is None else np.flatnonzero(only).tolist()
+
+        def note(manifest: Manifest) -> None:
+            journal.record([manifest])
+            done[manifest.number] = {**vars(manifest)}
+            self._show(title, len(done), len(wanted))
+
+        self._show(title, len(done), len(wanted))
+        self.session.tell(StageStarted(stage_name(title), job, len(wanted), len(done)))
+        waiting: Iterator[Range] = (pieces[number] for number in wanted if number not in done)
+        extra = {"start_bytes": self.start_bytes} if task is None else {"task": task}
+        dispatcher = Dispatcher(self.session, job, stage, note, title=title, **extra)
+        try:
+            dispatcher.run(waiting)
+        finally:
+            self.retries += dispatcher.retries
+            self.leaks += dispatcher.leaks
+        journal.sync()  # what comes next may delete what these tasks have read: no note of them may be lost then
+        if task is None:
+            self.start_bytes = dispatcher.start_bytes
+        else:
+            self.merge_bytes = max(self.merge_bytes, merge_bytes(job, list(done.values())))
+        return [done[number] for number in wanted]
+
+    def run_pass(
+        self,
+        journal: Journal,
+        title: str,
+        program: Program,
+        columns: tuple[str, ...],
+        sink: Any,
+        ranges: Ranges,
+        *,
+        home: Folder | None = None,
+        **which: Any,
+    ) -> list[dict[str, Any]]:
+        """Stream ranges through a program into a sink that needs these columns; see `run_tasks`.
+
+        Rows set aside go to the folder of the journal, which is this pass's own; that of the sink may be another's too.
+        """
+        program = with_columns(program, columns)
+        # Kernels work on each row by itself; whether a step of the user's does is not known.
+        by_row = all(isinstance(step.action, BlockKernel) for step in program.steps)
+        wanted = sink.wanted if by_row else None
+        how: dict[str, Any] = {"wanted": wanted, "capacity": self.stage.capacity, "run_id": self.run_id}
+        job = Job(fork([Branch(program, sink, set_aside=journal.folder)]), self.on_error, self.on_oom, **how)
+        return self.run_tasks(journal, title, job, ranges, stage=self.stage, folder=home or journal.folder, **which)
+
+    @contextlib.contextmanager
+    def open_stage(self, before: Program, step: Step, home: Folder | None = None) -> Iterator[Journal]:
+        """Open the journal of what a pending step waits for, new or begun, in its folder: by default a temporary one."""
+        identity = stage_identity(before, step)
+        home = home or self._temporary_home(step, identity)
+        with Journal(home) as journal:
+            if journal.is_started:
+                self._require_same_ranges(journal.resume(identity), home)
+            else:
+                journal.start(identity, self.ranges)
+            yield journal
+
+    def _count_rows(self, before: Program, step: Step, barrier: RowCount) -> NumberRows:
+        with self.open_stage(before, step) as journal:
+            sink = CountSink(journal.folder)
+            counted = self.run_pass(journal, f"{step.name}: count rows", before, (), sink, self.ranges)
+        return NumberRows(barrier, np.array([manifest["rows_written"] for manifest in counted], dtype=np.int64))
+
+    def find_drops(self, before: Program, step: Step, barrier: Barrier | PartBarrier) -> Found:
+        """Exchange the keys of all rows (or parts); return which of them go."""
+        with self.open_stage(before, step, barrier.home) as journal:
+            home = journal.folder
+            exchange, _ = self._exchange(home, before, barrier)
+            files = None if journal.receipt is None else self._found_files(home, exchange)
+            if files is None:
+                said = ExchangeReceipt(**self._exchange_keys(journal, before, step, barrier))
+                journal.finish(dataclasses.asdict(said))
+                self.session.tell(Exchanged(said))
+                files = self._found_files(home, exchange)
+            if files is None:
+                raise CorruptFileError(f"{home.url}: files of a stage went away while it ran; run again")
+            self.exchanges.append(ExchangeReceipt(**(journal.receipt or {})))
+            home.delete_tree("keys")
+            first = first_pass(journal.done(), len(self.ranges))
+        groups = RangeGroups(exchange.range_starts, ranges_per_group(len(self.ranges)))
+        return Found(exchange, files["drops"], *first, groups=groups, members=files["members"])
+
+    def _found_files(self, home: Folder, exchange: Exchange) -> dict[str, tuple[FileRecord, ...]] | None:
+        """Return the files that the last pass, or a table, reads; None if one, or the note of a task, is gone."""
+        found: dict[str, tuple[FileRecord, ...]] = {}
+        merged = ("merge", exchange.reducers)
+        last = ("collect", exchange.drop_files) if exchange.ranges_per_drop_file > 1 else merged
+        for kind, (name, count) in (("drops", last), ("members", merged)):
+            done = all_done(home.below(name), count)
+            if done is None:
+                return None
+            found[kind] = split_files(done, kind)
+        whole = all(home.size(file.name) == file.size_bytes for files in found.values() for file in files)
+        return found if whole else None
+
+    def _exchange_keys(
+        self, journal: Journal, before: Program, step: Step, barrier: Barrier | PartBarrier
+    ) -> dict[str, Any]:
+        """Take keys, compare them and collect what goes; return what an `ExchangeReceipt` says of it."""
+        started, home = time.monotonic(), journal.folder
+        exchange, projected_bytes = self._exchange(home, before, barrier)
+        keys, merged = self._map_and_merge(journal, exchange, before, step, barrier)
+        found = [record for manifest in merged for record in manifest["files"]]
+        if exchange.ranges_per_drop_file > 1:
+            collected = self._merge(home, "collect", exchange, split_files(merged, "drops"), exchange.drop_files)
+            found += split_files(collected, "drops")
+        sizes = [manifest["rows_read"] for manifest in merged]
+        return {
+            "step": step.name,
+            "keys": sum(sizes),
+            "unique": sum(manifest["summary"]["unique"] for manifest in merged),
+            "hash_ranges": exchange.reducers,
+            "skew": max(sizes) * len(sizes) / max(sum(sizes), 1),
+            "projected_bytes": projected_bytes,
+            "key_bytes": sum(record.size_bytes for record in split_files(keys, "keys")),
+            "drop_bytes": sum(record.size_bytes for record in found),
+            "spilled_bytes": sum(manifest["summary"]["spilled_bytes"] for manifest in [*keys, *merged]),
+            "seconds": time.monotonic() - started,
+        }
+
+    def _map_and_merge(
+        self, journal: Journal, exchange: Exchange, before: Program, step: Step, barrier: Barrier | PartBarrier
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        def take() -> list[dict[str, Any]]:
+            sink = KeySink(exchange, barrier)
+            return self.run_pass(journal, f"{step.name}: keys", before, barrier.columns, sink, self.ranges)
+
+        def merge(keys: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            return self._merge(journal.folder, "merge", exchange, split_files(keys, "keys"), exchange.reducers)
+
+        return mended(journal.folder, take, merge)
+
+    def _merge(
+        self, home: Folder, name: str, exchange: Exchange, files: Sequence[FileRecord], count: int
+    ) -> list[dict[str, Any]]:
+        stage = dataclasses.replace(self.stage, block_bytes=self.work_bytes)
+        pieces = [Range(number, 0, 0, 0, 0) for number in range(count)]
+        with Journal(home.below(name)) as journal:
+            job = MergeJob(exchange, tuple(files), name == "collect")
+            return self.run_tasks(journal, name, job, pieces, stage=stage, folder=home, task=run_merge)
+
+    def _exchange(self, home: Folder, before: Program, barrier: Barrier | PartBarrier) -> tuple[Exchange, int]:
+        """Return the exchange and its projected disk; a resumed one keeps its hash ranges, whatever its memory."""
+        name, starts = f"{JOURNAL_FOLDER}/exchange.json", range_starts(self.ranges)
+        groups = RangeGroups(starts, ranges_per_group(len(starts)))
+        keeps_members = barrier.home is not None and not barrier.of_parts
+        if home.exists(name):
+            chosen = json.loads(home.read(name))
+        else:
+            layout = self.session.layout
+            plan = project_exchange(
+                estimate_kept(before, self.ranges, of_parts=barrier.of_parts),
+                keep=barrier.keep,
+                map_files=len(self.ranges),
+                work_bytes=layout.thread_bytes,
+                tasks_at_a_time=layout.workers * layout.threads,
+                folder=home,
+                of_parts=barrier.of_parts,
+                member_slices=len(groups) if keeps_members else 0,
+            )
+            chosen = {
+                "reducers": plan.reducers,
+                "ranges_per_drop_file": plan.ranges_per_drop_file,
+                "projected_bytes": plan.disk_bytes + plan.scratch_bytes,
+            }
+            home.write(name, json.dumps(chosen).encode())
+        exchange = Exchange(
+            home,
+            barrier.keep,
+            chosen["reducers"],
+            starts,
+            chosen["ranges_per_drop_file"],
+            of_parts=barrier.of_parts,
+            member_bounds=groups.bounds if keeps_members else None,
+        )
+        return exchange, int(chosen["projected_bytes"])
+
+    def _temporary_home(self, step: Step, identity: Identity) -> Folder:
+        name = f"{step.name}-{fingerprint(identity)[:16]}"
+        self._made.append(name)
+        return self.temporary.below(name)
+
+    def _require_same_ranges(self, ranges: Ranges, home: Folder) -> None:
+        if not np.array_equal(ranges.table, self.ranges.table):
+            raise ResumeError(
+                f"{home.url} holds a stage of the same input that was cut in {len(ranges):,} other ranges (by another "
+                "version of curator_df); delete the folder, and run again"
+            )
+
+
+def mended(
+    folder: Folder, write: Callable[[], list[dict[str, Any]]], read: Callable[[list[dict[str, Any]]], T]
+) -> tuple[list[dict[str, Any]], T]:
+    """Return what ``write`` and ``read`` return; a file of ``write`` that ``read`` finds damaged is written again, once."""
+    seen: set[str] = set()
+    while True:
+        written = write()
+        try:
+            return written, read(written)
+        except CorruptFileError as exc:
+            names = [record.name for manifest in written for record in manifest["files"]]
+            damaged = [name for name in names if folder.path(name) == exc.path]
+            if not damaged or exc.path in seen:
+                raise
+            seen.add(exc.path)
+            if folder.exists(damaged[0]):
+                folder.delete(damaged[0])
+
+
+def stage_identity(before: Program, step: Step) -> Identity:
+    """Return what the stage of a pending drop is."""
+    named = named_steps(before.steps)
+    return Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, *named, step.parameters)
+
+
+def first_pass(keys: Iterable[Mapping[str, Any]], ranges: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """Return the rows of each range in the pass that took keys, and the checksums of these."""
+    rows, checksums = np.zeros(ranges, dtype=np.int64), np.zeros(ranges, dtype=np.uint64)
+    for manifest in keys:  # of a range that was done twice the last counts
+        rows[manifest["number"]] = manifest["rows_written"]
+        checksums[manifest["number"]] = manifest["summary"]["key_checksum"]
+    return rows, checksums
+
+
+def _is_there(folder: Folder, done: dict[str, Any], gone: str | None = None) -> bool:
+    """Tell whether the files of a task are all there and whole, as far as their sizes tell."""
+    files = [file for file in done["files"] if gone is None or not file.name.startswith(f"{gone}/")]
+    return all(folder.size(file.name) == file.size_bytes for file in files)

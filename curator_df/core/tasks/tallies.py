@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each step of a program did in one task, with its name and its place in the chain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.tasks.task import Job
+
+
+def tallies(job: Job, manifest: Manifest) -> Iterator[tuple[int, str, StepTally]]:
+    """Yield place, name and tally of each step that a task ran; what outputs share is there once."""
+    taken = manifest.rows_read - manifest.rows_quarantined
+    first = manifest.steps[0].bytes_in if manifest.steps else 0
+    yield 0, "read", StepTally(taken, taken, manifest.read_seconds, bytes_in=first, bytes_out=first)
+    for part in (manifest, *manifest.others):
+        steps = job.fork.branches[part.branch].program.steps
+        for place, (step, tally) in enumerate(zip(steps, part.steps, strict=True)):
+            if part is manifest or place >= job.fork.shared:
+                yield place + 1, step.name, tally
+        last = part.steps[-1].bytes_out if part.steps else 0
+        rows = part.rows_written
+        yield len(steps) + 1, "write", StepTally(rows, rows, part.write_seconds, bytes_in=last, bytes_out=last)

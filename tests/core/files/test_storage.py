@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+import dataclasses
+import errno
+import pickle
+import zlib
+
+import pytest
+
+from curator_df.core.files.storage import Folder, disk_errors
+from curator_df.core.ranges.journal import Journal
+from curator_df.errors import CuratorError, DiskFullError
+
+
+@pytest.fixture(params=["local", "memory"])
+def folder(request, tmp_path):
+    if request.param == "local":
+        return Folder(str(tmp_path / "out"))
+    return Folder(f"memory://{tmp_path.name}/out")
+
+
+def test_a_file_appears_whole_with_its_checksum(folder):
+    with folder.create("a=1/part.bin") as file:
+        file.write(b"hello ")
+        file.write(b"world")
+        record = file.commit(rows=2)
+    assert folder.read("a=1/part.bin") == b"hello world"
+    assert (record.rows, record.size_bytes) == (2, 11)
+    assert record.checksum == zlib.crc32(b"hello world")
+    assert "a=1/part.bin" in folder.names()
+
+
+def test_only_what_nobody_writes_again_waits_for_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    lasting = Folder(str(tmp_path))
+    passing = dataclasses.replace(lasting, is_durable=False).below("keys")
+    with passing.create("part.bin") as file:
+        file.write(b"x")
+        file.commit()
+    assert synced == []
+    assert passing.read("part.bin") == b"x"
+    passing.write("plan.json", b"{}")
+    assert len(synced) == 2  # the file and its folder
+    with lasting.below("out").create("part.bin") as file:
+        file.commit()
+    assert len(synced) == 4
+
+
+def test_without_commit_nothing_stays(folder):
+    with folder.create("part.bin") as file:
+        file.write(b"x" * 3_000_000)
+    assert folder.names() == []
+
+
+def test_a_sealed_file_is_not_visible_before_commit(tmp_path):
+    folder = Folder(str(tmp_path))
+    with folder.create("part.bin") as file:
+        file.write(b"x")
+        file.seal()
+        assert not folder.exists("part.bin")
+        file.commit()
+    assert folder.exists("part.bin")
+
+
+def test_a_full_disk_is_named_with_the_way_out(tmp_path):
+    with pytest.raises(DiskFullError, match="on_existing='resume'"), disk_errors(Folder(str(tmp_path))):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_relative_path_stays_where_it_was_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = Folder("out")
+    folder.write("a.txt", b"x")
+    monkeypatch.chdir("/")
+    passed_on = dataclasses.replace(pickle.loads(pickle.dumps(folder)), is_durable=False)
+    assert passed_on.read("a.txt") == passed_on.below("..").read("out/a.txt") == b"x"
+    assert folder.url == str(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("file", "file is no folder"),
+        ("file/out", "file is no folder"),
+        ("/proc/out", "No such file"),
+        ("a" * 300, "too long"),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_an_error_that_says_why(tmp_path, path, message):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(CuratorError, match=f"cannot be written to: .*{message}"), Journal(Folder(str(tmp_path / path))):
+        pass
+
+
+def test_a_name_that_vanishes_while_a_folder_is_listed_is_left_out(tmp_path, monkeypatch):
+    folder = Folder(str(tmp_path))
+    folder.write("here", b"x")
+    monkeypatch.setattr(Folder, "names", lambda self: ["_curator/unfinished/gone", "here"])
+    assert folder.sizes() == {"here": 1}
+
+
+def test_a_file_that_cannot_be_renamed_leaves_nothing(tmp_path):
+    folder = Folder(str(tmp_path))
+    (tmp_path / "part").mkdir()
+    with pytest.raises(IsADirectoryError):
+        folder.write("part", b"x")
+    assert [name for name in folder.names() if "unfinished" in name] == []

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a process gives freed pages back: with the last of its tasks, and else once for a few that ended."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+
+import pytest
+
+from curator_df.core.memory import freed_pages
+from curator_df.core.memory.freed_pages import FreedPages
+from curator_df.core.memory.leaks import LeakWatch
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """Count how often pages were given back."""
+    times = []
+    monkeypatch.setattr(freed_pages, "release_free_memory", lambda: times.append(1))
+    return times
+
+
+def test_a_task_alone_gives_pages_back_when_it_ends(given):
+    pages = FreedPages()
+    for number in range(1, 4):
+        with pages.task():
+            assert len(given) == number - 1
+        assert len(given) == number
+
+
+def test_beside_others_one_of_a_few_does_and_the_last_one_in_any_case(given):
+    pages = FreedPages()
+    with contextlib.ExitStack() as beside:
+        beside.enter_context(pages.task())
+        for number in range(1, 13):
+            with pages.task():
+                pass
+            assert len(given) == number // 4
+    assert len(given) == 4
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_every_window_of_floors_has_one_that_was_taken_after_it(given, threads):
+    pages, window, seen = FreedPages(), LeakWatch(10**9, threads)._window, []
+    running = [contextlib.ExitStack() for _ in range(threads)]
+    for one in running:
+        one.enter_context(pages.task())
+    for number in range(40 * threads):  # one ends, and the next begins in its place
+        running[number % threads].close()
+        seen.append(len(given))
+        running[number % threads].enter_context(pages.task())
+    assert seen[0] == 0
+    for start in range(0, len(seen) - window, window):
+        before = seen[start - 1] if start else 0
+        assert seen[start + window - 1] > before
+
+
+def test_a_task_that_fails_counts_as_one_that_ended(given):
+    pages = FreedPages()
+    with pytest.raises(MemoryError), pages.task():
+        raise MemoryError
+    assert len(given) == 1
+
+
+TASKS_OF_THREADS = """
+import threading
+from curator_df.core.memory.freed_pages import FreedPages
+from curator_df.core.memory.limits import status_bytes
+
+pages, at_once, results = FreedPages(), threading.Barrier(4), []
+
+def work():
+    with pages.task():
+        kept = []
+        for _ in range(500):
+            kept.append(bytes(range(256)) * 400)  # a piece that malloc keeps: below its threshold
+            results.append(bytes(2_000))  # and one after it that outlives the task: the end of the heap does not shrink
+        at_once.wait()
+        at_once.wait()
+        del kept
+
+before = status_bytes("RssAnon")
+threads = [threading.Thread(target=work) for _ in range(3)]
+for one in threads:
+    one.start()
+at_once.wait()
+held = status_bytes("RssAnon") - before
+at_once.wait()
+for one in threads:
+    one.join()
+print(held, status_bytes("RssAnon") - before)
+"""
+
+
+def test_pages_that_tasks_of_threads_have_freed_are_gone_when_the_last_has_ended():
+    said = subprocess.check_output([sys.executable, "-c", TASKS_OF_THREADS], text=True, timeout=120)
+    held, kept = map(int, said.split())
+    assert held > 150_000_000  # three times 500 of 102 kB
+    assert kept < 15_000_000  # without giving back: 150 MB

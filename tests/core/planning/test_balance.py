@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many tasks a worker has at a time where a step's work is done elsewhere: judged by figures, and in real runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
+from curator_df.core.memory.limits import status_bytes
+from curator_df.core.planning import balance as module
+from curator_df.core.planning.balance import Balance
+from curator_df.core.planning.plan import plan_stream
+from curator_df.core.planning.program import lower
+from curator_df.core.planning.task_factor import task_needs
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.runner import run
+from curator_df.core.runner.session import current_session
+from curator_df.core.tasks import beside
+from curator_df.io.output import FileSink
+from curator_df.io.write import Folder, ParquetFormat
+from tests.models.completion_server import completion_server
+
+DEVICE_BYTES = 16_000_000_000
+
+
+def come_back(balance, count, *, seconds, elsewhere):
+    """Let tasks come back that took so long; return how often something was settled."""
+    began_with = balance.beside
+    done = [
+        Manifest(0, seconds=seconds, elsewhere_seconds=elsewhere, steps=[StepTally(bytes_in=1_000_000)])
+        for _ in range(count)
+    ]
+    return sum(balance.add(began_with, manifest) for manifest in done)
+
+
+def test_one_more_task_stays_where_more_text_comes_back():
+    balance = Balance(["ask"], workers=1, threads=1, most=1)
+    assert "too few ranges" in str(balance)
+    assert come_back(balance, 4, seconds=2.0, elsewhere=1.2) == 1
+    assert balance.beside == 1
+    assert come_back(balance, 5, seconds=2.4, elsewhere=1.2) == 1
+    assert balance.beside == 1
+    assert str(balance) == (
+        "2 tasks at a time in each worker of 1 thread: 0.5 MB/s with 1, 0.833 MB/s with 2; "
+        "ask took 60% of the time of a task, elsewhere"
+    )
+    assert come_back(balance, 9, seconds=9.0, elsewhere=1.2) == 0  # settled
+
+
+def test_one_more_task_goes_again_where_it_wins_nothing():
+    balance = Balance(["ask"], workers=2, threads=2, most=2)
+    come_back(balance, 8, seconds=2.0, elsewhere=1.0)
+    assert balance.beside == 1
+    come_back(balance, 12, seconds=3.0, elsewhere=2.0)  # 6 at a time and half as long again: nothing won
+    assert balance.beside == 0
+    assert str(balance).startswith("2 tasks at a time in each worker of 2 threads: 2 MB/s with 2, 2 MB/s with 3; ")
+
+
+def test_nothing_is_tried_where_a_step_takes_little_and_no_more_than_there_is_room_for():
+    balance = Balance(["ask", "ask"], workers=1, threads=2, most=1)
+    come_back(balance, 5, seconds=2.0, elsewhere=0.1)
+    assert (balance.beside, "ask took 5% of the time of a task, so one more" in str(balance)) == (0, True)
+    balance = Balance(["ask"], workers=1, threads=2, most=1)
+    for wins in (1.0, 0.5, 0.25):
+        come_back(balance, 6, seconds=wins, elsewhere=0.2)
+    assert balance.beside == 1
+
+
+def test_tasks_that_began_in_other_circumstances_do_not_count():
+    balance = Balance(["ask"], workers=1, threads=1, most=1)
+    come_back(balance, 4, seconds=1.0, elsewhere=0.5)
+    late = Manifest(0, seconds=100.0, elsewhere_seconds=1.0, steps=[StepTally(bytes_in=1)])
+    assert not any(balance.add(0, late) for _ in range(20))
+    assert balance.beside == 1
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 6_000)
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps({"text": f"{n} text " * 20}) + "\n" for n in range(1_600)))
+    return cdf.read_jsonl(str(path))
+
+
+def device(texts):
+    time.sleep(0.05)  # a GPU works
+    return [[len(text)] for text in texts]
+
+
+def slowly(block):
+    time.sleep(0.05)  # a CPU works
+    return block
+
+
+def on_device(docs, model=device):
+    docs = docs.map_partitions(slowly, meta=docs._meta)
+    return docs.pipe(cdf.add_embedding, model=model, dimensions=1, resources=cdf.resources(gpus=1))
+
+
+def planned(docs, layout):
+    return plan_stream(lower(docs), FileSink(Folder("out"), ParquetFormat("zstd"), 1), None, layout)
+
+
+def test_a_plan_has_room_for_one_more_task_for_each_call_and_says_so(table):
+    layout = dataclasses.replace(choose_layout(1_000_000_000, cpus=2), device_bytes=DEVICE_BYTES)
+    plan, alone = planned(on_device(table), layout), planned(table.map_partitions(slowly, meta=table._meta), layout)
+    assert (layout.threads, plan.stages[-1].beside, alone.stages[-1].beside) == (2, 1, 0)
+    assert "add_embedding: a GPU or a server works, so from 2 to 3 tasks at a time in each worker" in str(plan)
+    assert plan.projected_bytes == layout.reserved_bytes + 3 * plan.stages[-1].task_bytes <= layout.allowed_bytes
+    assert alone.projected_bytes == layout.reserved_bytes + 2 * alone.stages[-1].task_bytes
+    assert "tasks at a time in each worker" not in str(alone)
+
+
+def test_where_blocks_would_be_too_small_there_are_no_more_tasks_than_threads(table):
+    layout = dataclasses.replace(choose_layout(600_000_000, cpus=2), device_bytes=DEVICE_BYTES)
+    plan = planned(on_device(table), layout)
+    assert plan.stages[-1].beside == 0
+    assert "there is no room for more tasks than threads" in str(plan)
+    factor = plan.stages[-1].task_factor
+    assert 3 * task_needs(module.LEAST_BLOCK_BYTES, factor) > layout.work_bytes
+
+
+@pytest.fixture
+def session():
+    held = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)  # of other tests, in this process
+    with cdf.start_cluster(memory=900_000_000 + int(held / (1 - MARGIN_FRACTION)), cpus=1) as cluster:
+        assert (cluster.layout.workers, cluster.layout.threads) == (1, 1)
+        running = current_session()
+        running.layout = dataclasses.replace(running.layout, device_bytes=DEVICE_BYTES)
+        yield running
+
+
+def test_a_task_cleans_while_another_has_the_device(table, session, tmp_path):
+    texts = sorted(pd.read_json(tmp_path / "in.jsonl", lines=True).text)
+    receipt = cdf.write_parquet(on_device(table), tmp_path / "out")
+    said = receipt.settings["balance"]
+    assert said.startswith("2 tasks at a time in each worker of 1 thread: ")
+    assert "add_embedding took" in said
+    assert any("2 tasks at a time" in text for _, text in receipt.events)
+    assert receipt.measured_bytes <= receipt.projected_bytes <= receipt.allowed_bytes
+    assert not receipt.retries
+    assert sorted(pd.read_parquet(tmp_path / "out").text) == texts
+    assert said in receipt._repr_html_()
+
+
+def test_a_server_that_answers_slowly_is_asked_while_another_task_cleans(table, session, tmp_path):
+    pytest.importorskip("httpx", reason="needs the completions extra (httpx is not installed)")
+    with completion_server() as server:
+        server.seconds = 0.02
+        how = {"base_url": server.base_url, "model": "m", "cache": tmp_path / "cache", "max_concurrent": 8}
+        docs = table.map_partitions(slowly, meta=table._meta).pipe(cdf.add_completion, prompt="{text}", **how)
+        receipt = cdf.write_parquet(docs, tmp_path / "out")
+    assert receipt.rows_written == 1_600
+    said = receipt.settings["balance"]
+    assert "add_completion took" in said
+    assert said.startswith(("1 task at a time", "2 tasks at a time"))
+    assert server.most_at_a_time <= 8
+
+
+def test_a_chain_that_works_on_its_cpus_has_nothing_to_balance(table, session, tmp_path):
+    receipt = cdf.write_parquet(table.map_partitions(slowly, meta=table._meta), tmp_path / "out")
+    assert "balance" not in receipt.settings
+
+
+def test_no_more_tasks_leave_their_threads_than_may(monkeypatch):
+    left, lock, together = [], threading.Lock(), threading.Barrier(6, timeout=60)
+    monkeypatch.setattr(beside, "secede", lambda: left.append(beside.beside()))
+
+    def task(_):
+        with beside.may_leave(2):
+            together.wait()
+            with lock:
+                beside.leave_if_room()
+            together.wait()
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(task, range(6)))
+    assert (len(left), beside.beside()) == (2, 0)
+    with beside.may_leave(0):
+        beside.leave_if_room()
+    assert len(left) == 2

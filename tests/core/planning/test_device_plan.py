@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan says of the GPU of each worker, from steps that say what they take of it. No GPU is needed."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from curator_df.core.memory import device_peak
+from curator_df.core.memory.resources import Capacity, resources
+from curator_df.core.planning.branches import Branch, Fork
+from curator_df.core.planning.device_plan import DEVICE_FIXED_BYTES, DeviceNeed, device_need
+from curator_df.core.planning.program import Step
+from curator_df.core.ranges.blocks import BlockKernel
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.tasks.peaks import Peaks
+from curator_df.errors import BudgetError
+
+GB = 1_000_000_000
+MB = 1_000_000
+
+
+def step(factor, *, fixed_bytes=0, takes=True, gives=True, **about):
+    kernel = BlockKernel("step", len, device_peak_factor=factor, device_fixed_bytes=fixed_bytes, **about)
+    return Step("step", kernel, 0.0, False, takes_device=takes, gives_device=gives)
+
+
+TO = step(1.5, takes=False)
+BACK = step(0.5, gives=False)
+
+
+def fork(*chains, shared=None, rejects=None):
+    branches = tuple(Branch(SimpleNamespace(steps=chain), None, rejects) for chain in chains)
+    return Fork(None, len(chains[0]) if shared is None else shared, branches)
+
+
+def need(joined, *, tasks=1, device_bytes=10 * GB):
+    return device_need(joined, Capacity(tasks, device_bytes), tasks)
+
+
+def test_a_chain_that_stays_on_the_host_needs_none():
+    assert need(fork((step(None, takes=False, gives=False),)), device_bytes=0) is None
+
+
+@pytest.mark.parametrize(
+    ("chain", "how", "expected"),
+    [
+        ((TO, BACK), {}, 1.5),  # the way there is dearer than the block and the way back
+        ((TO, step(1.2), BACK), {}, 2.2),
+        ((TO, step(None), BACK), {}, 2.5),  # nobody priced it: as a step that is not ours
+        ((TO, step(1.2), BACK), {"rejects": "a folder"}, 3.2),  # what goes is copied once more
+    ],
+)
+def test_the_dearest_step_decides(chain, how, expected):
+    assert need(fork(chain, **how)).factor == pytest.approx(expected + 0.5)
+
+
+def test_a_block_that_branches_share_is_held_beside_that_of_a_branch():
+    two = fork((TO, step(1.2), BACK), (TO, BACK), shared=1)
+    assert need(two).factor == pytest.approx(1.0 + 2.2 + 0.5)
+
+
+def test_a_model_beside_blocks_on_the_host_is_all_there_is():
+    model = step(None, takes=False, gives=False, resources=resources(gpu_memory="2GB"))
+    found = need(fork((model,)), tasks=2)
+    assert found.bytes_of(16 * MB) == found.alone(16 * MB) == 4 * GB  # two calls at a time
+    assert found.fitting(16 * MB, None, MB) == 16 * MB
+    assert found.said(16 * MB) == "4.00 GB projected on each (assumed: 4.00 GB for models), 10.00 GB allowed"
+
+
+def test_tasks_tables_and_models_add_up():
+    model = step(0.0, takes=False, gives=False, resources=resources(gpu_memory="2GB"))
+    found = need(fork((TO, step(1.0, fixed_bytes=5 * MB), BACK, model)), tasks=2)
+    assert found.fixed_bytes == DEVICE_FIXED_BYTES + 5 * MB
+    assert found.held_bytes == 4 * GB  # two calls at a time
+    assert found.bytes_of(10 * MB) == 4 * GB + 2 * (37 * MB + 25 * MB)
+    assert found.alone(10 * MB) == 4 * GB + 62 * MB
+    assert "4.00 GB for models" in found.said(10 * MB)
+
+
+def test_blocks_are_as_large_as_fit_and_what_does_not_fit_is_refused_with_what_would():
+    small = DeviceNeed(factor=2.5, fixed_bytes=32 * MB, held_bytes=0, tasks=2, allowed_bytes=80 * MB)
+    assert small.largest_block == 3_200_000
+    assert small.bytes_of(small.largest_block) == 80 * MB
+    assert small.alone(small.largest_alone) == 80 * MB
+    assert small.fitting(16 * MB, None, MB) == 3_200_000
+    assert small.fitting(2 * MB, None, MB) == 2 * MB
+    assert small.fitting(3 * MB, 3 * MB, MB) == 3 * MB
+    said = r"blocks of 4 MB do not fit on a GPU: each of 2 tasks .* blocksize=3_200_000 or .*device_memory=84_000_000\)"
+    with pytest.raises(BudgetError, match=said):
+        small.fitting(16 * MB, 4 * MB, MB)
+    assert DeviceNeed(2.5, 32 * MB, 0, 2, 84 * MB).fitting(16 * MB, 4 * MB, MB) == 16 * MB
+
+
+def test_workers_without_a_gpu_are_told_so():
+    with pytest.raises(
+        BudgetError, match=r"step: its blocks are in the memory of a GPU, and the workers here have none"
+    ):
+        need(fork((TO, BACK)), device_bytes=0)
+
+
+class Meter:
+    """Counts as RMM would, as it is told."""
+
+    def __init__(self):
+        self.most = 0
+
+    def start(self):
+        self.most = 0
+
+    def peak_bytes(self):
+        return self.most
+
+    def spilled_bytes(self):
+        return 2 * self.most
+
+
+def test_the_most_bytes_are_those_of_one_run(monkeypatch):
+    monkeypatch.setattr(device_peak, "_process", device_peak._Process())
+    assert device_peak.device_peak_bytes() is device_peak.device_spilled_bytes() is None
+    device_peak.device_run("one")
+    meter = Meter()
+    device_peak.measured_by(lambda: meter)
+    device_peak.measured_by(Meter)  # there is one already
+    meter.most = 5
+    device_peak.device_run("one")
+    assert (device_peak.device_peak_bytes(), device_peak.device_spilled_bytes()) == (5, 10)
+    device_peak.device_run("two")
+    assert device_peak.device_peak_bytes() == 0
+
+
+def test_the_largest_of_all_workers_is_kept():
+    peaks = Peaks()
+    peaks.add(Manifest(0, peak_bytes=7, largest_block_bytes=3))
+    assert peaks.device_bytes is None
+    for most in (2, 9, 4):
+        peaks.add(Manifest(1, device_peak_bytes=most))
+    assert (peaks.worker_bytes, peaks.block_bytes, peaks.device_bytes) == (7, 3, 9)
+
+
+def test_what_was_moved_out_of_gpus_is_the_sum_of_what_each_worker_counted_last():
+    peaks = Peaks()
+    peaks.add(Manifest(0, worker="a"))
+    assert peaks.device_spilled_bytes is None
+    for worker, moved in (("a", 3), ("b", 10), ("a", 5)):
+        peaks.add(Manifest(1, worker=worker, device_spilled_bytes=moved))
+    assert peaks.device_spilled_bytes == 15

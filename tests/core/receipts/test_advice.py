@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each symptom in the figures is told with what to set, and figures without symptoms say nothing."""
+
+import dataclasses
+
+import pytest
+
+from curator_df.core.memory.leaks import LeakReceipt
+from curator_df.core.receipts.advice import advice
+from curator_df.core.receipts.receipt import StepReceipt
+from tests.core.receipts.receipts import EXCHANGE, receipt
+
+
+def steps(read=2.0, profile=10.0, write=5.0):
+    return [
+        StepReceipt(name, 1, 1, seconds)
+        for name, seconds in (("read", read), ("keep_profile", profile), ("write", write))
+    ]
+
+
+def model_steps(**counters):
+    model = StepReceipt(
+        "add_class", 1, 1, 18.0, {}, {"documents": 4_000, "batches": 100, "batches_halved": 0} | counters
+    )
+    return [StepReceipt("read", 1, 1, 8.0), model, StepReceipt("write", 1, 1, 8.0)]
+
+
+QUIET = {"steps": steps(8.0, 18.0, 8.0), "seconds": 20.0}
+
+
+def test_a_run_without_symptoms_gets_no_advice():
+    assert advice(receipt(**QUIET)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"rows_out_of_memory": 1, "rows_quarantined": 1},
+            "1 row did not fit into the memory allowed, alone on the node",
+        ),
+        ({"rows_out_of_memory": 3, "rows_quarantined": 3}, "3 rows did not fit into the memory allowed, each alone"),
+        (
+            {"measured_bytes": 900_000_000},
+            "900 MB were measured and 800 MB projected: a step needs more than it states",
+        ),
+        ({"measured_bytes": 200_000_000}, "of 1.00 GB allowed 200 MB were used: memory='400 MB' would do"),
+        ({"retries": {"memory": 2}}, "a smaller blocksize= avoids that"),
+        ({"retries": {"worker lost": 2}}, "2 times a range ended its worker"),
+        (
+            {"leaks": [LeakReceipt("node:1", 40, 40_000_000, 1_000_000, step="", left_bytes=0, recycled=False)]},
+            "workers held more after each task, 1 time; no step was seen to leave memory behind: a cache that fills",
+        ),
+        ({"retries": {"exclusive": 9}}, "9 of 40 ranges ran alone on the node"),
+        ({"steps": [StepReceipt("keep_where", 1_000, 10, 1.0)]}, "more than 95 % of the rows were dropped"),
+        ({"rows_quarantined": 20}, "2.0% of the rows are in _quarantine"),
+        ({"steps": steps(profile=30.0)}, "keep_profile took 81% of the time (30 s)"),
+        ({"steps": steps(read=20.0, write=12.0)}, "reading and writing took 76% of the time"),
+        ({"seconds": 60.0}, "threads were busy 28% of the time: ranges waited for one that ran alone"),
+        ({"seconds": 60.0, "ranges": 3}, "threads were busy 28% of the time: 3 ranges are few for 2 threads"),
+        ({"gpu_use": {"GPU 0": 0.12, "GPU 1": 0.9}}, "GPUs were at work little of the time (GPU 0 12%)"),
+        ({"steps": model_steps(documents=150)}, "add_class: 1.5 documents a batch are few: a larger max_batch_tokens="),
+        (
+            {"steps": model_steps(batches_halved=20)},
+            "add_class: 20 batches did not fit into memory beside 100 that did",
+        ),
+        ({"exchanges": [dataclasses.replace(EXCHANGE, skew=7.0)]}, "the largest hash range had 7.0 x the mean of keys"),
+        (
+            {
+                "exchanges": [
+                    dataclasses.replace(EXCHANGE, seconds=60.0, details={"clusters": 20, "largest_cluster": 400})
+                ]
+            },
+            "the largest of 20 clusters has 400 of 700 rows, and all pairs in a cluster are compared; a larger num_clusters=",
+        ),
+    ],
+)
+def test_each_symptom_is_told(changes, said):
+    (text,) = advice(receipt(**{**QUIET, **changes}))
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seconds": 60.0, "ranges_resumed": 5},  # the time is that of the last part
+        {"retries": {"exclusive": 2}},
+        {"rows_quarantined": 9},
+        {"exchanges": [dataclasses.replace(EXCHANGE, skew=7.0, hash_ranges=1)]},
+        {"measured_bytes": 0},  # nobody measured
+        {"gpu_use": {"GPU 0": 0.6}},
+        {"gpu_use": {"GPU 0": 0.1}, "seconds": 5.0},
+        {"steps": model_steps(batches_halved=9)},
+        {"steps": [StepReceipt("add_class", 1, 1, 5.0, {}, {"documents": 9, "batches": 9})]},  # a short run
+    ],
+)
+def test_what_says_nothing_is_not_told(changes):
+    assert advice(receipt(**{**QUIET, **changes})) == []
