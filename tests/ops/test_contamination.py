@@ -105,7 +105,7 @@ def test_what_is_wrong_is_said_when_the_operator_is_called(benchmark, tmp_path):
         docs.pipe(cdf.drop_contaminated, benchmarks=benchmark, ngram_size=3)
     with pytest.raises(errors.ParameterError, match="min_ngram_size=14 is not a number of words from 4 to 13"):
         docs.pipe(cdf.add_contamination, benchmarks=benchmark, min_ngram_size=14)
-    with pytest.raises(errors.ParameterError, match="margin=-1 is no number of characters"):
+    with pytest.raises(errors.ParameterError, match="margin=-1 is not a number of characters"):
         docs.pipe(cdf.remove_contamination, benchmarks=benchmark, margin=-1)
     with pytest.raises(errors.ColumnError, match="'text'"):
         docs.pipe(cdf.add_contamination, benchmarks=benchmark, into="text")
