@@ -81,9 +81,9 @@ def test_files_that_are_no_fasttext_models_are_refused(tmp_path):
     assert fasttext_labels("add_class", str(path)) == ("good", "bad")
     for content in (b"not a model", b"x" * 500, whole[:120]):
         path.write_bytes(content)
-        with pytest.raises(errors.InputError, match="fastText model"):
+        with pytest.raises(errors.InputError, match="not a fastText model"):
             table().pipe(cdf.add_class, path)
-    with pytest.raises(errors.InputError, match="there is fastText model"):
+    with pytest.raises(errors.InputError, match="there is no fastText model"):
         table().pipe(cdf.add_class, tmp_path / "other.ftz")
 
 
