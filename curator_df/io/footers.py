@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -43,6 +44,7 @@ def open_parquet(
     """
     path = listing.paths[number]
     with open_file(path, listing.storage_options) as file:
+        _require_unchanged(file, listing, number)
         try:
             yield pq.ParquetFile(
                 file,
@@ -57,6 +59,19 @@ def open_parquet(
             raise CorruptFileError(
                 f"{path!r} is not a readable Parquet file: {exc}. Fetch it again, or leave it out"
             ) from exc
+
+
+def _require_unchanged(file: Any, listing: Listing, number: int) -> None:
+    """Refuse a local file that is another one than was listed: its rows would not be those that were planned."""
+    path = listing.paths[number]
+    if not path.startswith("/"):
+        return
+    status, size = os.fstat(file.fileno()), int(listing.sizes[number])
+    if (status.st_size, status.st_mtime_ns) != (size, int(listing.stamps[number])):
+        raise CorruptFileError(
+            f"{path!r} has {status.st_size:,} bytes now, and had {size:,} when it was listed, or was written to since. "
+            "List the input again: call read_parquet once more"
+        )
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -99,6 +114,12 @@ def find_schema(listing: Listing, given: Mapping[str, pa.DataType]) -> tuple[pa.
     for number in np.unique(np.linspace(0, len(listing) - 1, count).astype(np.int64)).tolist():
         with open_parquet(listing, number) as file:
             schema = plain_schema(file.schema_arrow)
+        twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+        if twice is not None:
+            raise SchemaError(
+                f"{listing.paths[number]!r} has {schema.names.count(twice)} columns named {twice!r}, and a table can have "
+                "one; write the file again with other names"
+            )
         for item in schema:
             before = types.get(item.name, pa.null())
             kind = given.get(item.name) or item.type

@@ -55,6 +55,8 @@ system memory pool): prose 2.0 (one file and gzip; 16 files 1.3), one-letter wor
 most, in its own bytes: 200 MB of ASCII 2.9, of CJK 3.0, of CJK as \uXXXX 2.0, with emoji 3.0. (orjson and then Arrow:
 3.0, 2.7, 2.3, 5.5: it is not used, so that every row is read by the same rules.)"""
 SHOWN_BYTES = 80
+MAGICS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"PAR1": "Parquet"}
+"""How files begin that are something else than their name says."""
 
 
 @dataclass(frozen=True)
@@ -341,6 +343,12 @@ def _head(listing: Listing, number: int) -> bytes:
 def _refuse_other_formats(listing: Listing, heads: Sequence[tuple[int, bytes]]) -> None:
     """Raise if there is something in the files and none of it is a row; blank files are an empty table."""
     for number, head in heads:
+        kind = next((kind for magic, kind in MAGICS.items() if head.startswith(magic)), None)
+        if kind is not None:
+            raise BadRowError(
+                f"{listing.paths[number]!r} holds {kind}, by its first bytes, and its name says JSON lines; "
+                + ("read it with read_parquet" if kind == "Parquet" else f"let its name end in {kind}")
+            )
         text = head.lstrip()
         if text:
             line = head[: len(head) - len(text)].count(b"\n") + 1

@@ -339,3 +339,17 @@ def test_rows_that_are_not_wanted_are_passed_over(tmp_path_factory, wanted, bloc
     chosen = rows[rows["id"].isin(wanted)]
     found = all_blocks(source, block_bytes=block_bytes, wanted=chosen.index.to_numpy())
     pd.testing.assert_frame_equal(pd.concat([rows.iloc[:0], *found]), chosen)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (gzip.compress(b"{}"), r"let its name end in \.gz"),
+        (b"\x28\xb5\x2f\xfd rest", r"let its name end in \.zst"),
+        (b"PAR1 rest", "read it with read_parquet"),
+    ],
+)
+def test_another_format_under_the_name_of_json_lines_is_told_by_its_first_bytes(tmp_path, data, message):
+    (tmp_path / "a.jsonl").write_bytes(data)
+    with pytest.raises(BadRowError, match=message):
+        read_jsonl(tmp_path)

@@ -206,3 +206,17 @@ def test_rows_that_are_not_wanted_are_left_out(tmp_path, wanted):
     chosen = rows[rows["id"].isin(wanted)]
     found = all_blocks(source, block_bytes=20, wanted=chosen.index.to_numpy())
     pd.testing.assert_frame_equal(pd.concat([rows.iloc[:0], *found]), chosen)
+
+
+def test_a_file_replaced_since_it_was_listed_is_an_error(tmp_path):
+    path = write(tmp_path / "a.parquet", {"n": [1, 2]})
+    df = read_parquet(path)
+    write(path, {"n": [1, 2, 3, 4, 5]})
+    with pytest.raises(CorruptFileError, match=r"a\.parquet' has .* when it was listed.*call read_parquet once more"):
+        df.compute()
+
+
+def test_two_columns_of_one_name_are_an_error(tmp_path):
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["n", "n"]), tmp_path / "a.parquet")
+    with pytest.raises(SchemaError, match=r"a\.parquet' has 2 columns named 'n'"):
+        read_parquet(tmp_path)
