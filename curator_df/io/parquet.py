@@ -3,7 +3,8 @@
 
 Row groups are streamed in batches of a few rows, so that a row group of any size, or a text that its dictionary holds
 once and its rows a million times, costs no more than a block. A page of a column is held whole, as it lies on disk and
-decompressed: pages have about 1 MB, but pyarrow puts 1,024 texts into one, and 20,000 since version 22, however long.
+decompressed, and no batch is smaller than that. Pages have about 1 MB, but the writer of pyarrow 26 may put hundreds
+of long texts into one: 200 of 500 kB made a page of 100 MB, and 202 MB were held while it was read.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ from curator_df.io.listing import Listing
 BATCH_ROWS = 256
 """Most rows passed on at once: 880 MB/s of prose, as fast as more of them; 16 rows 540 MB/s."""
 STEP_ROWS = 128
-"""Most rows read at once, before it is known how long they are; joined, they are as fast as 256 read at once."""
+"""Most rows read at once, before it is known how long they are. Against 256 (CPU seconds, 185 MB of prose, noisy machine):
+0.41 and 0.36 with blocks of 32 MB, and 0.67 and 0.42 with blocks of 4 MB, where `STEP_BYTES` makes steps of 16."""
 STEP_BYTES = 250_000
 """A step has at most one row for so many bytes of a block: rows of that length add up to one block, not to more."""
 LONG_ROW_BYTES = 256
