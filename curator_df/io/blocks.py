@@ -80,7 +80,7 @@ class ChunkReader:
     def _line_bytes(self, file: int) -> int:
         """Return the bytes held for each line besides its text; ``source_file`` alone can outweigh short lines."""
         source = self.source
-        path_bytes = len(source.listing.paths[file]) if "source_file" in source.source_columns else 0
+        path_bytes = len(source.listing.paths[file]) if {*source.source_columns} - {"source_line"} else 0
         return LINE_BYTES + VALUE_BYTES * (len(source.schema) + len(source.source_columns)) + path_bytes
 
     def _block(self, held: list[Any], segments: list[Segment]) -> pd.DataFrame:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from curator_df.core.host_blocks import block_dtype
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS
 from curator_df.errors import ColumnError, ParameterError
+from curator_df.io.folder_columns import folder_values
 from curator_df.io.listing import Listing
 
 FEW_BYTES = 64
@@ -75,14 +76,14 @@ def with_source(
     numbers: npt.NDArray[np.int64] | None,
     listing: Listing,
 ) -> pa.Table:
-    """Add ``source_file`` and ``source_line`` to a table.
+    """Add ``source_file``, ``source_line`` and columns in the names of folders to a table.
 
     Parameters
     ----------
     table : pyarrow.Table
         Rows of a block.
     wanted : sequence of str
-        Which of the two columns.
+        Which of the two columns, and columns in the names of folders (`folder_columns`).
     files : ndarray of int64
         File number of each row, not falling.
     numbers : ndarray of int64, optional
@@ -97,8 +98,16 @@ def with_source(
         added["source_file"] = names.take(pa.array(files - first))
     if "source_line" in wanted:
         added["source_line"] = pa.array(numbers, pa.int64())
+    for name in [name for name in wanted if name not in SOURCE_COLUMNS]:
+        first, last = (int(files[0]), int(files[-1])) if len(files) else (0, -1)
+        added[name] = folder_values(listing.paths[first : last + 1], name).take(pa.array(files - first))
     columns = [*table.columns, *(added[name] for name in wanted)]
     return pa.Table.from_arrays(columns, names=[*table.schema.names, *wanted])
+
+
+def source_fields(names: Sequence[str]) -> list[pa.Field]:
+    """Return the fields of columns that `with_source` adds."""
+    return [pa.field(name, SOURCE_COLUMNS.get(name, pa.large_string())) for name in names]
 
 
 def shown_path(path: str) -> str:

@@ -24,12 +24,13 @@ from curator_df.errors import BadRowError, OversizeRowError, ParameterError, Sch
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows
 from curator_df.io.blocks import ChunkReader
+from curator_df.io.folder_columns import beside_files
 from curator_df.io.frames import (
-    SOURCE_COLUMNS,
     check_address_space,
     chosen_columns,
     empty_block,
     schema_with_source,
+    source_fields,
 )
 from curator_df.io.lines import Part, read_chunks
 from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_files
@@ -70,7 +71,7 @@ class JsonlSource:
     selects: bool
     """Whether columns were chosen: other fields are then passed over. Otherwise a new field is an error."""
     source_columns: tuple[str, ...]
-    """Which of ``source_file`` and ``source_line`` are added."""
+    """Which of ``source_file`` and ``source_line`` are added, and columns in the names of folders."""
     quarantines: bool
     """Whether bad rows are set aside instead of raising."""
     given: tuple[str, ...]
@@ -86,8 +87,7 @@ class JsonlSource:
     @property
     def meta(self) -> pd.DataFrame:
         """Empty block with the columns and dtypes of every block."""
-        extra = [pa.field(name, SOURCE_COLUMNS[name]) for name in self.source_columns]
-        return empty_block(pa.schema([*self.schema, *extra]))
+        return empty_block(pa.schema([*self.schema, *source_fields(self.source_columns)]))
 
     @property
     def fingerprint(self) -> str:
@@ -223,6 +223,7 @@ def read_jsonl(
     ----------
     paths : str, path or list of them
         Files, directories, globs or fsspec URLs; ``.gz``, ``.zst``, ``.bz2`` and ``.xz`` are decompressed.
+        Folders below them with names such as ``lang=en`` become text columns, unless the files have such a column.
     columns : list of str, optional
         Columns to read; other fields are ignored. Default: every field in the first lines of up to 16 files.
     dtype : mapping of str to str or pyarrow.DataType, optional
@@ -288,13 +289,15 @@ def read_jsonl(
     check_address_space(listing, "read_jsonl")
     given = requested_types(dtype)
     schema, origins = find_schema(listing, given, None if columns is None else list(_as_list(columns)))
+    selects = columns is not None
+    columns, in_folders = beside_files(listing, schema.names, columns)
     chosen = chosen_columns(schema, columns, "read_jsonl", "; a column that comes later needs its type in dtype=")
     schema = pa.schema([schema.field(name) for name in chosen])
     source = JsonlSource(
         listing=listing,
         schema=schema,
-        selects=columns is not None,
-        source_columns=tuple(schema_with_source(schema, add_source, "read_jsonl").names[len(schema) :]),
+        selects=selects,
+        source_columns=(*in_folders, *schema_with_source(schema, add_source, "read_jsonl").names[len(schema) :]),
         quarantines=on_bad_rows == "quarantine",
         given=tuple(given),
         origins=origins,

@@ -22,9 +22,8 @@ from curator_df.core.columns import require_columns
 from curator_df.core.files.storage import FileRecord, Folder, NewFile
 from curator_df.core.fingerprint import fingerprint
 from curator_df.errors import ParameterError, RowCountError, SchemaError
+from curator_df.io.folder_columns import HIVE_NULL
 
-HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-"""Folder name of a null value, as Hive, Spark, pyarrow and Dask know it."""
 MOST_OPEN_FILES = 64
 """Partitioned output: beyond that the one that has least waiting is finished, and goes on in another file."""
 LONGEST_FOLDER_NAME = 255

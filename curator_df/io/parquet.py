@@ -23,16 +23,17 @@ from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import OversizeRowError, ParameterError, SchemaError
 from curator_df.io import cut
+from curator_df.io.folder_columns import beside_files
 from curator_df.io.footers import find_schema, open_parquet, plain_schema, row_groups, type_change, widened
 from curator_df.io.frames import (
     LARGEST_OFFSET,
-    SOURCE_COLUMNS,
     are_among,
     check_address_space,
     chosen_columns,
     empty_block,
     in_one_piece,
     schema_with_source,
+    source_fields,
     to_block,
     with_source,
 )
@@ -68,7 +69,7 @@ class ParquetSource:
     selects: bool
     """Whether columns were chosen: others are then passed over. Otherwise a new column is an error."""
     source_columns: tuple[str, ...]
-    """Which of ``source_file`` and ``source_line`` are added."""
+    """Which of ``source_file`` and ``source_line`` are added, and columns in the names of folders."""
     quarantines: bool
     """Whether the user asked to set bad rows aside; Parquet has none."""
     given: tuple[str, ...]
@@ -84,8 +85,7 @@ class ParquetSource:
     @property
     def meta(self) -> pd.DataFrame:
         """Empty block with the columns and dtypes of every block."""
-        extra = [pa.field(name, SOURCE_COLUMNS[name]) for name in self.source_columns]
-        return empty_block(pa.schema([*self.schema, *extra]))
+        return empty_block(pa.schema([*self.schema, *source_fields(self.source_columns)]))
 
     @property
     def fingerprint(self) -> str:
@@ -274,7 +274,8 @@ def read_parquet(
     Parameters
     ----------
     paths : str, path or list of them
-        Files, directories, globs or fsspec URLs.
+        Files, directories, globs or fsspec URLs. Folders below
+        them with names such as ``lang=en`` become text columns, unless the files have such a column.
     columns : list of str, optional
         Columns to read; others are ignored. Default: all.
     dtype : mapping of str to str or pyarrow.DataType, optional
@@ -338,13 +339,15 @@ def read_parquet(
     check_address_space(listing, "read_parquet")
     given = requested_types(dtype)
     schema, origins = find_schema(listing, given)
+    selects = columns is not None
+    columns, in_folders = beside_files(listing, schema.names, columns)
     chosen = chosen_columns(schema, columns, "read_parquet")
     schema = pa.schema([schema.field(name) for name in chosen])
     source = ParquetSource(
         listing=listing,
         schema=schema,
-        selects=columns is not None,
-        source_columns=tuple(schema_with_source(schema, add_source, "read_parquet").names[len(schema) :]),
+        selects=selects,
+        source_columns=(*in_folders, *schema_with_source(schema, add_source, "read_parquet").names[len(schema) :]),
         quarantines=on_bad_rows == "quarantine",
         given=tuple(given),
         origins=origins,

@@ -21,7 +21,8 @@ from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import SchemaError
-from curator_df.io.output import HIVE_NULL, arrow_schema
+from curator_df.io.folder_columns import HIVE_NULL
+from curator_df.io.output import arrow_schema
 from curator_df.io.parquet import read_parquet
 from curator_df.io.write import TARGET_FILE_BYTES, ParquetCompression, folder_at, write_parquet
 

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns that are in the names of folders, ``lang=en/``, and not in the files below them, as ``partition_on=`` writes them.
+
+Only folders below what the user named count, as in pyarrow and Spark: with ``read_parquet("out/lang=en")`` there are none.
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from curator_df.io.listing import Listing
+
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""Folder name of a null value, as Hive, Spark, pyarrow and Dask know it."""
+_MAGIC = re.compile(r"[*?\[]")
+
+
+def folder_columns(listing: Listing, in_files: Collection[str]) -> tuple[str, ...]:
+    """Return the columns that every file has in the names of its folders, and that are not in the files, in order."""
+    roots = [_root(entry) for entry in listing.entries]
+    found: dict[str, None] | None = None
+    for path in listing.paths:
+        root = next((root for root in roots if path.startswith(root)), None)
+        names = {} if root is None else dict.fromkeys(_values(path[len(root) :]))
+        found = names if found is None else {name: None for name in found if name in names}
+        if not found:
+            return ()
+    return tuple(name for name in found or () if name not in in_files)
+
+
+def beside_files(listing: Listing, in_files: Collection[str], columns: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return the ``columns`` that the user named without those in the names of folders, and the latter; all of them for None."""
+    found = folder_columns(listing, in_files)
+    if columns is None or not found:
+        return columns, found
+    asked = [columns] if isinstance(columns, str) else list(columns)
+    return [name for name in asked if name not in found], tuple(name for name in found if name in asked)
+
+
+def folder_values(paths: Sequence[str], name: str) -> pa.Array:
+    """Return the value of a column for each file, as text.
+
+    Examples
+    --------
+    >>> folder_values(["out/lang=de/a.parquet", "out/lang=pt%2Fbr/a.parquet", f"out/lang={HIVE_NULL}/a"], "lang").to_pylist()
+    ['de', 'pt/br', None]
+    """
+    return pa.array([_values(path)[name] for path in paths], pa.large_string())
+
+
+def _values(path: str) -> dict[str, str | None]:
+    pairs = [folder.partition("=") for folder in path.split("/")[:-1] if "=" in folder]
+    return {
+        urllib.parse.unquote(name): None if value == HIVE_NULL else urllib.parse.unquote(value)
+        for name, _, value in pairs
+        if name
+    }
+
+
+def _root(entry: str) -> str:
+    """Return the folder below which an entry finds files, with a slash at its end."""
+    parts = entry.split("/")
+    fixed = next((place for place, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
+    return "/".join(parts[:fixed]).rstrip("/") + "/"
