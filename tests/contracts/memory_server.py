@@ -24,7 +24,7 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.cluster.preload import prepare_process
-from curator_df.core.exchange.exchange import barrier, part_barrier
+from curator_df.core.exchange import barrier, part_barrier
 from curator_df.core.exchange.part_barrier import PartBarrier
 from curator_df.core.exchange.range_groups import RangeGroups
 from curator_df.core.exchange.row_count import NumberRows, RowCount

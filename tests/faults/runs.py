@@ -18,7 +18,7 @@ SCRIPT = """
 import json, os, signal, sys, time
 import numpy as np
 import curator_df as cdf
-from curator_df.core import run
+from curator_df.core.runner import run
 
 run.SMALL_RANGE_BYTES = 100_000  # many ranges from a small corpus
 

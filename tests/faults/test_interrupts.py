@@ -55,7 +55,7 @@ CELL = """
 import os
 import time
 import curator_df as cdf
-from curator_df.core import run
+from curator_df.core.runner import run
 
 run.SMALL_RANGE_BYTES = 100_000
 def slow(block):

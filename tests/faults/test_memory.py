@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import curator_df as cdf
-from curator_df.core import run
+from curator_df.core.runner import run
 
 run.SMALL_RANGE_BYTES = 100_000  # many ranges from a small corpus
 ODD_ROW = 1234

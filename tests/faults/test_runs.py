@@ -27,7 +27,7 @@ from tests.faults.runs import (
 TWO_OUTPUTS = """
 import json, os, sys, time
 import curator_df as cdf
-from curator_df.core import run
+from curator_df.core.runner import run
 
 run.SMALL_RANGE_BYTES = 100_000  # many ranges from a small corpus
 

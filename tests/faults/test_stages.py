@@ -22,7 +22,8 @@ KINDS = 900
 SCRIPT = """
 import json, sys, time
 import curator_df as cdf
-from curator_df.core import exchange_plan, run, stages
+from curator_df.core.planning import exchange_plan
+from curator_df.core.runner import run, stages
 
 run.SMALL_RANGE_BYTES = 20_000             # many ranges from a small corpus,
 exchange_plan.MOST_DIRECT_READS = 1        # a stage that collects drops,
@@ -119,7 +120,8 @@ def expected():
 NEAR_SCRIPT = """
 import json, sys, time
 import curator_df as cdf
-from curator_df.core import near_stages, run
+from curator_df.core.duplicates import near_stages
+from curator_df.core.runner import run
 
 run.SMALL_RANGE_BYTES = 20_000   # many ranges from a small corpus, and time to kill in each stage
 SCHEME = cdf.minhash.Scheme("words", 3, num_bands=12, minhashes_per_band=3)
@@ -177,7 +179,9 @@ if __name__ == "__main__":
 FIND_SCRIPT = """
 import sys, time
 import curator_df as cdf
-from curator_df.core import exchange_plan, id_pass, run, stages
+from curator_df.core.duplicates import id_pass
+from curator_df.core.planning import exchange_plan
+from curator_df.core.runner import run, stages
 from curator_df.ops import groups
 
 run.SMALL_RANGE_BYTES = 20_000
@@ -275,7 +279,8 @@ def test_against_kept_signatures_with_a_worker_and_then_the_run_killed(near_scri
 SEMANTIC_SCRIPT = """
 import json, sys, time
 import curator_df as cdf
-from curator_df.core import run, vector_stages
+from curator_df.core.duplicates import vector_stages
+from curator_df.core.runner import run
 
 run.SMALL_RANGE_BYTES = 20_000   # many ranges from a small corpus, and time to kill in each stage
 

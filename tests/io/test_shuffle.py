@@ -192,7 +192,7 @@ def test_the_rows_do_not_depend_on_blocks_nor_ranges(cluster, tmp_path):
 
 RUN_AND_DIE = """
 import os, sys, curator_df as cdf
-from curator_df.core import run
+from curator_df.core.runner import run
 class Dying(run._Run):
     def _on_done(self, manifest):
         super()._on_done(manifest)

@@ -116,7 +116,7 @@ def test_damaged_and_unknown_files_are_refused(tmp_path):
         find_model("add_x", write_model(tmp_path / "strange", hidden_size=None))
     folder = write_model(tmp_path / "m")
     (folder / "model.safetensors").write_bytes(b"\xff" * 20)
-    with pytest.raises(errors.CorruptFileError, match="no safetensors"):
+    with pytest.raises(errors.CorruptFileError, match="not a safetensors"):
         find_model("add_x", folder)
     (folder / "config.json").write_text("{")
     with pytest.raises(errors.CorruptFileError, match=r"config\.json"):

@@ -280,7 +280,7 @@ def test_a_pipeline_that_is_not_there_is_an_error(folder, tmp_path):
     (tmp_path / "config.cfg").write_text("")
     with pytest.raises(CorruptFileError, match=r"meta\.json"):
         cdf.presidio(model=tmp_path)
-    with pytest.raises(CorruptFileError, match="no pipeline that this release"):
+    with pytest.raises(CorruptFileError, match="not a pipeline that this release"):
         presidio_engine.LoadedPipeline(str(tmp_path))
     with pytest.raises(InputError, match="is not on this machine"):
         presidio_engine.LoadedPipeline(str(tmp_path / "gone"))

@@ -276,7 +276,7 @@ def test_the_report_says_what_was_found(tmp_path):
         assert "<table>" in report._repr_html_()
         assert report.examples is None
     exact = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")
-    with pytest.raises(errors.InputError, match="another find_ operator"):
+    with pytest.raises(errors.InputError, match="were found by find_exact_duplicates"):
         cdf.describe_near_duplicates(exact)
 
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curator_df.core.exchange import exchange_reduce
 from curator_df.core.exchange.drops import DropReader, collect_drops, read_drops
 from curator_df.core.exchange.exchange import (
     Exchange,
     KeyWriter,
     drop_bounds,
-    exchange_reduce,
     hash_bounds,
     range_starts,
     ranks,

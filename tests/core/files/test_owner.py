@@ -184,7 +184,7 @@ def test_what_an_interrupt_left_in_this_process_keeps_nothing(folder):
 def test_of_many_that_come_together_at_most_one_has_the_folder(tmp_path):
     script = """
 import sys, time
-from curator_df.core import owner
+from curator_df.core.files import owner
 from curator_df.core.files.storage import Folder
 from curator_df.errors import OutputExistsError
 time.sleep(max(0, float(sys.argv[2]) - time.time()))

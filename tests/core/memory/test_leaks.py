@@ -202,7 +202,7 @@ SCRIPT = """
 import json, sys
 import numpy as np
 import curator_df as cdf
-from curator_df.core import run
+from curator_df.core.runner import run
 
 run.FEWEST_RANGES = 10_000
 run.SMALL_RANGE_BYTES = 8_000 if sys.argv[3:] == ["leaks"] else 40_000  # two blocks a task, or ten
