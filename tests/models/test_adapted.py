@@ -139,7 +139,7 @@ def test_other_adapters_layers_and_models_are_refused(guard, base, tmp_path):
     refused("from 32 numbers to one", layers=write_layers(tmp_path / "two", (32, 32, 20, 12, 2)))
     refused("from 32 numbers to one", layers=write_layers(tmp_path / "wide", (16, 32, 20, 12, 1)))
     refused("from 32 numbers to one", layers=write_layers(tmp_path / "few", (32, 32, 20)))
-    refused("no id of a model", layers="not/a/model", kind=errors.InputError)
+    refused("not the id of a model", layers="not/a/model", kind=errors.InputError)
 
 
 def test_an_adapter_that_does_not_fit_the_model_is_refused(guard, base, tmp_path):
@@ -148,7 +148,7 @@ def test_an_adapter_that_does_not_fit_the_model_is_refused(guard, base, tmp_path
     folder = write_adapter(tmp_path / "odd", base)
     weights = load_file(folder / "adapter_model.safetensors")
     cut = {name: value for name, value in weights.items() if not name.endswith("0.self_attn.q_proj.lora_B.weight")}
-    for odd, said in ((cut, "do not fit"), ({"score.weight": torch.ones(1)}, "no matrix of a plain adapter")):
+    for odd, said in ((cut, "do not fit"), ({"score.weight": torch.ones(1)}, "not a matrix of a plain adapter")):
         save_file(odd, folder / "adapter_model.safetensors")
         entry = Classifier("odd", guard.model, "here", 64, tiers=guard.tiers, adapter=str(folder))
         with pytest.raises(errors.ParameterError, match=said):

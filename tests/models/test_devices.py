@@ -124,7 +124,9 @@ def test_the_plan_says_where_and_in_which_numbers(model, corpus):
     assert "gpu      8.00 GB projected on each (assumed: 8.00 GB for models), 8.00 GB allowed" in str(device)
     (kernel,) = kernels_of(corpus.pipe(cdf.add_embedding, model=model, resources=GPU))
     assert (kernel.fixed_bytes, kernel.resource_bytes) == (CALL_BYTES, 0)  # batches are there
-    assert device.held_bytes - plain.held_bytes == DEVICE_RUNTIME_BYTES - RUNTIME_BYTES
+    assert device.held_bytes > plain.held_bytes + 0.9 * (
+        DEVICE_RUNTIME_BYTES - RUNTIME_BYTES
+    )  # batches are not on the host
 
 
 def test_a_gpu_that_is_missing_or_too_small_is_refused_by_the_plan(model, corpus):
@@ -162,9 +164,9 @@ def test_a_worker_without_a_gpu_does_not_compute_on_its_cpus_instead(model):
 def test_what_is_no_file_of_transformers_computes_as_it_does(model):
     with pytest.raises(errors.ParameterError, match="dtype='float16'"):
         table(TEXTS).pipe(cdf.add_embedding, model=model, dtype="float16")
-    with pytest.raises(errors.ParameterError, match="this one computes as it does"):
+    with pytest.raises(errors.ParameterError, match="applies only to transformers models"):
         table(TEXTS).pipe(cdf.add_embedding, model=len, dimensions=1, dtype="bfloat16")
-    with pytest.raises(errors.ParameterError, match="this one computes as it does"):
+    with pytest.raises(errors.ParameterError, match="applies only to transformers models"):
         table(TEXTS).pipe(cdf.add_class, len, labels=["a"], dtype="float32")
 
 

@@ -267,7 +267,11 @@ def test_a_run_keeps_its_plan_and_only_workers_load_the_model(model, corpus, tmp
 
 @pytest.mark.parametrize(
     ("made", "said"),
-    [(lambda texts: [1], r"\(1, 2\).*shape \(1,\)"), (lambda texts: "ab", "no array"), (lambda texts: None, "shape")],
+    [
+        (lambda texts: [1], r"\(1, 2\).*shape \(1,\)"),
+        (lambda texts: "ab", "not an array"),
+        (lambda texts: None, "shape"),
+    ],
 )
 def test_a_function_that_returns_something_else_is_an_error(made, said):
     with pytest.raises(errors.OperatorError, match=said):
@@ -275,7 +279,7 @@ def test_a_function_that_returns_something_else_is_an_error(made, said):
 
 
 def test_a_function_needs_its_width_and_is_given_cut_texts_in_batches():
-    with pytest.raises(errors.ParameterError, match="dimensions=None"):
+    with pytest.raises(errors.ParameterError, match="a function needs dimensions="):
         table(["a"]).pipe(cdf.add_embedding, model=len)
     given = []
 

@@ -161,7 +161,7 @@ def test_few_examples_and_unlikely_tasks_are_none():
 
 
 def test_models_of_another_kind_are_refused(prompts, quality):
-    with pytest.raises(errors.ParameterError, match="no model of tasks"):
+    with pytest.raises(errors.ParameterError, match="not a model of tasks"):
         table().pipe(cdf.add_prompt_scores, model=quality, max_length=64)
     with pytest.raises(errors.ParameterError, match="8 questions at once"):
         table().pipe(cdf.add_class, prompts)
