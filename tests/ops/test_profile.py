@@ -114,5 +114,5 @@ def test_wrong_arguments_are_refused_when_the_operator_is_called():
     clashing = dd.from_pandas(BLOCK.assign(word_count=1, reason="x"), npartitions=1)
     with pytest.raises(ColumnError, match="keep_profile would overwrite 'word_count'"):
         clashing.pipe(keep_profile, OURS, add_metrics=True)
-    with pytest.raises(ColumnError, match="add_profile would overwrite 'reason', 'word_count'"):
+    with pytest.raises(ColumnError, match="add_profile would overwrite 'reason'"):
         clashing.pipe(add_profile, OURS)

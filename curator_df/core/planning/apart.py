@@ -98,7 +98,7 @@ def _inputs(program: Program) -> Iterator[str]:
         home, against = getattr(barrier, "home", None), getattr(barrier, "against", None)
         if home is not None:
             yield place_of(home)
-        if against is not None:
+        if against is not None and against.program is not None:  # what was found needs its chain no more
             yield from _inputs(against.program)
 
 
