@@ -320,6 +320,10 @@ def read_parquet(
     Backends: pandas; cudf with ``backend="cudf"``. Peak extra memory: 2.5 x block. Computes: no; it reads the footers
     of up to 64 files, or of 16 of them, evenly spread, if there are more, and those of files larger than a partition.
 
+    The peak is higher for rows of very uneven length (31 MB with blocks of 4 MB, 500 KB rows after short ones), and if a
+    page is larger than a block: pyarrow decodes a page whole (202 MB for a page of 100 MB). The hard limit of a worker
+    still holds: such a range runs out of memory and is run again with smaller blocks, then alone.
+
     Examples
     --------
     >>> import pathlib, tempfile, pandas as pd
