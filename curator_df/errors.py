@@ -12,6 +12,7 @@
     ├── RemoteFileError (OSError)           a remote store kept failing; nothing is damaged, the run can be resumed
     ├── BadRowError (ValueError)            a row cannot be read; names file, line and byte offset
     ├── OversizeRowError (MemoryError)      one row needs more memory than is available; names file and line
+    │   └── OversizePageError               a page of a Parquet file does, which can only be read whole
     ├── BudgetError (MemoryError)           the plan does not fit the allowed bytes; nothing was started
     ├── DiskFullError (OSError)             no space left; the run can be resumed
     ├── OutputExistsError (FileExistsError) the output folder is not empty
@@ -25,6 +26,10 @@
     ├── ExpressionError (TypeError)         a Dask expression that cannot be run block by block
     └── UnsupportedBackendError (TypeError) an operator cannot work on this kind of block
 """
+
+from __future__ import annotations
+
+from typing import Self
 
 
 class CuratorError(Exception):
@@ -91,6 +96,50 @@ class OversizeRowError(MemoryError, CuratorError):
     line: int = 0
     offset: int = 0
     row_bytes: int = 0
+
+
+class OversizePageError(OversizeRowError):
+    """A page of a Parquet file, which can only be read whole, needs more memory than the step may use.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    line, offset : int
+        Number of the first row of the page's row group, from 1 and from 0.
+    row_bytes : int
+        Bytes of a row that would take as much memory.
+    column : str
+        Column of the page.
+    page_bytes : int
+        Bytes of the page when decompressed.
+    needed_bytes : int
+        What is held while this and the other columns' pages are read.
+    """
+
+    column: str = ""
+    page_bytes: int = 0
+    needed_bytes: int = 0
+
+    @classmethod
+    def of(cls, path: str, row: int, column: str, page_bytes: int, *, needed_bytes: int, row_bytes: int) -> Self:
+        """Return the error of a page in the row group that begins with this row, from 0."""
+        error = cls(
+            f"{path!r}, row group from row {row + 1:,}: a page of the column {column!r} has {page_bytes:,} bytes, and "
+            f"{needed_bytes:,} are held while it is read: more than the memory allowed"
+        )
+        error.path, error.line, error.offset, error.row_bytes = path, row + 1, row, row_bytes
+        error.column, error.page_bytes, error.needed_bytes = column, page_bytes, needed_bytes
+        return error
+
+    def that_would_fit(self, had_bytes: int, memory: int) -> OversizePageError:
+        """Return the same error, with what a task alone on the node had, and with what it would fit."""
+        error = OversizePageError(
+            f"{self}. Alone on the node a task has {had_bytes:,} bytes for this and its blocks. Allow memory={memory:_} and "
+            "resume, or write the file again with smaller pages (in pyarrow, write_batch_size=64)"
+        )
+        vars(error).update(vars(self))
+        return error
 
 
 class BudgetError(MemoryError, CuratorError):

@@ -230,6 +230,7 @@ def gpu_job_layout(
         nodes=most_jobs,
         shares_work=False,
         device_bytes=read_size("device_memory", device_memory),
+        spare_cpus=cpus // gpus - one.threads,
     )
 
 

@@ -129,7 +129,8 @@ def connect(
             client.close()
         raise
     found = None if workdir is None else os.fspath(workdir)
-    layout = dataclasses.replace(layout, device_bytes=devices.device_bytes)
+    spare_cpus = max(devices.cpus - layout.threads, 0) if devices.device_bytes else 0
+    layout = dataclasses.replace(layout, device_bytes=devices.device_bytes, spare_cpus=spare_cpus)
     return Connection(client, layout, owns_client=owns_client, workdir=found, recycle_after=recycle, gpus=devices.said)
 
 

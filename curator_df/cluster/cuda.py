@@ -21,6 +21,7 @@ from distributed.security import Security
 from curator_df.cluster.settings import ANY_LOOPBACK_PORT, PRELOAD, worker_memory_limit
 from curator_df.core.memory.budget import Layout, layout_of_workers
 from curator_df.core.memory.gpus import read_gpus
+from curator_df.core.memory.limits import usable_cpus
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, ParameterError
 
@@ -113,11 +114,19 @@ def _missing() -> list[str]:
     return [name for name in REQUIRED if importlib.util.find_spec(name) is None]
 
 
-def gpu_layout(allowed_bytes: int, devices: Devices, held_bytes: int) -> Layout:
-    """Return the layout of one worker with one thread for each GPU, or raise if the host's memory is too little."""
-    layout = layout_of_workers(allowed_bytes, len(devices.names), held_bytes=held_bytes, reason="one for each GPU")
+def gpu_layout(allowed_bytes: int, devices: Devices, held_bytes: int, cpus: int | None = None) -> Layout:
+    """Return the layout of one worker with one thread for each GPU, or raise if the host's memory is too little.
+
+    The other CPUs, of so many or of all that are usable, are shared out among the workers.
+    """
+    workers = len(devices.names)
+    layout = layout_of_workers(allowed_bytes, workers, held_bytes=held_bytes, reason="one for each GPU")
+    cpus = usable_cpus() if cpus is None else cpus
+    if cpus < 1:
+        raise ParameterError(f"cpus={cpus} must be at least 1")
+    spare_cpus = max(cpus // workers - layout.threads, 0)
     # CUDA maps address space that RLIMIT_DATA would count, so workers with a GPU have no data limit that could be raised.
-    return dataclasses.replace(layout, shares_work=False, device_bytes=devices.device_bytes)
+    return dataclasses.replace(layout, shares_work=False, device_bytes=devices.device_bytes, spare_cpus=spare_cpus)
 
 
 def start_gpu_workers(

@@ -251,7 +251,8 @@ def start_cluster(
         Bytes allowed for the whole process tree: this process, scheduler, nannies and workers; ``"4GB"`` is 4 x 10^9.
         Defaults to 60 % of the memory of the machine or its cgroup.
     cpus : int, optional
-        Maximum number of threads that work at a time; defaults to all usable CPUs. With GPUs there is one for each GPU.
+        Maximum number of threads that work at a time; defaults to all usable CPUs. With GPUs there is one for each GPU
+        where blocks are on GPUs; while blocks stay on the host, a worker may use its share of these CPUs.
     gpus : int or "auto"
         GPUs to use, with one worker process for each; ``"auto"`` uses all GPUs, or the CPU if there is none, and the
         cluster says which. See ``docs/gpu.md`` for what runs on them.
@@ -308,7 +309,7 @@ def start_cluster(
     if devices is None:
         layout = choose_layout(parse_memory(memory), cpus=cpus, held_bytes=held_bytes)
     else:
-        layout = gpu_layout(parse_memory(memory), devices, held_bytes)
+        layout = gpu_layout(parse_memory(memory), devices, held_bytes, cpus)
     refuse_beside_another(layout)
     recycle = read_recycle_after("start_cluster", recycle_after)
     require_processes(recycle, layout, held_bytes)

@@ -6,6 +6,7 @@ See `curator_df.cluster.cuda` for what our own are started with, and ``docs/deci
 
 from __future__ import annotations
 
+import collections
 import os
 import sys
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from typing import Any
 from distributed import Client
 
 from curator_df.core.memory.gpus import read_gpus
+from curator_df.core.memory.limits import usable_cpus
 from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError
 
@@ -36,6 +38,8 @@ class WorkerDevice:
     """Whether cuDF spills its buffers to the host."""
     dask_cuda_spills: bool
     """Whether dask-cuda spills results of tasks to the host."""
+    cpus: int = 1
+    """CPUs that its process may use, those of other workers among them."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ class FoundDevices:
     """Bytes that RMM hands out at most, of the worker with least; 0 where a plan cannot count on GPUs."""
     said: str
     """In words; empty where no worker has a GPU."""
+    cpus: int = 1
+    """CPUs of each worker, of the one with fewest, where those of a host share what each may use."""
 
 
 def read_worker_device(dask_worker: Any) -> WorkerDevice | None:
@@ -63,6 +69,7 @@ def read_worker_device(dask_worker: Any) -> WorkerDevice | None:
         cudf_spills=cudf is not None and bool(cudf.get_option("spill")),
         # A zict buffer over a dict, where dask-cuda has a limit; the dict alone where it has none.
         dask_cuda_spills=hasattr(getattr(dask_worker.data, "device_buffer", None), "fast"),
+        cpus=usable_cpus(),
     )
 
 
@@ -120,9 +127,10 @@ def verify_devices(
     limits = [device.limit_bytes or 0 for device in devices]
     spilling = "cuDF spills" if all(device.cudf_spills for device in devices) else "cuDF does not spill"
     smallest = min(device.total_bytes for device in devices)
-    return FoundDevices(
-        min(limits), f"a GPU for each worker: {show_size(min(limits))} of {show_size(smallest)}; {spilling}"
-    )
+    beside = collections.Counter(hosts[address] for address in found)
+    cpus = min((d.cpus // beside[hosts[address]] for address, d in found.items() if d is not None), default=1)
+    said = f"a GPU for each worker: {show_size(min(limits))} of {show_size(smallest)}; {spilling}"
+    return FoundDevices(min(limits), said, max(cpus, 1))
 
 
 def _problem(found: Mapping[str, WorkerDevice | None], hosts: Mapping[str, str], allowed_bytes: int | None) -> str:

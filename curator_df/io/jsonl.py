@@ -116,6 +116,11 @@ class JsonlSource:
         """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
         return READER_FACTOR
 
+    @property
+    def reader_fixed_bytes(self) -> int:
+        """Nothing is held beside blocks."""
+        return 0
+
     def cut(self, piece_bytes: int) -> Ranges:
         """Cut the input into ranges of about ``piece_bytes`` decompressed bytes, by file sizes alone."""
         return cut.cut_bytes(self.listing.sizes, _compressed(self.listing.paths), piece_bytes)

@@ -2,9 +2,8 @@
 """Parquet files as a lazy table: `read_parquet`, and the source behind it.
 
 Row groups are streamed in batches of a few rows, so that a row group of any size, or a text that its dictionary holds
-once and its rows a million times, costs no more than a block. A page of a column is held whole, as it lies on disk and
-decompressed, and no batch is smaller than that. Pages have about 1 MB, but the writer of pyarrow 26 may put hundreds
-of long texts into one: 200 of 500 kB made a page of 100 MB, and 202 MB were held while it was read.
+once and its rows a million times, costs no more than a block. A page of a column is held whole while it is read
+(`curator_df.io.pages`): what large ones take is in the plan, as far as some files show, and is asked of each row group.
 """
 
 from __future__ import annotations
@@ -41,6 +40,7 @@ from curator_df.io.jsonl import OnBadRows
 from curator_df.io.listing import Listing, Paths, list_files
 from curator_df.io.long_rows import without_long_rows
 from curator_df.io.moves import require_gpu
+from curator_df.io.pages import PAGES_FACTOR, ROOM_FACTOR, SMALL_BYTES, require_room, sampled_pages
 from curator_df.io.partitions import block_bytes_of, from_source
 from curator_df.io.row_batches import parts_of, rows_between
 from curator_df.io.schema import Dtypes, requested_types
@@ -76,6 +76,8 @@ class ParquetSource:
     """Columns whose type the user gave: values of every file are converted."""
     origins: Mapping[str, int]
     """File number from which the type of a column was taken."""
+    pages: Mapping[str, int]
+    """Columns with large pages, and the bytes that are held while these are read."""
 
     @property
     def files(self) -> Sequence[str]:
@@ -112,6 +114,11 @@ class ParquetSource:
     def reader_factor(self) -> float:
         """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
         return READER_FACTOR
+
+    @property
+    def reader_fixed_bytes(self) -> int:
+        """Bytes that a task holds beside its blocks while it reads, whatever their size: large pages, decompressed."""
+        return sum(self.pages.get(name, 0) for name in self.schema.names)
 
     def cut(self, piece_bytes: int) -> Ranges:
         """Cut the input into ranges of about ``piece_bytes`` decoded bytes, by file sizes and footers alone."""
@@ -206,7 +213,8 @@ class ParquetSource:
             stop = piece.stop if number == piece.last_file else LARGEST_OFFSET
             with open_parquet(self.listing, number) as file:
                 names = self._check_schema(plain_schema(file.schema_arrow), number)
-                for first, batch in rows_between(self.listing, number, file, names, start, stop, block_bytes):
+                ask = self._page_check(number, file.metadata, names, block_bytes, largest_row_bytes)
+                for first, batch in rows_between(self.listing, number, file, names, start, stop, block_bytes, ask):
                     table = self._conform(batch, number)
                     path = self.listing.paths[number]
                     for row, rows in without_long_rows(table, path, first, largest_row_bytes, on_long_row):
@@ -214,6 +222,21 @@ class ParquetSource:
                         for part in parts_of(rows, block_bytes):
                             yield number, place, part
                             place += len(part)
+
+    def _page_check(
+        self, number: int, metadata: Any, names: list[str], block_bytes: int, largest_row_bytes: int | None
+    ) -> Callable[[int, bool], None]:
+        """Return what raises if the pages of a row group take more than a task has room for."""
+        if largest_row_bytes is None:
+            return lambda group, failed: None  # noqa: ARG005 - nobody named a limit
+        planned = max(self.reader_fixed_bytes, PAGES_FACTOR * SMALL_BYTES)
+        room_bytes = planned + ROOM_FACTOR * max(largest_row_bytes - block_bytes, 0)
+
+        def ask(group: int, failed: bool) -> None:
+            room = planned if failed else room_bytes
+            require_room(self.listing, number, metadata, group, names, room, look=failed)
+
+        return ask
 
     def _check_schema(self, found: pa.Schema, number: int) -> list[str]:
         """Return the columns to read from one file; raise if it does not go with the schema."""
@@ -318,11 +341,13 @@ def read_parquet(
     -----
     Rows: all. Columns: as in the footers, or as named; with ``add_source``, ``source_file`` and ``source_line``.
     Backends: pandas; cudf with ``backend="cudf"``. Peak extra memory: 2.5 x block. Computes: no; it reads the footers
-    of up to 64 files, or of 16 of them, evenly spread, if there are more, and those of files larger than a partition.
+    of up to 64 files, or of 16 of them, evenly spread, if there are more, and of the 16 largest, and those of files larger
+    than a partition.
 
-    The peak is higher for rows of very uneven length (31 MB with blocks of 4 MB, 500 KB rows after short ones), and if a
-    page is larger than a block: pyarrow decodes a page whole (202 MB for a page of 100 MB). The hard limit of a worker
-    still holds: such a range runs out of memory and is run again with smaller blocks, then alone.
+    The peak is higher for rows of very uneven length (31 MB with blocks of 4 MB, 500 KB rows after short ones), and by up
+    to three times the size of a page of more than 2 MB, because pyarrow decompresses a page whole. The first pages of the
+    16 largest files are looked at, and the plan has room for such. A row group with larger ones is read when its task is
+    alone on the node; if that does not suffice, `OversizePageError` names the memory that would.
 
     Examples
     --------
@@ -355,6 +380,7 @@ def read_parquet(
         quarantines=on_bad_rows == "quarantine",
         given=tuple(given),
         origins=origins,
+        pages=sampled_pages(listing),
     )
     ranges = source.cut(block_bytes) if files_per_partition is None else source.cut_files(files_per_partition)
     return from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None, backend=backend)

@@ -9,7 +9,7 @@ dictionaries and decoded a few rows at a time; of any others few rows are read a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -38,19 +38,28 @@ HEADER_BYTES = 4096
 
 
 def rows_between(
-    listing: Listing, number: int, file: pq.ParquetFile, names: list[str], start: int, stop: int, block_bytes: int
+    listing: Listing,
+    number: int,
+    file: pq.ParquetFile,
+    names: list[str],
+    start: int,
+    stop: int,
+    block_bytes: int,
+    ask: Callable[[int, bool], None],
 ) -> Iterator[tuple[int, Any]]:
     """Yield the rows of one file from ``start`` to ``stop`` in small batches, with the number of the first row.
 
-    Columns may be dictionaries. Decoded, a batch has about an eighth of ``block_bytes`` at most, or is one row.
+    Columns may be dictionaries. Decoded, a batch has about an eighth of ``block_bytes`` at most, or is one row. ``ask`` is
+    called with the number of each row group before it is read, and again if memory runs out in it, and may raise.
     """
     row = 0
     for group in range(file.metadata.num_row_groups):
         rows = file.metadata.row_group(group).num_rows
         if row + rows > start and row < stop:
             position = row
+            ask(group, False)
             with _reader(listing, number, file, group, names, block_bytes) as reader:
-                for batch in _batches(reader, group, names, block_bytes):
+                for batch in _with_reason(_batches(reader, group, names, block_bytes), group, ask):
                     low, high = max(start - position, 0), min(stop - position, len(batch))
                     if low < high:
                         yield from _decodable(position + low, batch.slice(low, high - low), block_bytes // SHARE)
@@ -58,6 +67,20 @@ def rows_between(
                     if position >= stop:
                         break
         row += rows
+
+
+def _with_reason(batches: Iterator[Any], group: int, ask: Callable[[int, bool], None]) -> Iterator[Any]:
+    """Pass batches on; if memory runs out while one is read, ask for the reason, which raises a better error if it has one."""
+    while True:
+        try:
+            batch = next(batches, None)
+        except MemoryError:
+            ask(group, True)
+            raise
+        if batch is None:
+            return
+        yield batch
+        del batch
 
 
 def parts_of(table: pa.Table, block_bytes: int) -> Iterator[pa.Table]:

@@ -62,6 +62,8 @@ class ShuffledSource:
     """No row is bad: all were read before."""
     reader_factor: float = READER_FACTOR
     """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
+    reader_fixed_bytes: int = 0
+    """Nothing is held beside blocks."""
 
     @property
     def files(self) -> Sequence[str]:

@@ -50,6 +50,8 @@ class TextSource:
     """Whether files that are not in the encoding are set aside instead of raising."""
     reader_factor: float = READER_FACTOR
     """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
+    reader_fixed_bytes: int = 0
+    """Nothing is held beside blocks."""
 
     @property
     def files(self) -> Sequence[str]:

@@ -61,6 +61,8 @@ class WarcSource:
     """Whether records that cannot be read are set aside instead of raising."""
     reader_factor: float = READER_FACTOR
     """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
+    reader_fixed_bytes: int = 0
+    """Nothing is held beside blocks."""
 
     @property
     def files(self) -> Sequence[str]:
@@ -388,12 +390,8 @@ def read_warc(
     check_address_space(listing, "read_warc")
     chosen = chosen_columns(COLUMNS, columns, "read_warc")
     types = [content_types] if isinstance(content_types, str) else content_types
-    source = WarcSource(
-        listing,
-        (*chosen, SKIPPED.name),
-        None if types is None else tuple(sorted({name.lower() for name in types})),
-        on_bad_rows == "quarantine",
-    )
+    of_types = None if types is None else tuple(sorted({name.lower() for name in types}))
+    source = WarcSource(listing, (*chosen, SKIPPED.name), of_types, on_bad_rows == "quarantine")
     ranges = source.cut(block_bytes) if files_per_partition is None else source.cut_files(files_per_partition)
     records = from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None)
     kernel = BlockKernel("read_warc", keep_pages_block, {}, STEP_PEAK_FACTOR)

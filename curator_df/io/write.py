@@ -29,6 +29,9 @@ ParquetCompression = Literal["zstd", "snappy", "lz4", "gzip", "none"]
 JsonlCompression = Literal["none", "gzip", "zstd"]
 TARGET_FILE_BYTES = 256_000_000
 """Bytes on disk at which a file is finished."""
+ROWS_A_LOOK = 64
+"""Parquet: rows after which the writer looks whether a page has its 1 MB. A page is read whole (`curator_df.io.pages`). Against
+pyarrow's 1,024: 0.47 and 0.65 CPU seconds for texts of 25 kB, 0.29 and 0.25 for two million short ones."""
 ROWS_AT_A_TIME_BYTES = 1_000_000
 """JSON Lines: bytes of a table that are Python objects at a time."""
 
@@ -55,7 +58,12 @@ class _ParquetWriter:
         texts = [f.name for f in schema if pa.types.is_large_string(f.type)]
         others = [f.name for f in schema if f.name not in texts]
         self._writer = pq.ParquetWriter(
-            file, schema, compression=compression, use_dictionary=others or False, write_statistics=others or False
+            file,
+            schema,
+            compression=compression,
+            use_dictionary=others or False,
+            write_statistics=others or False,
+            write_batch_size=ROWS_A_LOOK,
         )
 
     def write(self, table: pa.Table) -> None:

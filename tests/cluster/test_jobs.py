@@ -181,6 +181,7 @@ def test_jobs_with_gpus_start_workers_of_dask_cuda_within_both_budgets(system, l
         script, shown = cluster.job_script, repr(cluster)
         assert cluster.layout.device_bytes == cluster.layout.capacity.device_bytes == 60_000 * MB
         assert (cluster.layout.workers, cluster.layout.node_workers, cluster.layout.threads) == (6, 2, 1)
+        assert cluster.layout.spare_cpus == 3
     finally:
         cluster.close()
     assert line in script.splitlines()

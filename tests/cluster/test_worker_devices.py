@@ -31,6 +31,14 @@ def test_the_least_of_all_workers_is_what_a_plan_has():
     assert verify_devices(both(cudf_spills=False), HOSTS, 60 * GB).said.endswith("cuDF does not spill")
 
 
+def test_workers_of_a_host_share_its_cpus():
+    many, few = (dataclasses.replace(GOOD, name=name, cpus=cpus) for name, cpus in (("0", 16), ("1", 9)))
+    apart = {"tcp://a:1": many, "tcp://b:1": few}
+    assert verify_devices(apart, HOSTS, None).cpus == 9
+    assert verify_devices(apart, dict.fromkeys(HOSTS, "a"), None).cpus == 4
+    assert verify_devices(dict.fromkeys(HOSTS), HOSTS, None).cpus == 1
+
+
 @pytest.mark.parametrize(
     ("other", "said"),
     [
@@ -71,15 +79,16 @@ def gpu(monkeypatch):
     monkeypatch.setitem(sys.modules, "cudf", SimpleNamespace(get_option=lambda name: name == "spill"))
     gpus = tuple(GpuReading(n, 0, (80 - 40 * n) * GB, None, ()) for n in range(2))
     monkeypatch.setattr(worker_devices, "read_gpus", lambda: gpus)
+    monkeypatch.setattr(worker_devices, "usable_cpus", lambda: 6)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
 
 
 def test_a_worker_reads_its_gpu_and_the_limits_around_it(gpu, monkeypatch):
     plain = SimpleNamespace(data=SimpleNamespace(device_buffer={}))
-    assert read_worker_device(plain) == WorkerDevice("0", 80 * GB, 10 * GB, True, False)
+    assert read_worker_device(plain) == WorkerDevice("0", 80 * GB, 10 * GB, True, False, 6)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5a")
     dask_cuda = SimpleNamespace(data=SimpleNamespace(device_buffer=SimpleNamespace(fast={})))
-    assert read_worker_device(dask_cuda) == WorkerDevice("GPU-5a", 40 * GB, 10 * GB, True, True)
+    assert read_worker_device(dask_cuda) == WorkerDevice("GPU-5a", 40 * GB, 10 * GB, True, True, 6)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert read_worker_device(plain) is None
     monkeypatch.setattr(worker_devices, "read_gpus", tuple)
@@ -102,6 +111,7 @@ def running():
 def test_connect_counts_on_the_gpus_that_it_verified(running, gpu):
     with cdf.connect(running, device_memory="12GB") as connection:
         assert connection.layout.capacity.device_bytes == 10 * GB
+        assert (connection.layout.threads, connection.layout.spare_cpus) == (1, 5)
         assert repr(connection).endswith("; a GPU for each worker: 10.00 GB of 80.00 GB; cuDF spills")
     with pytest.raises(errors.BudgetError, match=r"device_memory=8\.00 GB: worker .* may hand out 10\.00 GB"):
         cdf.connect(running, device_memory="8GB")
@@ -109,7 +119,7 @@ def test_connect_counts_on_the_gpus_that_it_verified(running, gpu):
 
 def test_connect_without_gpus(running):
     with cdf.connect(running) as connection:
-        assert connection.layout.device_bytes == 0
+        assert connection.layout.device_bytes == connection.layout.spare_cpus == 0
         assert "GPU" not in repr(connection)
     with pytest.raises(errors.BudgetError, match=r"device_memory=8\.00 GB: worker .* has no GPU"):
         cdf.connect(running, device_memory="8GB")

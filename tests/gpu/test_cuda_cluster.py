@@ -11,6 +11,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster import cuda
 from curator_df.core.memory.gpus import GpuReading
+from curator_df.core.memory.limits import usable_cpus
 
 GB = 1_000_000_000
 
@@ -101,6 +102,14 @@ def test_a_worker_for_each_gpu_has_to_fit_into_the_hosts_memory():
         cuda.gpu_layout(GB, devices, 0)
     least = int(str(refused.value).rpartition("memory=")[2].partition(",")[0])
     assert cuda.gpu_layout(least, devices, 0).workers == 8
+
+
+def test_the_cpus_of_a_machine_are_shared_out_among_its_gpus():
+    two = cuda.Devices(("0", "1"), 64 * GB, 80 * GB)
+    assert [cuda.gpu_layout(16 * GB, two, 0, cpus).spare_cpus for cpus in (1, 2, 3, 9, 16)] == [0, 0, 0, 3, 7]
+    assert cuda.gpu_layout(16 * GB, two, 0).spare_cpus == max(usable_cpus() // 2 - 1, 0)
+    with pytest.raises(errors.ParameterError, match="cpus=0 must be at least 1"):
+        cuda.gpu_layout(16 * GB, two, 0, 0)
 
 
 def test_cudf_spills_and_dask_cuda_does_not():

@@ -78,6 +78,8 @@ class Layout:
     """What may be used of the memory of each worker's GPU; 0 where workers have none."""
     device_held_bytes: int = 0
     """Of that what the models of a planned run hold."""
+    spare_cpus: int = 0
+    """CPUs of each worker beside those of its threads, where a worker has a GPU: for tasks whose blocks stay on the host."""
     kept: tuple[tuple[str, int], ...] = ()
     """Packages that earlier runs have left in workers, and their bytes in each."""
     client_bytes: int = 0
@@ -105,7 +107,7 @@ class Layout:
     @property
     def capacity(self) -> Capacity:
         """What the tasks of one worker share."""
-        return Capacity(self.threads, self.device_bytes, self.device_held_bytes)
+        return Capacity(self.threads + self.spare_cpus, self.device_bytes, self.device_held_bytes)
 
     @property
     def exclusive_bytes(self) -> int:

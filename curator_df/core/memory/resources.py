@@ -55,11 +55,13 @@ class Capacity:
     """What the tasks of one worker share."""
 
     threads: int
-    """Tasks at a time."""
+    """Threads in which they compute: those of the worker, and those of tasks beside them on spare CPUs."""
     device_bytes: int = 0
     """Memory of its GPU that may be used; 0 without one."""
     device_held_bytes: int = 0
     """Of it what the models of all steps hold, whether they run or not; calls share the rest."""
+    device_block_bytes: int = 0
+    """Of it what blocks take that are there too."""
 
     def holding(self, asked: Iterable[Resources]) -> Capacity:
         """Return what is left for calls beside the models of these steps.
@@ -75,7 +77,8 @@ class Capacity:
 
     def free_of_models(self, resources: Resources = NO_LIMITS) -> int:
         """Return the bytes of the GPU that calls share; outside of a plan the model of a step is the only one."""
-        return max(self.device_bytes - max(self.device_held_bytes, resources.weight_bytes), 0)
+        held_bytes = max(self.device_held_bytes, resources.weight_bytes) + self.device_block_bytes
+        return max(self.device_bytes - held_bytes, 0)
 
     def taken(self, resources: Resources) -> tuple[int, int]:
         """Return the threads and the parts of the GPU that a call takes, no more than there are."""
@@ -85,17 +88,20 @@ class Capacity:
             parts = -(-beside_weights * DEVICE_PARTS // max(self.free_of_models(resources), 1))
         return min(resources.cpus or 0, self.threads), min(parts, DEVICE_PARTS)
 
-    def at_once(self, resources: Resources) -> int:
-        """Return how many calls there may be at a time.
+    def at_once(self, resources: Resources, tasks: int | None = None) -> int:
+        """Return how many calls there may be at a time, with so many tasks; by default with one for each thread.
 
         Examples
         --------
         >>> two_threads = Capacity(2, device_bytes=16_000_000_000)
         >>> two_threads.at_once(Resources(gpus=1)), two_threads.at_once(Resources(gpu_memory_bytes=5_000_000_000))
         (1, 2)
+        >>> two_threads.at_once(Resources(gpu_memory_bytes=5_000_000_000), tasks=4)
+        3
         """
         cpus, parts = self.taken(resources)
-        return min(self.threads // max(cpus, 1), DEVICE_PARTS // max(parts, 1), self.threads)
+        tasks = self.threads if tasks is None else tasks
+        return min(self.threads // cpus if cpus else tasks, DEVICE_PARTS // parts if parts else tasks, tasks)
 
     def require(self, operator: str, resources: Resources) -> None:
         """Raise `BudgetError` if a call takes more than there is."""
@@ -115,12 +121,13 @@ class Capacity:
                 f"{show_size(self.device_bytes)} may be used; allow more with start_cluster(device_memory=)"
             )
         if resources.of_gpu and self.device_share(resources) < resources.least_device_bytes:
-            others = max(self.device_held_bytes - resources.weight_bytes, 0)
+            others, beside, more = max(self.device_held_bytes - resources.weight_bytes, 0), "", ""
             if others:
-                beside = f", of which the models of other steps hold {show_size(others)}"
+                beside += f", of which the models of other steps hold {show_size(others)}"
+            if self.device_block_bytes:
+                beside += f", {'and' if others else 'of which'} blocks take {show_size(self.device_block_bytes)}"
+            if beside:
                 more = "; or run one after the other, with checkpoint between them"
-            else:
-                beside = more = ""
             raise BudgetError(
                 f"{operator}: the model and one long text take {show_size(resources.least_device_bytes)} of a GPU, but "
                 f"its resources are {show_size(self.device_share(resources))} of {show_size(self.device_bytes)}{beside}; give "
@@ -150,7 +157,8 @@ def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory:
         Threads that the model uses. At most ``threads // cpus`` of a worker's threads are in such a step at a time.
     gpus : float, optional
         Share of the worker's GPU, above 0 and up to 1: with 1 one call at a time uses it, with 0.5 two. It is a share
-        of what remains after the weights of the models of all steps, which stay on the GPU.
+        of what remains after the weights of the models of all steps, which stay on the GPU, and after the blocks that
+        are there.
     gpu_memory : str or int, optional
         GPU memory including the model's weights, such as ``"8GB"``: as many calls run concurrently as fit into the GPU
         memory that the cluster may use, calls of other steps included.

@@ -6,6 +6,7 @@ The factors of steps on cuDF blocks follow from what their kernels allocate. Non
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ DEVICE_SLACK_FACTOR = 0.5
 """Assumed, added to every task's factor: allocations that are rounded up, and those that are given back late."""
 DEVICE_FIXED_BYTES = 32_000_000
 """Assumed, of a task whatever its block: tables of characters, and what cuDF allocates for itself in a call."""
+
+BLOCKS_SHARE = 0.5
+"""Of what the weights of models leave of a GPU, at most for blocks beside them whose size the user did not name."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +101,9 @@ def device_need(joined: Fork, capacity: Capacity, tasks: int) -> DeviceNeed | No
     BudgetError
         If the workers have no GPU that a plan knows of.
     """
-    steps = [*joined.stem, *(step for branch in joined.branches for step in joined.own_steps(branch))]
+    steps = _own_steps(joined)
     on_device = [step for step in steps if step.on_device]
-    models_bytes = _model_bytes(steps, capacity)
+    models_bytes = _model_bytes(steps, capacity, tasks)
     if not on_device:
         on_gpu = any(step.resources.of_gpu for step in steps)
         return DeviceNeed(0.0, 0, models_bytes, tasks, capacity.device_bytes) if on_gpu else None
@@ -108,8 +112,39 @@ def device_need(joined: Fork, capacity: Capacity, tasks: int) -> DeviceNeed | No
             f"{on_device[0].name}: its blocks are in the memory of a GPU, and the workers here have none; "
             "start_cluster(gpus='auto') gives each one where there are GPUs, or leave backend='cudf' and to_backend out"
         )
-    fixed_bytes = DEVICE_FIXED_BYTES + max(step.device_fixed_bytes for step in on_device)
-    return DeviceNeed(device_factor(joined), fixed_bytes, models_bytes, tasks, capacity.device_bytes)
+    return DeviceNeed(device_factor(joined), _fixed_bytes(on_device), models_bytes, tasks, capacity.device_bytes)
+
+
+def beside_blocks(joined: Fork, capacity: Capacity, tasks: int, block_bytes: int) -> Capacity:
+    """Return what calls of models share of a GPU on which there are blocks, too.
+
+    Blocks take what they need, but no more than half of what the models' weights leave; if the user named their size, all of it.
+
+    Raises
+    ------
+    BudgetError
+        If that is too little for a call.
+    """
+    steps = _own_steps(joined)
+    on_device, of_gpu = ([s for s in steps if s.on_device], [s for s in steps if s.resources.of_gpu])
+    if not on_device or not of_gpu:
+        return capacity
+    need = DeviceNeed(device_factor(joined), _fixed_bytes(on_device), 0, tasks, capacity.device_bytes)
+    needed = need.bytes_of(block_bytes)
+    if joined.explicit_block_bytes is None:
+        needed = min(needed, int(BLOCKS_SHARE * capacity.free_of_models()))
+    capacity = dataclasses.replace(capacity, device_block_bytes=needed)
+    for step in of_gpu:
+        capacity.require(step.name, step.resources)
+    return capacity
+
+
+def _own_steps(joined: Fork) -> list[Step]:
+    return [*joined.stem, *(step for branch in joined.branches for step in joined.own_steps(branch))]
+
+
+def _fixed_bytes(on_device: Sequence[Step]) -> int:
+    return DEVICE_FIXED_BYTES + max(step.device_fixed_bytes for step in on_device)
 
 
 def device_factor(joined: Fork) -> float:
@@ -130,12 +165,12 @@ def _dearest(steps: Sequence[Step], *, keeps_rejects: bool) -> float:
     return max(((1.0 + removed if s.takes_device else 0.0) + s.device_peak_factor for s in steps), default=0.0)
 
 
-def _model_bytes(steps: Sequence[Step], capacity: Capacity) -> int:
+def _model_bytes(steps: Sequence[Step], capacity: Capacity, tasks: int) -> int:
     """Return what models hold on a GPU, with all calls that there may be at a time."""
     parts = 0
     for step in steps:
         if step.resources.of_gpu:
-            parts += capacity.at_once(step.resources) * capacity.taken(step.resources)[1]
+            parts += capacity.at_once(step.resources, tasks) * capacity.taken(step.resources)[1]
     # Calls of different steps wait for each other: together they never have more than there is.
     calls = capacity.free_of_models() * min(parts, DEVICE_PARTS) // DEVICE_PARTS
     return capacity.device_held_bytes + calls

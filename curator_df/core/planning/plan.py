@@ -20,11 +20,11 @@ from curator_df.core.memory.budget import Layout, larger_memory, most_cpus
 from curator_df.core.memory.resources import NO_LIMITS, Capacity
 from curator_df.core.planning.balance import LEAST_BLOCK_BYTES, tasks_planned, works_elsewhere
 from curator_df.core.planning.branches import Branch, Fork, fork
-from curator_df.core.planning.device_plan import DeviceNeed, device_need
+from curator_df.core.planning.device_plan import DeviceNeed, beside_blocks, device_need
+from curator_df.core.planning.held_bytes import held_bytes_of, kept_bytes_of, page_bytes_of, steps_of
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.planning.task_factor import (
     against_factor,
-    against_programs,
     fitting_block,
     is_found,
     task_factor,
@@ -40,8 +40,6 @@ MIN_BLOCK_BYTES = 1_000_000
 MAX_DEFAULT_BLOCK_BYTES = 16_000_000
 """Larger blocks were not faster and only hold more: 1.9, 1.8, 1.8 and 2.0 s for 100 MB through the Gopher chain in one
 thread, with blocks of 4, 16, 32 and 64 MB. ``blocksize=`` may ask for more."""
-KERNEL_FIXED_BYTES = 20_000_000
-"""The part of `TASK_FIXED_BYTES` that a step may hold whatever its block; for more a plan makes room."""
 
 
 @dataclass(frozen=True)
@@ -154,15 +152,16 @@ class Plan:
             names, kept_bytes = ", ".join(self.kept), sum(self.kept.values())
             whose = f"of that by packages of earlier runs ({names}): workers that are started anew hold none"
             said.append(("", f"{show_size(kept_bytes)} {whose}"))
+        beside = self.stages[-1].beside
         waiting = (
             f"the others do other steps or wait, with a block each: {show_size(self.stages[-1].task_bytes)} a task"
         )
         said += [
-            ("at a time", f"{name}: {most} of the {layout.threads} tasks of a worker; {waiting}")
+            ("at a time", f"{name}: {most} of the {layout.threads + beside} tasks of a worker; {waiting}")
             for name, most in self.limits
         ]
-        if self.elsewhere:
-            said.append(("at a time", tasks_planned(self.elsewhere, layout.threads, self.stages[-1].beside)))
+        if self.elsewhere or layout.spare_cpus:
+            said.append(("at a time", tasks_planned(self.elsewhere, layout.threads, beside, layout.spare_cpus)))
         said += self.remarks
         passes = sum(stage.of_input for stage in self.stages)
         if passes > 1:
@@ -213,16 +212,19 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
         With the block size or the memory that would fit. Nothing has been started.
     """
     factor = max(task_factor(joined), against_factor(joined))
-    steps = _steps(joined)
+    steps = steps_of(joined)
+    if any(step.on_device for step in steps):  # more blocks at a time would be more on the GPU
+        layout = dataclasses.replace(layout, spare_cpus=0)
     capacity = layout.capacity.holding(step.resources for step in steps)
     layout = dataclasses.replace(layout, device_held_bytes=capacity.device_held_bytes)
     for step in steps:
         capacity.require(step.name, step.resources)
-    kept = _kept(steps, layout)
+    kept = kept_bytes_of(steps, layout)
     beside = _tasks_beside(joined, factor, layout, sum(kept.values()))
     held_bytes, free = _free(joined, layout, sum(kept.values()), beside)
     block_bytes, alone = _block_bytes(joined, factor, free), fitting_block(free.exclusive_bytes, factor)
     beside_others = fitting_block(free.thread_bytes, factor)
+    capacity = beside_blocks(joined, capacity, free.threads, block_bytes)
     device = device_need(joined, capacity, free.threads)
     if device is not None:
         block_bytes = device.fitting(block_bytes, joined.explicit_block_bytes, MIN_BLOCK_BYTES)
@@ -242,19 +244,24 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     _require_vector_room(joined, _free(joined, layout, sum(kept.values()), 0)[1])
     projected = layout.reserved_bytes + layout.node_workers * (free.threads * task_bytes + held_bytes)
     stages = (*_key_stages(joined, whole), whole)
-    limits = tuple((s.name, capacity.at_once(s.resources)) for s in steps if s.resources != NO_LIMITS)
+    limits = tuple((s.name, capacity.at_once(s.resources, free.threads)) for s in steps if s.resources != NO_LIMITS)
     said = tuple(dict.fromkeys((word, f"{step.name}: {what}") for step in steps for word, what in step.remarks))
+    if page_bytes := page_bytes_of(joined):
+        said += (("pages", f"{show_size(page_bytes)} of that in each task: pages of the files are large"),)
     files, size = len(joined.source.files), joined.source.input_bytes
     elsewhere = tuple(step.name for step in steps if works_elsewhere(step))
     return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, elsewhere, said, device)
 
 
 def _tasks_beside(joined: Fork, factor: float, layout: Layout, kept_bytes: int) -> int:
-    """Return how many tasks beside those of its threads a worker has room for: one for each call that works elsewhere."""
-    steps = [step for step in _steps(joined) if works_elsewhere(step)]
+    """Return how many tasks beside those of its threads a worker has room for.
+
+    There is one for each spare CPU, and one for each call that works elsewhere.
+    """
+    steps = [step for step in steps_of(joined) if works_elsewhere(step)]
     calls = (layout.capacity.at_once(step.resources) if step.resources.of_gpu else 1 for step in steps)
     least = joined.explicit_block_bytes or LEAST_BLOCK_BYTES
-    for beside in range(max(calls, default=0), 0, -1):
+    for beside in range(layout.spare_cpus + max(calls, default=0), 0, -1):
         if fitting_block(_free(joined, layout, kept_bytes, beside)[1].thread_bytes, factor) >= least:
             return beside
     return 0
@@ -263,7 +270,7 @@ def _tasks_beside(joined: Fork, factor: float, layout: Layout, kept_bytes: int) 
 def _free(joined: Fork, layout: Layout, kept_bytes: int, beside: int) -> tuple[int, Layout]:
     """Return what steps hold in each worker besides blocks, and the layout with what is left for so many tasks more."""
     tasks = layout.threads + beside
-    held_bytes = _held_bytes(joined, layout.capacity, tasks) + kept_bytes
+    held_bytes = held_bytes_of(joined, layout.capacity, tasks) + kept_bytes
     return held_bytes, dataclasses.replace(layout, work_bytes=max(layout.work_bytes - held_bytes, 0), threads=tasks)
 
 
@@ -309,41 +316,6 @@ def _require_vector_room(joined: Fork, layout: Layout) -> None:
                     require_room(step.name, step.barrier, step.barrier.clusters(rows or 0), layout)
 
 
-def _steps(joined: Fork) -> list[Step]:
-    """Return all steps of a run."""
-    steps = list(joined.stem)
-    for branch in joined.branches:
-        steps += joined.own_steps(branch)
-    for program in against_programs(joined):
-        steps += program.steps
-    return steps
-
-
-def _held_bytes(joined: Fork, capacity: Capacity, tasks: int) -> int:
-    """Return what the steps hold in each worker besides blocks: once, in each task beyond its room, and in calls at a time."""
-    steps = _steps(joined)
-    beyond = max((step.fixed_bytes for step in steps), default=0) - KERNEL_FIXED_BYTES
-    longest = int(max((step.row_bytes for step in steps), default=0) * task_factor(joined))
-    calls = sum(capacity.at_once(step.resources) * step.resource_bytes for step in steps)
-    return _held_once(steps) + tasks * (max(beyond, 0) + longest) + calls
-
-
-def _held_once(steps: Sequence[Step]) -> int:
-    """Return what a worker holds for all calls: packages and weights once, however many steps use them."""
-    together: dict[str, int] = {}
-    for step in steps:
-        for name, size in step.held_together.items():
-            together[name] = max(together.get(name, 0), size)
-    own = (max(step.held_bytes - sum(step.held_together.values()), 0) for step in steps)
-    return sum(own) + sum(together.values())
-
-
-def _kept(steps: Sequence[Step], layout: Layout) -> dict[str, int]:
-    """Return what workers hold of packages of earlier runs that these steps do not count themselves."""
-    counted = {name for step in steps for name in step.libraries}
-    return {name: kept_bytes for name, kept_bytes in layout.kept if name not in counted}
-
-
 def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
     fitting = fitting_block(layout.thread_bytes, factor)
     explicit = joined.explicit_block_bytes
@@ -351,9 +323,11 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
     if asked > fitting:
         needed = task_needs(asked, factor) + 1
         # Of one thread, and of workers that have done nothing yet: enough, whatever the layout.
-        held_bytes = _held_bytes(joined, dataclasses.replace(layout.capacity, threads=1), 1)
+        held_bytes = held_bytes_of(joined, dataclasses.replace(layout.capacity, threads=1), 1)
         cpus, enough = most_cpus(needed + held_bytes, layout), larger_memory(needed + held_bytes, layout)
         held = f", beside {show_size(held_bytes)} that steps hold" if held_bytes else ""
+        if page_bytes := page_bytes_of(joined):
+            held += f" and that pages of the files take ({show_size(page_bytes)}; files with smaller pages take less)"
         if layout.client_bytes:
             held += f" and {show_size(layout.client_bytes)} that this process has taken since the cluster started"
         smaller = f"blocksize={fitting:_} or " if fitting >= MIN_BLOCK_BYTES else ""

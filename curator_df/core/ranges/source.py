@@ -104,6 +104,10 @@ class Source(Protocol):
         """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``. Measured."""
 
     @property
+    def reader_fixed_bytes(self) -> int:
+        """Bytes that a task holds beside its blocks while it reads, whatever their size: large pages, decompressed."""
+
+    @property
     def quarantines(self) -> bool:
         """Whether bad rows are set aside (``on_bad_rows="quarantine"``) or raise."""
 

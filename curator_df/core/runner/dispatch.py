@@ -5,7 +5,8 @@ The ladder for one range: as planned; after each `MemoryError` with half the blo
 node, where a step that runs out of memory takes half of the rows, down to one, which is then set aside. A range whose
 worker died twice goes alone as well: what it was working on is taken in ever smaller units, and a row that ends its worker
 when it is alone is set aside. A row that is too long for a task beside others goes alone at once, and one that is too long
-even then is set aside. With ``on_oom="fail"`` the first failure is the error.
+even then is set aside; so does a page of a file, which cannot be set aside. With ``on_oom="fail"`` the first failure is the
+error.
 """
 
 from __future__ import annotations
@@ -22,23 +23,22 @@ from typing import Any
 import cloudpickle
 from distributed import CancelledError, KilledWorker, wait
 
-from curator_df.core.memory.budget import memory_for_alone
 from curator_df.core.memory.leaks import Leak, LeakReceipt, LeakWatch
 from curator_df.core.memory.limits import more_than_limits, release_free_memory
 from curator_df.core.planning.balance import Balance, works_elsewhere
-from curator_df.core.planning.plan import MIN_BLOCK_BYTES, StagePlan
-from curator_df.core.planning.task_factor import task_needs
+from curator_df.core.planning.plan import StagePlan
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.out_of_memory import OnOom, RowAside, Unit, smaller_units, unit_left
+from curator_df.core.ranges.out_of_memory import OnOom, unit_left
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
+from curator_df.core.runner.narrowing import for_long_row, narrowed
 from curator_df.core.runner.session import Session
 from curator_df.core.sizes import show_size
 from curator_df.core.tasks.leak_probe import treat
 from curator_df.core.tasks.peaks import Peaks
 from curator_df.core.tasks.task import Attempt, Job, request_stop, run_range
-from curator_df.errors import CuratorError, OversizeRowError, SchedulerLostError, WorkerLostError
+from curator_df.errors import CuratorError, SchedulerLostError, WorkerLostError
 
 SMALLEST_BLOCK_BYTES = 64_000
 """Where halving ends. Then the rows of a block are halved: `core.tasks.stretch`."""
@@ -48,8 +48,6 @@ MOST_LOST_ROWS = 2
 """So many rows of one range may end their worker; more of them, and it is the step that does."""
 LOST_ROW = "its worker process ended"
 """How the reason begins for a row that is set aside because of that."""
-MOST_UNITS = 100
-"""How often the rows of one range may be taken in smaller units; more, and units do not lead to the rows."""
 
 WATCH_SECONDS = 2.0
 """How often a silent cluster is asked whether it still has workers."""
@@ -83,7 +81,7 @@ class Dispatcher:
     leaks: list[LeakReceipt] = dataclasses.field(default_factory=list)
     """Workers that held more after each task, and what was done."""
     balance: Balance | None = None
-    """Chooses how many tasks a worker has at a time, where a step's work is done elsewhere and there is room for more."""
+    """Chooses how many tasks a worker has at a time, where that may be more than it has threads."""
     start_bytes: int = 0
     """Block size with which ranges begin now: that of the stage, or less since ranges ran out of memory with it. 0, or what an
     earlier pass over the same rows came to."""
@@ -93,7 +91,7 @@ class Dispatcher:
         self._on_oom: OnOom = self.job.on_oom if isinstance(self.job, Job) else "halve"
         self.balance = self._new_balance()
         self._failed_at: collections.Counter[int] = collections.Counter()
-        self._leaks = LeakWatch(self.session.layout.work_bytes, self.session.layout.threads)
+        self._leaks = LeakWatch(self.session.layout.work_bytes, self.session.layout.threads + self.stage.beside)
         self._leak: tuple[Leak, Attempt] | None = None
         self._due: str | None = None
         self._stage_id = uuid.uuid4().hex
@@ -140,12 +138,17 @@ class Dispatcher:
         return more
 
     def _new_balance(self) -> Balance | None:
-        layout, fork = self.session.layout, self.job.fork if isinstance(self.job, Job) else None
-        steps = () if fork is None else (*fork.stem, *(s for b in fork.branches for s in fork.own_steps(b)))
-        names = [step.name for step in steps if works_elsewhere(step)]
-        if not names or not self.stage.beside:
+        if not self.stage.beside or not isinstance(self.job, Job):
             return None
-        return Balance(names, workers=layout.workers, threads=layout.threads, most=self.stage.beside)
+        layout, fork = self.session.layout, self.job.fork
+        steps = (*fork.stem, *(step for branch in fork.branches for step in fork.own_steps(branch)))
+        names = [step.name for step in steps if works_elsewhere(step)]
+        # Not the spare CPUs of the workers: where blocks are on a GPU a plan leaves them alone.
+        spare_cpus = self.stage.capacity.threads - layout.threads
+        if not names and not spare_cpus:
+            return None
+        most = self.stage.beside
+        return Balance(names, workers=layout.workers, threads=layout.threads, most=most, spare_cpus=spare_cpus)
 
     def _submit_next(self, pieces: Iterator[Range]) -> bool:
         layout, beside = self.session.layout, self.balance.beside if self.balance is not None else 0
@@ -228,7 +231,10 @@ class Dispatcher:
             self.on_done(manifest)
             return None
         if manifest.outcome == "oversize":
-            self._alone.append(self._for_long_row(attempt, manifest))
+            sets_aside = self._is_job and self._on_oom != "fail"
+            self._alone.append(
+                for_long_row(attempt, manifest.error, self.stage, self.session.layout, sets_aside=sets_aside)
+            )
             return None
         if manifest.outcome != "memory":
             raise manifest.error if manifest.error is not None else CuratorError(f"range {attempt.piece.number} failed")
@@ -251,7 +257,7 @@ class Dispatcher:
             if manifest.unit is None or manifest.unit.step != "write":
                 raise error  # a step's rows were halved already, and what else there is does not depend on rows
             reason = f"out of memory: writing this row alone on the node raised {type(error).__name__}: {error}"
-            retry = _narrowed(retry, manifest.unit, reason, error)
+            retry = narrowed(retry, manifest.unit, reason, error)
         return dataclasses.replace(retry, halves=smaller <= SMALLEST_BLOCK_BYTES)
 
     def _count(self, cause: str, attempt: Attempt) -> None:
@@ -313,26 +319,11 @@ class Dispatcher:
         self._count("worker lost", attempt)
         self._wait_for_worker()
         reason = f"{LOST_ROW} when step {unit.step!r} had this row alone on the node (out of memory, or a crash)"
-        return _narrowed(dataclasses.replace(attempt, tries=attempt.tries + 1), unit, reason, error)
+        return narrowed(dataclasses.replace(attempt, tries=attempt.tries + 1), unit, reason, error)
 
     @property
     def _is_job(self) -> bool:
         return isinstance(self.job, Job)
-
-    def _for_long_row(self, attempt: Attempt, manifest: Manifest) -> Attempt:
-        row = manifest.error
-        if not isinstance(row, OversizeRowError):
-            raise CuratorError("an oversize task came back without its row; this is a defect in curator_df")
-        if row.row_bytes > self.stage.exclusive_row_bytes and (self._on_oom == "fail" or not self._is_job):
-            needed = task_needs(row.row_bytes, self.stage.task_factor)
-            raise OversizeRowError(
-                f"{row.path} line {row.line:,} (byte {row.offset:,}) is one row of {show_size(row.row_bytes)}. It needs "
-                f"{show_size(needed)} of work memory ({self.stage.task_factor:.1f} x its size); alone on the node it would "
-                f"have {show_size(self.session.layout.exclusive_bytes)}. Allow "
-                f"memory={memory_for_alone(needed, self.session.layout):_} and resume"
-            ) from row
-        small = min(attempt.block_bytes, MIN_BLOCK_BYTES)
-        return dataclasses.replace(attempt, block_bytes=small, largest_row_bytes=self.stage.exclusive_row_bytes)
 
     def _run_alone(self, attempt: Attempt) -> None:
         """Run one range with nothing beside it: it may hold what all tasks may hold together.
@@ -389,12 +380,3 @@ def _scheduler_lost(client: Any) -> SchedulerLostError:
         f"the connection to the scheduler at {address} broke off, so nothing can run there any more; what is finished stays. "
         "Start a cluster (or connect to one) again, and run the same with on_existing='resume'"
     )
-
-
-def _narrowed(attempt: Attempt, unit: Unit, reason: str, error: BaseException) -> Attempt:
-    """Return an attempt that takes a unit's rows in smaller ones, or sets its only row aside."""
-    if len(attempt.spans) + len(attempt.aside) >= MOST_UNITS:
-        raise error
-    if unit.rows == 1:
-        return dataclasses.replace(attempt, aside=(*attempt.aside, RowAside(unit.first, reason)))
-    return dataclasses.replace(attempt, spans=(*attempt.spans, smaller_units(unit)))

@@ -18,7 +18,7 @@ from curator_df.core.memory.limits import status_bytes
 from curator_df.core.planning import balance as module
 from curator_df.core.planning.balance import Balance
 from curator_df.core.planning.plan import plan_stream
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.program import Step, lower
 from curator_df.core.planning.task_factor import task_needs
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.step_tally import StepTally
@@ -51,7 +51,7 @@ def test_one_more_task_stays_where_more_text_comes_back():
     assert balance.beside == 1
     assert str(balance) == (
         "2 tasks at a time in each worker of 1 thread: 0.5 MB/s with 1, 0.833 MB/s with 2; "
-        "ask took 60% of the time of a task, elsewhere"
+        "ask took 50% of the time of a task, elsewhere"
     )
     assert come_back(balance, 9, seconds=9.0, elsewhere=1.2) == 0  # settled
 
@@ -59,16 +59,47 @@ def test_one_more_task_stays_where_more_text_comes_back():
 def test_one_more_task_goes_again_where_it_wins_nothing():
     balance = Balance(["ask"], workers=2, threads=2, most=2)
     come_back(balance, 8, seconds=2.0, elsewhere=1.0)
-    assert balance.beside == 1
-    come_back(balance, 12, seconds=3.0, elsewhere=2.0)  # 6 at a time and half as long again: nothing won
+    assert balance.beside == 2
+    come_back(balance, 16, seconds=4.0, elsewhere=3.0)  # 8 at a time and twice as long: nothing won
     assert balance.beside == 0
-    assert str(balance).startswith("2 tasks at a time in each worker of 2 threads: 2 MB/s with 2, 2 MB/s with 3; ")
+    assert str(balance).startswith("2 tasks at a time in each worker of 2 threads: 2 MB/s with 2, 2 MB/s with 4; ")
+
+
+def test_tasks_are_doubled_up_to_the_spare_cpus_however_little_works_elsewhere():
+    balance, tried = Balance(["embed"], workers=1, threads=1, most=8, spare_cpus=7), []
+    for at_a_time in (1, 2, 4, 8):
+        tried.append(balance.beside)
+        assert come_back(balance, 2 * at_a_time + 2, seconds=1.0, elsewhere=0.02) == 1
+    assert (tried, balance.beside) == ([0, 1, 3, 7], 7)
+    assert str(balance) == (
+        "8 tasks at a time in each worker of 1 thread and 7 more CPUs: 1 MB/s with 1, 2 MB/s with 2, 4 MB/s with 4, 8 MB/s "
+        "with 8; embed took 2% of the time of a task, elsewhere, so more tasks than CPUs win nothing"
+    )
+
+
+def test_a_gpu_that_is_busy_all_the_time_is_not_asked_by_more_tasks():
+    balance = Balance(["embed"], workers=1, threads=1, most=8, spare_cpus=7)
+    come_back(balance, 4, seconds=1.0, elsewhere=0.5)
+    come_back(balance, 5, seconds=1.0, elsewhere=0.5)  # twice as much
+    assert balance.beside == 3
+    come_back(balance, 8, seconds=2.0, elsewhere=1.5)  # they wait for it
+    assert balance.beside == 1
+    assert str(balance).startswith("2 tasks at a time in each worker of 1 thread and 7 more CPUs: ")
+
+
+def test_without_a_step_that_works_elsewhere_there_are_no_more_tasks_than_cpus():
+    balance = Balance([], workers=1, threads=1, most=9, spare_cpus=3)
+    for at_a_time in (1, 2, 4):
+        come_back(balance, 2 * at_a_time + 2, seconds=1.0, elsewhere=0.0)
+    assert balance.beside == 3
+    assert str(balance).endswith("more CPUs: 1 MB/s with 1, 2 MB/s with 2, 4 MB/s with 4")
 
 
 def test_nothing_is_tried_where_a_step_takes_little_and_no_more_than_there_is_room_for():
     balance = Balance(["ask", "ask"], workers=1, threads=2, most=1)
     come_back(balance, 5, seconds=2.0, elsewhere=0.1)
-    assert (balance.beside, "ask took 5% of the time of a task, so one more" in str(balance)) == (0, True)
+    assert balance.beside == 0
+    assert str(balance).endswith("ask took 5% of the time of a task, elsewhere, so more tasks than CPUs win nothing")
     balance = Balance(["ask"], workers=1, threads=2, most=1)
     for wins in (1.0, 0.5, 0.25):
         come_back(balance, 6, seconds=wins, elsewhere=0.2)
@@ -96,13 +127,22 @@ def device(texts):
     return [[len(text)] for text in texts]
 
 
+def quick_device(texts):
+    return [[len(text)] for text in texts]
+
+
 def slowly(block):
     time.sleep(0.05)  # a CPU works
     return block
 
 
-def on_device(docs, model=device):
-    docs = docs.map_partitions(slowly, meta=docs._meta)
+def slow_cpu(block):
+    time.sleep(0.3)  # so long that what a task costs besides does not count
+    return block
+
+
+def on_device(docs, model=device, clean=slowly):
+    docs = docs.map_partitions(clean, meta=docs._meta)
     return docs.pipe(cdf.add_embedding, model=model, dimensions=1, resources=cdf.resources(gpus=1))
 
 
@@ -129,6 +169,32 @@ def test_where_blocks_would_be_too_small_there_are_no_more_tasks_than_threads(ta
     assert 3 * task_needs(module.LEAST_BLOCK_BYTES, factor) > layout.work_bytes
 
 
+def test_tasks_have_the_spare_cpus_of_a_worker_where_blocks_stay_on_the_host(table, monkeypatch):
+    one = dataclasses.replace(choose_layout(2_000_000_000, cpus=1), device_bytes=DEVICE_BYTES, spare_cpus=3)
+    plan, plain = planned(on_device(table), one), planned(table, one)
+    assert (plan.stages[-1].beside, plain.stages[-1].beside) == (3 + 1, 3)
+    assert plan.projected_bytes == one.reserved_bytes + 5 * plan.stages[-1].task_bytes <= one.allowed_bytes
+    assert (
+        "add_embedding: a GPU or a server works, and each worker has 3 more CPUs, so from 1 to 5 tasks at a time"
+        in str(plan)
+    )
+    assert "blocks stay on the host, and each worker has 3 more CPUs, so from 1 to 4 tasks at a time" in str(plain)
+    assert "add_embedding: 1 of the 5 tasks of a worker" in str(plan)
+    monkeypatch.setattr(Step, "on_device", property(lambda step: True))
+    plan = planned(on_device(table), one)
+    assert plan.stages[-1].beside == 1  # each task has a block on the GPU
+    assert plan.device_bytes <= DEVICE_BYTES
+
+
+def test_calls_that_share_a_gpu_are_counted_for_as_many_tasks_as_there_may_be(table):
+    layout = dataclasses.replace(choose_layout(2_000_000_000, cpus=1), device_bytes=DEVICE_BYTES)
+    shared = table.pipe(cdf.add_embedding, model=device, dimensions=1, resources=cdf.resources(gpus=0.25))
+    plan = planned(shared, layout)
+    assert plan.stages[-1].beside == 1
+    assert plan.limits == (("add_embedding", 2),)  # a quarter of the GPU each, but no third task
+    assert plan.device.held_bytes == DEVICE_BYTES // 2
+
+
 @pytest.fixture
 def session():
     held = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)  # of other tests, in this process
@@ -150,6 +216,17 @@ def test_a_task_cleans_while_another_has_the_device(table, session, tmp_path):
     assert not receipt.retries
     assert sorted(pd.read_parquet(tmp_path / "out").text) == texts
     assert said in receipt._repr_html_()
+
+
+def test_while_a_gpu_waits_more_tasks_clean_on_the_spare_cpus_of_its_worker(table, session, tmp_path):
+    session.layout = dataclasses.replace(session.layout, spare_cpus=3)
+    receipt = cdf.write_parquet(on_device(table, quick_device, slow_cpu), tmp_path / "out")
+    said = receipt.settings["balance"]
+    assert said.startswith("4 tasks at a time in each worker of 1 thread and 3 more CPUs: ")
+    assert receipt.rows_written == 1_600
+    assert receipt.measured_bytes <= receipt.projected_bytes <= receipt.allowed_bytes
+    plain = cdf.write_parquet(table.map_partitions(slow_cpu, meta=table._meta), tmp_path / "plain")
+    assert plain.settings["balance"].startswith("4 tasks at a time in each worker of 1 thread and 3 more CPUs: ")
 
 
 def test_a_server_that_answers_slowly_is_asked_while_another_task_cleans(table, session, tmp_path):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a plan says of the GPU of each worker, from steps that say what they take of it. No GPU is needed."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from curator_df.core.memory import device_peak
 from curator_df.core.memory.resources import Capacity, resources
 from curator_df.core.planning.branches import Branch, Fork
-from curator_df.core.planning.device_plan import DEVICE_FIXED_BYTES, DeviceNeed, device_need
+from curator_df.core.planning.device_plan import DEVICE_FIXED_BYTES, DeviceNeed, beside_blocks, device_need
 from curator_df.core.planning.program import Step
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.manifest import Manifest
@@ -75,6 +76,39 @@ def test_tasks_tables_and_models_add_up():
     assert found.bytes_of(10 * MB) == 4 * GB + 2 * (37 * MB + 25 * MB)
     assert found.alone(10 * MB) == 4 * GB + 62 * MB
     assert "4.00 GB for models" in found.said(10 * MB)
+
+
+def mixed(weights=3 * GB, least=4 * GB, **asked):
+    """Return blocks on the GPU, and then a model that asks for a share of it."""
+    asked = dataclasses.replace(resources(**asked), weights="model", weight_bytes=weights, least_device_bytes=least)
+    model = step(0.0, takes=False, gives=False, resources=asked)
+    chain = SimpleNamespace(steps=(TO, step(1.2), BACK, model), explicit_blocks=False)
+    capacity = Capacity(2, 10 * GB).holding([asked])
+    return Fork(None, 4, (Branch(chain, None, None),)), capacity
+
+
+@pytest.mark.parametrize("asked", [{"gpus": 1}, {"gpus": 0.5}, {"gpu_memory": "5GB"}])
+def test_a_model_and_blocks_share_a_gpu(asked):
+    joined, capacity = mixed(**asked)
+    beside = beside_blocks(joined, capacity, 2, 16 * MB)
+    assert beside.device_block_bytes == 2 * (DEVICE_FIXED_BYTES + int(2.7 * 16 * MB))
+    found = device_need(joined, beside, 2)
+    block_bytes = found.fitting(16 * MB, None, MB)
+    assert block_bytes == pytest.approx(16 * MB, abs=1)
+    assert found.bytes_of(block_bytes) <= 10 * GB
+    share = 1.0 if "gpus" in asked else 2 * GB / (7 * GB - beside.device_block_bytes) * 2
+    assert found.held_bytes == pytest.approx(3 * GB + min(share, 1) * (7 * GB - beside.device_block_bytes), rel=1e-5)
+
+
+def test_blocks_leave_half_of_a_gpu_to_models_and_a_model_that_needs_more_is_refused():
+    joined, capacity = mixed(gpus=1)
+    beside = beside_blocks(joined, capacity, 2, 10 * GB)
+    assert beside.device_block_bytes == 3.5 * GB
+    assert device_need(joined, beside, 2).fitting(10 * GB, None, MB) == pytest.approx(1_750 * MB / 2.7, rel=0.05)
+    joined, capacity = mixed(gpus=1, least=7 * GB)
+    said = r"take 7\.00 GB of a GPU, but its resources are 6\.50 GB of 10\.00 GB, of which blocks take 3\.50 GB; .*checkpoint"
+    with pytest.raises(BudgetError, match=said):
+        beside_blocks(joined, capacity, 2, 10 * GB)
 
 
 def test_blocks_are_as_large_as_fit_and_what_does_not_fit_is_refused_with_what_would():

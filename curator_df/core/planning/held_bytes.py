@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker holds besides its blocks: models, tables and packages, texts of any length, and pages of files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from curator_df.core.memory.budget import Layout
+from curator_df.core.memory.resources import Capacity
+from curator_df.core.planning.branches import Fork
+from curator_df.core.planning.program import Step
+from curator_df.core.planning.task_factor import against_programs, task_factor
+
+KERNEL_FIXED_BYTES = 20_000_000
+"""The part of `TASK_FIXED_BYTES` that a step may hold whatever its block; for more a plan makes room."""
+
+
+def steps_of(joined: Fork) -> list[Step]:
+    """Return all steps of a run, those of passes over other tables too."""
+    steps = list(joined.stem)
+    for branch in joined.branches:
+        steps += joined.own_steps(branch)
+    for program in against_programs(joined):
+        steps += program.steps
+    return steps
+
+
+def held_bytes_of(joined: Fork, capacity: Capacity, tasks: int) -> int:
+    """Return what is held in each worker besides blocks: once, in each task beyond its room, and in calls at a time."""
+    steps = steps_of(joined)
+    beyond = max((step.fixed_bytes for step in steps), default=0) - KERNEL_FIXED_BYTES
+    longest = int(max((step.row_bytes for step in steps), default=0) * task_factor(joined))
+    calls = sum(capacity.at_once(step.resources, tasks) * step.resource_bytes for step in steps)
+    return _held_once(steps) + tasks * (max(beyond, 0) + longest + page_bytes_of(joined)) + calls
+
+
+def page_bytes_of(joined: Fork) -> int:
+    """Return what a task holds of its files beside blocks."""
+    sources = [joined.source, *(program.source for program in against_programs(joined))]
+    return max(source.reader_fixed_bytes for source in sources)
+
+
+def kept_bytes_of(steps: Sequence[Step], layout: Layout) -> dict[str, int]:
+    """Return what workers hold of packages of earlier runs that these steps do not count themselves."""
+    counted = {name for step in steps for name in step.libraries}
+    return {name: kept_bytes for name, kept_bytes in layout.kept if name not in counted}
+
+
+def _held_once(steps: Sequence[Step]) -> int:
+    """Return what a worker holds for all calls: packages and weights once, however many steps use them."""
+    together: dict[str, int] = {}
+    for step in steps:
+        for name, size in step.held_together.items():
+            together[name] = max(together.get(name, 0), size)
+    own = (max(step.held_bytes - sum(step.held_together.values()), 0) for step in steps)
+    return sum(own) + sum(together.values())

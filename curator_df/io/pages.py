@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of a Parquet file's columns, and what is held while one is read: the footer says neither.
+
+pyarrow decompresses a page whole, so a page that is larger than a block is held beside all blocks that are made of it.
+Writers aim at pages of 1 MB, but look only after so many rows: pyarrow after 1,024, so that texts of 25 kB make pages of
+25 MB and books pages of a row group. Each page begins with a header in Thrift's compact protocol, whose first fields are
+the page's type and its sizes: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from curator_df.errors import OversizePageError
+from curator_df.io.footers import open_parquet
+from curator_df.io.listing import Listing
+from curator_df.io.streams import open_file
+
+SMALL_BYTES = 2_000_000
+"""Pages up to this size are part of what any task holds."""
+PAGES_FACTOR = 2
+"""While a page of text is decoded: the page, memory reserved for as many bytes of values, and at its end the next page.
+Measured (pyarrow 26): 200 MB for the one page of 100 MB of a row group, 78 MB for pages of 26 MB."""
+SAMPLED_FILES = 16
+"""Files of which the first row group is looked at when a table is read: the largest ones."""
+OTHER_FILES = 1.25
+"""What is planned as a multiple of what is found in these: other files may have somewhat larger pages."""
+ROOM_FACTOR = 3
+"""Of each byte by which rows may be longer than a block: a task has room for more copies of a row than this."""
+HEADER_BYTES = 65_536
+"""What a page's header may have, with the statistics in it."""
+_INT32, _STRUCT = 5, 12
+
+
+@dataclass(frozen=True)
+class LargePage:
+    """The largest page that was found of a column of a row group."""
+
+    column: str
+    """The column, as in the table."""
+    page_bytes: int
+    """Its bytes decompressed."""
+    needed_bytes: int
+    """What is held while it is read."""
+
+
+def sampled_pages(listing: Listing) -> dict[str, int]:
+    """Return what is held while pages of each column are read, where they are large, as some files have them.
+
+    Returns
+    -------
+    dict of str to int
+        Bytes by column of the table.
+    """
+    found: dict[str, int] = {}
+    for number in np.argsort(-listing.sizes, kind="stable")[:SAMPLED_FILES].tolist():
+        with open_parquet(listing, number) as file:
+            metadata = file.metadata
+        if metadata.num_row_groups:
+            for page in large_pages(listing, number, metadata.row_group(0)):
+                needed = int(OTHER_FILES * page.needed_bytes)
+                found[page.column] = max(found.get(page.column, 0), needed)
+    return found
+
+
+def require_room(
+    listing: Listing,
+    number: int,
+    metadata: Any,
+    group: int,
+    names: Sequence[str],
+    room_bytes: int,
+    *,
+    look: bool = False,
+) -> None:
+    """Raise `OversizePageError` if pages of a row group take more than there is room for.
+
+    Parameters
+    ----------
+    listing : Listing
+        All files.
+    number : int
+        Number of the file.
+    metadata : pyarrow.parquet.FileMetaData
+        Its footer.
+    group : int
+        Number of the row group.
+    names : sequence of str
+        Columns that are read.
+    room_bytes : int
+        What their pages may take together.
+    look : bool
+        Whether to look at all pages of the row group, if the file is a local one, and not only at the first of each column.
+    """
+    pages = large_pages(listing, number, metadata.row_group(group), names, look=look)
+    needed = sum(page.needed_bytes for page in pages)
+    if needed <= room_bytes:
+        return
+    largest = max(pages, key=lambda page: page.needed_bytes)
+    first = sum(metadata.row_group(place).num_rows for place in range(group))
+    raise OversizePageError.of(
+        listing.paths[number],
+        first,
+        largest.column,
+        largest.page_bytes,
+        needed_bytes=needed,
+        row_bytes=-(-needed // ROOM_FACTOR),
+    )
+
+
+def large_pages(
+    listing: Listing, number: int, group: Any, names: Sequence[str] | None = None, *, look: bool = False
+) -> list[LargePage]:
+    """Return the largest page of each column of a row group whose pages are large; by default of all columns."""
+    path = listing.paths[number]
+    chunks = [group.column(place) for place in range(group.num_columns)]
+    chunks = [chunk for chunk in chunks if chunk.total_uncompressed_size > SMALL_BYTES]
+    columns = [(_column(chunk, names), chunk) for chunk in chunks]
+    if not any(name is not None for name, _ in columns):
+        return []
+    with open_file(path, listing.storage_options) as file:
+        found = []
+        for name, chunk in columns:
+            if name is not None:
+                sizes = _all_sizes(file, chunk) if look and path.startswith("/") else _first_sizes(file, chunk)
+                largest = max(sizes, default=0)
+                if largest > SMALL_BYTES:
+                    # The last page of a chunk has none after it.
+                    needed = largest + min(PAGES_FACTOR * largest, chunk.total_uncompressed_size)
+                    found.append(LargePage(name, largest, needed))
+    return found
+
+
+def _column(chunk: Any, names: Sequence[str] | None) -> str | None:
+    """Return the column of the table to which a chunk belongs; None if it is not read."""
+    path = chunk.path_in_schema
+    if names is None:
+        return str(path.partition(".")[0])
+    return next((name for name in names if path == name or path.startswith(f"{name}.")), None)
+
+
+def _first_sizes(file: Any, chunk: Any) -> Iterator[int]:
+    """Yield the decompressed bytes of the dictionary, if there is one, and of the first page."""
+    for offset in {chunk.dictionary_page_offset, chunk.data_page_offset} - {None}:
+        file.seek(offset)
+        sizes = _sizes(file.read(32))
+        if sizes is not None:
+            yield sizes[0]
+
+
+def _all_sizes(file: Any, chunk: Any) -> Iterator[int]:
+    """Yield the decompressed bytes of all pages, up to the first whose header is not understood."""
+    offset = chunk.data_page_offset if chunk.dictionary_page_offset is None else chunk.dictionary_page_offset
+    stop = offset + chunk.total_compressed_size
+    while offset < stop:
+        file.seek(offset)
+        data = file.read(min(HEADER_BYTES, stop - offset))
+        sizes, length = _sizes(data), _length(data)
+        if sizes is None or length is None:
+            return
+        yield sizes[0]
+        offset += length + sizes[1]
+
+
+def _sizes(data: bytes) -> tuple[int, int] | None:
+    """Return the decompressed and the compressed bytes of the page with this header; None if it is not one."""
+    place, numbers = 0, []
+    try:
+        for _ in range(3):  # the page's type comes first
+            if data[place] != (1 << 4) | _INT32:  # the next field, a whole number
+                return None
+            number, place = _varint(data, place + 1)
+            numbers.append((number >> 1) ^ -(number & 1))
+    except IndexError:
+        return None
+    return numbers[1], numbers[2]
+
+
+def _length(data: bytes) -> int | None:
+    """Return the bytes of the header with which these begin; None if it is longer or none."""
+    try:
+        return _after(data, 0, _STRUCT)
+    except (IndexError, ValueError):
+        return None
+
+
+def _after(data: bytes, place: int, kind: int) -> int:
+    """Return where a value of Thrift's compact protocol ends."""
+    if kind in (1, 2):  # a truth, which is in the field's type
+        return place
+    if kind == 3:
+        return place + 1
+    if kind in (4, _INT32, 6):
+        return _varint(data, place)[1]
+    if kind == 7:
+        return place + 8
+    if kind == 8:
+        size, place = _varint(data, place)
+        return place + size
+    if kind == _STRUCT:
+        while (field := data[place]) != 0:
+            place += 1
+            if not field >> 4:  # the field's number is not the next ones, and stands by itself
+                place = _varint(data, place)[1]
+            place = _after(data, place, field & 15)
+        return place + 1
+    raise ValueError(f"headers of pages have no type {kind}")
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """Return a whole number of seven bits a byte, and where it ends."""
+    number = shift = 0
+    while True:
+        byte = data[place]
+        place, number, shift = place + 1, number | (byte & 127) << shift, shift + 7
+        if byte < 128:
+            return number, place
