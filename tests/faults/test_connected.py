@@ -23,8 +23,8 @@ DASK = (sys.executable, "-m", "distributed.cli.dask_scheduler"), (sys.executable
 class Running:
     """A scheduler, and two workers with their nannies, or one that a command limits."""
 
-    def __init__(self, folder, *limited):
-        self.file, self.folder = folder / "scheduler.json", folder
+    def __init__(self, folder, *limited, options=()):
+        self.file, self.folder, self.options = folder / "scheduler.json", folder, options
         self.processes = []
         self.scheduler = self.start_scheduler()
         self.nannies = [self.start_worker(*limited) for _ in range(1 if limited else 2)]
@@ -39,7 +39,7 @@ class Running:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         command = [*limited, *DASK[1], "--scheduler-file", str(self.file), "--nthreads", "1", "--memory-limit", "800MB"]
-        return self._start([*command, "--no-dashboard", "--local-directory", str(self.folder)])
+        return self._start([*command, *self.options, "--no-dashboard", "--local-directory", str(self.folder)])
 
     def worker_of(self, nanny):
         """Return the worker process below a nanny."""
@@ -123,6 +123,22 @@ def test_a_worker_that_stands_still_for_20_s_changes_nothing(start, script, corp
     time.sleep(20)
     worker.send_signal(signal.SIGCONT)
     assert finish(process)["rows_read"] == ROWS
+    assert ids(tmp_path / "out") == EXPECTED
+
+
+def test_workers_that_leave_when_their_time_is_over_and_come_back_change_nothing(start, script, corpus, tmp_path):
+    """As jobs of a batch system do before their time ends: `curator_df.cluster.batch`."""
+    (tmp_path / "dask").mkdir()
+    running = Running(tmp_path / "dask", options=("--lifetime", "8s", "--lifetime-stagger", "2s", "--lifetime-restart"))
+    try:
+        process = start(script, corpus, tmp_path / "out", ADDRESS=address(running), SLEEP="0.5")
+        wait_for_ranges(tmp_path / "out", 1, process)
+        before = {running.worker_of(nanny).pid for nanny in running.nannies}
+        receipt = finish(process)
+        assert before.isdisjoint(psutil.pids())
+    finally:
+        running.stop()
+    assert receipt["rows_read"] == ROWS
     assert ids(tmp_path / "out") == EXPECTED
 
 

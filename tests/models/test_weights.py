@@ -39,6 +39,20 @@ def loads(monkeypatch):
     return made
 
 
+def test_what_torch_keeps_of_a_gpu_goes_back_with_the_weights(model, monkeypatch):
+    emptied = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+    embed = table().pipe(cdf.add_embedding, model=model)
+    embed.compute(scheduler="synchronous")
+    release_held()
+    assert emptied == []  # on a CPU there is nothing of the kind
+    close = weights.Weights.close
+    monkeypatch.setattr(weights.Weights, "close", lambda self: (setattr(self, "_device", "cuda"), close(self)))
+    embed.compute(scheduler="synchronous")
+    release_held()
+    assert emptied == [True]
+
+
 def table():
     return dd.from_pandas(pd.DataFrame({"text": pd.array(TEXTS, "string[pyarrow]")}), npartitions=1)
 
