@@ -6,7 +6,8 @@
 Nothing is run. OUTPUT is a folder that a run of yours has written: its receipt says how fast a core was (of a run on GPUs, a
 GPU), how often the input was read, and what lay on temporary disks. Without one the speeds are those of docs/benchmarks.md, on
 one machine with two cores, and what a row needs is what the library counts on when it plans: the table of docs/scaling.md. Its
-rows of GPUs are bounds: what is left for the one core that reads and writes for each, if all that a GPU does took no time.
+rows of GPUs are bounds: what is left for the one core that reads and writes for each, if all that a GPU does took no time. A
+second table says what the cores are: nodes, worker processes and memory, which do not depend on the input.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ from dataclasses import dataclass
 
 import curator_df as cdf
 from curator_df.core.duplicates.near_stages import KEY_WORDS
+from curator_df.core.memory.budget import GOOD_THREAD_BYTES, Layout, choose_layout
 from curator_df.core.runner.run import MOST_RANGES, RANGE_BYTES
+from curator_df.core.sizes import show_size
 
+NODE_CPUS = 16
+"""Cores of a node."""
 KEY_BYTES = 8 * KEY_WORDS
 """Of a key in an exchange, with the address of its row."""
 PAIRED_SHARE = 0.25
@@ -96,8 +101,22 @@ def line(work: Work, terabytes: float, cores: list[int], document_bytes: int) ->
     return f"| {work.name} | {terabytes:g} | {shown} | {traffic:.1f} | {disk / 1e12:.2f} | {ranges:,.0f} |"
 
 
+def least_layout(cpus: int) -> Layout:
+    """Return the layout of the least memory, in steps of 100 MB, with which a node has a process for each CPU."""
+    memory = next(size for size in range(10**8, 10**12, 10**8) if has_a_process_for_each(size, cpus))
+    return choose_layout(memory, cpus=cpus)
+
+
+def has_a_process_for_each(memory: int, cpus: int) -> bool:
+    try:
+        layout = choose_layout(memory, cpus=cpus)
+    except cdf.errors.BudgetError:
+        return False
+    return layout.workers == cpus and layout.thread_bytes >= GOOD_THREAD_BYTES
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("outputs", nargs="*", metavar="OUTPUT", help="folders that runs have written")
     options.add_argument("--terabytes", type=float, nargs="+", default=[1, 10, 100])
@@ -112,6 +131,14 @@ def main() -> None:
     for work in works:
         for terabytes in given.terabytes:
             print(line(work, terabytes, given.cores, given.document_bytes))
+    print()
+    print(f"| cores | nodes of {NODE_CPUS} | worker processes | memory of a node | memory in all |")
+    print("|" + "---|" * 5)
+    layout = least_layout(NODE_CPUS)
+    for count in given.cores:
+        nodes = -(-count // NODE_CPUS)
+        shown = f"{show_size(layout.allowed_bytes)} | {show_size(nodes * layout.allowed_bytes)}"
+        print(f"| {count:,} | {nodes:,} | {nodes * layout.workers:,} | {shown} |")
 
 
 if __name__ == "__main__":

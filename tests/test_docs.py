@@ -200,6 +200,14 @@ def test_the_constants_on_the_memory_page_are_those_in_the_code():
         assert constant == (read_size(name, value) if "B" in value else float(value)), name
 
 
+def test_the_tables_on_the_scaling_page_are_those_that_are_computed():
+    script = CHECKOUT / "benchmarks" / "scaling.py"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=280)
+    lines, shown = [line for line in done.stdout.splitlines() if line], page("docs/scaling.md").splitlines()
+    assert len(lines) > 20
+    assert [line for line in lines if line not in shown] == []
+
+
 def test_the_layouts_on_the_memory_page_are_those_that_are_chosen():
     rows = rows_of(page("docs/memory.md"), "CPUs", "allowed")
     assert len(rows) == 22
