@@ -12,7 +12,7 @@
     ├── RemoteFileError (OSError)           a remote store kept failing; nothing is damaged, the run can be resumed
     ├── BadRowError (ValueError)            a row cannot be read; names file, line and byte offset
     ├── OversizeRowError (MemoryError)      one row needs more memory than is available; names file and line
-    │   └── OversizePageError               a page of a Parquet file does, which can only be read whole
+    ├── OversizePageError (OversizeRowError) a page of a Parquet file does, which can only be read whole
     ├── BudgetError (MemoryError)           the plan does not fit the allowed bytes; nothing was started
     ├── DiskFullError (OSError)             no space left; the run can be resumed
     ├── OutputExistsError (FileExistsError) the output folder is not empty

@@ -140,7 +140,7 @@ import curator_df as cdf
 from curator_df.cluster import local
 
 if __name__ == "__main__":
-    with cdf.start_cluster(memory="600MB", cpus=1, dashboard_port=None):
+    with cdf.start_cluster(memory="2GB", cpus=2, dashboard_port=None):
         local.Cluster = None  # nothing may be started
         try:
             cdf.start_cluster(memory="500MB", cpus=1)
