@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from curator_df.core.memory.budget import Layout, worker_reserved_bytes
+from curator_df.core.memory.budget import HELD_SLACK_BYTES, Layout, worker_reserved_bytes
 from curator_df.core.memory.peak import tree_bytes
 from curator_df.core.runner.session import has_session
 from curator_df.core.sizes import show_size
@@ -22,7 +22,7 @@ def refuse_beside_another(layout: Layout) -> None:
         raise BudgetError(
             f"a cluster is already running in this process: with it {show_size(held_bytes)} are held, and another one needs "
             f"{show_size(needed_bytes)} besides, of the {show_size(layout.allowed_bytes)} allowed. "
-            f"{_what_to_free()}, or allow about memory={held_bytes + needed_bytes:_}"
+            f"{_what_to_free()}, or allow about memory={held_bytes + needed_bytes + HELD_SLACK_BYTES:_}"
         )
 
 
@@ -33,7 +33,7 @@ def require_room(layout: Layout, held_bytes: int) -> None:
             f"before any work this session holds {show_size(held_bytes)} (this process and its workers), which leaves "
             f"{show_size(max(0, layout.allowed_bytes - held_bytes))} of the {show_size(layout.allowed_bytes)} allowed; the "
             f"layout needs {show_size(layout.exclusive_bytes)}. {_what_to_free()}, or allow about "
-            f"memory={held_bytes + layout.exclusive_bytes:_}"
+            f"memory={held_bytes + layout.exclusive_bytes + HELD_SLACK_BYTES:_}"
         )
 
 

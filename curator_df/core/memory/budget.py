@@ -35,6 +35,8 @@ RMM_BYTES = 190 * MB
 Measured: 487 MB resident, of which 262 are private, where it is 300 and 139 without."""
 CLIENT_GROWTH_BYTES = 8 * MB
 """What a client may take after the start of its cluster that no plan counts: 4.5 MB in eight runs, measured."""
+HELD_SLACK_BYTES = 10 * MB
+"""What a client may hold more when it is given the memory that an error named: the next error would name a little more."""
 CLIENT_PRIVATE_BYTES = 120 * MB
 """Private resident bytes of an idle client, part of what is reserved for it; what it holds beyond is the user's."""
 SINGLE_RESERVED_BYTES = 345 * MB
@@ -194,7 +196,8 @@ def choose_layout(allowed_bytes: int, *, cpus: int | None = None, held_bytes: in
     if (work_bytes := _work_bytes(allowed_bytes, 0, held_bytes)) >= MIN_THREAD_BYTES:
         reason = "a worker process of its own would not leave enough for the work"
         return _layout(allowed_bytes, 0, min(cpus, work_bytes // MIN_THREAD_BYTES), cpus, held_bytes, reason)
-    floor_bytes = math.ceil((SINGLE_RESERVED_BYTES + held_bytes + MIN_THREAD_BYTES) / (1 - MARGIN_FRACTION)) + 1
+    slack_bytes = HELD_SLACK_BYTES if held_bytes else 0
+    floor_bytes = _allowed_for(MIN_THREAD_BYTES + held_bytes + slack_bytes, 0)
     held = f"this process holds {show_size(held_bytes)} of its own already, " if held_bytes else ""
     raise BudgetError(
         f"memory={show_size(allowed_bytes)} is under the floor of {show_size(floor_bytes)}: {held}Python with Dask, pandas, "
@@ -261,7 +264,9 @@ def most_cpus(thread_bytes: int, layout: Layout) -> int:
 
 
 def larger_memory(thread_bytes: int, layout: Layout) -> int:
-    """Return the least budget above that of a layout, with the same CPUs, that gives each task ``thread_bytes``.
+    """Return a budget above that of a layout, with the same CPUs, that gives each task ``thread_bytes``.
+
+    It is the least one, but for what the client may hold more by the time that it is given.
 
     Examples
     --------
@@ -272,7 +277,8 @@ def larger_memory(thread_bytes: int, layout: Layout) -> int:
     if not layout.shares_work:
         return least_memory(thread_bytes, cpus=layout.cpus)
     held_bytes = _client_held_bytes(layout)
-    return least_memory(thread_bytes, cpus=layout.cpus, above_bytes=layout.allowed_bytes, held_bytes=held_bytes)
+    needed_bytes = thread_bytes + HELD_SLACK_BYTES
+    return least_memory(needed_bytes, cpus=layout.cpus, above_bytes=layout.allowed_bytes, held_bytes=held_bytes)
 
 
 @functools.cache
@@ -314,6 +320,8 @@ def memory_for_alone(needed_bytes: int, layout: Layout) -> int:
     """
     held_bytes = _client_held_bytes(layout)
     allowed_bytes = layout.allowed_bytes
+    if layout.exclusive_bytes < needed_bytes:
+        needed_bytes += HELD_SLACK_BYTES
     # A little more memory may mean more processes, and less for a task that is alone.
     while layout.exclusive_bytes < needed_bytes:
         short = needed_bytes - layout.exclusive_bytes

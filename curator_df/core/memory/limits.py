@@ -109,15 +109,15 @@ def _raise_memory_limit(more_bytes: int, dask_worker: Any) -> None:
         manager.memory_limit += more_bytes
 
 
-def release_free_memory() -> None:
-    """Give freed pages back to the system: Arrow's pool, then malloc's arenas (1-5 ms).
+def release_free_memory(generation: int = 2) -> None:
+    """Give freed pages back to the system: garbage up to a generation, then Arrow's pool and malloc's arenas (1-5 ms).
 
     Python's and Arrow's allocators keep freed pages. Dask's thresholds and the budget look at resident bytes, so a
     worker that only kept them would look full, and be paused with nothing left to spill.
     """
     import pyarrow as pa
 
-    gc.collect()
+    gc.collect(generation)
     pa.default_memory_pool().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only; musl has none
     if trim is not None:

@@ -34,7 +34,7 @@ def quick():
     """Hundreds of small tasks: none waits for the disk, or gives memory back."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
-        patch.setattr(freed_pages, "release_free_memory", lambda: None)
+        patch.setattr(freed_pages, "release_free_memory", lambda generation=2: None)
         yield
 
 

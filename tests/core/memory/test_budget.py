@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from curator_df.core.memory.budget import (
     CLIENT_RESERVED_BYTES,
+    HELD_SLACK_BYTES,
     MARGIN_FRACTION,
     MIN_THREAD_BYTES,
     choose_layout,
@@ -70,6 +71,7 @@ def test_what_is_named_instead_of_a_budget_that_is_too_small_is_larger_and_enoug
     enough = larger_memory(needed, layout)
     assert enough > allowed
     assert choose_layout(enough, cpus=cpus, held_bytes=held).thread_bytes >= needed
+    assert choose_layout(enough, cpus=cpus, held_bytes=held + HELD_SLACK_BYTES).thread_bytes >= needed
     fewer = most_cpus(needed, layout)
     assert fewer < layout.cpus
     if fewer:

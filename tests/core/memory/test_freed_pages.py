@@ -16,9 +16,9 @@ from curator_df.core.memory.leaks import LeakWatch
 
 @pytest.fixture
 def given(monkeypatch):
-    """Count how often pages were given back."""
+    """List the generations that were looked through each time that pages were given back."""
     times = []
-    monkeypatch.setattr(freed_pages, "release_free_memory", lambda: times.append(1))
+    monkeypatch.setattr(freed_pages, "release_free_memory", lambda generation=2: times.append(generation))
     return times
 
 
@@ -62,6 +62,37 @@ def test_a_task_that_fails_counts_as_one_that_ended(given):
     with pytest.raises(MemoryError), pages.task():
         raise MemoryError
     assert len(given) == 1
+
+
+def run_tasks(monkeypatch, task_seconds, look_seconds, tasks=100):
+    """Return the generations that were looked through after tasks of one thread, by a clock of our own."""
+    now, looks = [0.0], []
+
+    def release(generation=2):
+        looks.append(generation)
+        now[0] += look_seconds if generation == 2 else 0.0
+
+    monkeypatch.setattr(freed_pages, "release_free_memory", release)
+    monkeypatch.setattr(freed_pages.time, "monotonic", lambda: now[0])
+    pages = FreedPages()
+    for _ in range(tasks):
+        with pages.task():
+            now[0] += task_seconds
+    return looks
+
+
+def test_where_looking_for_garbage_is_fast_every_task_does(monkeypatch):
+    assert set(run_tasks(monkeypatch, task_seconds=0.1, look_seconds=0.001)) == {2}
+
+
+def test_where_it_is_slow_it_takes_a_small_share_of_the_time(monkeypatch):
+    looks = run_tasks(monkeypatch, task_seconds=1.6, look_seconds=0.15)
+    assert looks[:5] == [2, 1, 2, 1, 2]  # 0.15 s in 3.2 s
+
+
+def test_short_tasks_leave_no_garbage_for_longer_than_a_few(monkeypatch):
+    looks = run_tasks(monkeypatch, task_seconds=0.001, look_seconds=0.15)
+    assert "".join(map(str, looks)) == "2111" * 25
 
 
 TASKS_OF_THREADS = """
