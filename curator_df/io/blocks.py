@@ -111,25 +111,26 @@ class ChunkReader:
     def _parse(
         self, data: Bytes, lines: Lines, has_row: npt.NDArray[np.bool_], place: _Places
     ) -> tuple[pa.Table, Lines]:
-        schema, ignore = self.source.schema, self.source.selects
+        schema = self.source.schema
+        how = {"ignore_unknown": self.source.selects, "as_text": self.source.as_text}
         others = None
         if not has_row.all():
             others, lines = lines.keep(~has_row), lines.keep(has_row)
-        table = self.text_field.parse(data, lines, schema, ignore_unknown=ignore)
+        table = self.text_field.parse(data, lines, schema, **how)
         if table is not None:
             return table, lines
         if others is not None:
             _blank(data, others)
-        found = try_parse(data, lines, schema, ignore_unknown=ignore)
+        found = try_parse(data, lines, schema, **how)
         if not isinstance(found, str):
             return found, lines
         is_good = np.ones(len(lines), np.bool_)
-        for number, failure in failing_lines(data, lines, schema, ignore_unknown=ignore):
+        for number, failure in failing_lines(data, lines, schema, **how):
             self._bad_line(data, lines, number, failure, place)
             is_good[number] = False
         _blank(data, lines.keep(~is_good))
         lines = lines.keep(is_good)
-        return parse_lines(data, lines, schema, ignore_unknown=ignore), lines
+        return parse_lines(data, lines, schema, **how), lines
 
     def _bad_line(self, data: Bytes, lines: Lines, number: int, failure: Failure, place: _Places) -> None:
         path, line, offset = place.of(lines, number)

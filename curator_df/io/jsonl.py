@@ -37,7 +37,7 @@ from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_file
 from curator_df.io.moves import require_gpu
 from curator_df.io.parse import Failure
 from curator_df.io.partitions import block_bytes_of, from_source
-from curator_df.io.schema import Dtypes, block_type, infer, requested_types, rows_of
+from curator_df.io.schema import TEXT, Dtypes, block_type, infer, requested_types, rows_of
 from curator_df.io.streams import ByteStream, is_compressed, open_bytes
 
 OnBadRows = Literal["error", "quarantine"]
@@ -90,10 +90,21 @@ class JsonlSource:
         return empty_block(pa.schema([*self.schema, *source_fields(self.source_columns)]))
 
     @property
+    def as_text(self) -> tuple[str, ...]:
+        """Columns in which numbers and booleans are read as text: those that the user asked to be text."""
+        return tuple(field.name for field in self.schema if field.name in self.given and field.type == TEXT)
+
+    @property
     def fingerprint(self) -> str:
         """Digest of the listing and of what is read from it."""
         return fingerprint(
-            "jsonl", self.listing.fingerprint, str(self.schema), self.selects, self.source_columns, self.quarantines
+            "jsonl",
+            self.listing.fingerprint,
+            str(self.schema),
+            self.as_text,
+            self.selects,
+            self.source_columns,
+            self.quarantines,
         )
 
     @property
@@ -232,8 +243,9 @@ def read_jsonl(
     columns : list of str, optional
         Columns to read; other fields are ignored. Default: every field in the first lines of up to 16 files.
     dtype : mapping of str to str or pyarrow.DataType, optional
-        Types of columns, instead of the inferred ones. Also adds columns that the first lines do not have. A value of
-        another JSON type is still a bad row: ``{"text": 5}`` is not text under ``dtype={"text": "string"}``.
+        Types of columns, instead of the inferred ones. Also adds columns that the first lines do not have. Under
+        ``"string"`` numbers and booleans are read as they are written: ``{"id": 5}`` and ``{"id": "b5"}`` go together.
+        Any other value of another JSON type is a bad row.
     blocksize : int or str, optional
         Approximate decompressed bytes of a Dask partition, such as ``"256MB"``. A compressed file is never split.
     files_per_partition : int, optional

@@ -11,7 +11,7 @@ import json
 import re
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,10 +20,13 @@ import pyarrow as pa
 import pyarrow.json
 
 from curator_df.io.lines import Bytes
+from curator_df.io.scalars_as_text import GROWTH, ScalarsAsText
 from curator_df.io.scan import Lines
 
 PARSE_BYTES = 1 << 20
 """Bytes that pyarrow.json parses at once, or the longest line if that is longer."""
+COPIED_BYTES = 1 << 17
+"""The same where they are copied as they are read: Arrow reads up to 32 times as many ahead."""
 LARGEST_LINE_BYTES = (1 << 31) - (1 << 16)
 """Longest line: pyarrow.json counts the bytes of what it parses at once in 32 bits."""
 RELEASE_SECONDS = 1.0
@@ -44,7 +47,9 @@ class Failure:
     """The column or field concerned."""
 
 
-def parse_lines(data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool) -> pa.Table:
+def parse_lines(
+    data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str] = ()
+) -> pa.Table:
     """Parse lines into a table of exactly this schema, one row a line.
 
     Parameters
@@ -57,6 +62,8 @@ def parse_lines(data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown:
         Columns and types of the result.
     ignore_unknown : bool
         Pass over fields that are not in the schema, instead of failing.
+    as_text : sequence of str
+        Columns of text in which numbers and booleans are taken as they are written.
 
     Raises
     ------
@@ -67,7 +74,10 @@ def parse_lines(data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown:
     -----
     Rows: all. Peak extra memory: 1.0 x chunk (the table). Computes: no.
     """
-    return parse_rows(data, len(lines), longest_of(lines), schema, ignore_unknown=ignore_unknown)
+    found = try_parse(data, lines, schema, ignore_unknown=ignore_unknown, as_text=as_text)
+    if isinstance(found, str):
+        raise pa.ArrowInvalid(found)
+    return found
 
 
 def longest_of(lines: Lines) -> int:
@@ -75,15 +85,20 @@ def longest_of(lines: Lines) -> int:
     return int((lines.stops - lines.starts).max()) if len(lines) else 0
 
 
-def parse_rows(data: Bytes, rows: int, longest: int, schema: pa.Schema, *, ignore_unknown: bool) -> pa.Table:
-    """Parse so many lines, the longest of ``longest`` bytes, as `parse_lines` does."""
+def _parse_rows(
+    data: Bytes, rows: int, longest: int, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str]
+) -> pa.Table:
     if not rows:
         return schema.empty_table()
     view, freed = data[:], threading.Event()
     watch = weakref.ref(view, lambda _: freed.set())
+    file, parse_bytes = pa.BufferReader(pa.py_buffer(view)), PARSE_BYTES
+    if as_text:
+        file, parse_bytes = pa.PythonFile(ScalarsAsText(view, as_text), mode="r"), COPIED_BYTES
+        longest = int(longest * GROWTH)
     reader = pyarrow.json.open_json(
-        pa.BufferReader(pa.py_buffer(view)),
-        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=max(PARSE_BYTES, longest + 2)),
+        file,
+        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=max(parse_bytes, longest + 2)),
         parse_options=pyarrow.json.ParseOptions(
             explicit_schema=schema, unexpected_field_behavior="ignore" if ignore_unknown else "error"
         ),
@@ -94,7 +109,7 @@ def parse_rows(data: Bytes, rows: int, longest: int, schema: pa.Schema, *, ignor
         found += len(batch)
         if found > rows:
             break
-    del reader, view
+    del reader, file, view
     # Arrow's reading thread may let go of the bytes only after the last batch: two chunks could be held until then.
     if watch() is not None:
         freed.wait(RELEASE_SECONDS)
@@ -103,24 +118,31 @@ def parse_rows(data: Bytes, rows: int, longest: int, schema: pa.Schema, *, ignor
     return pa.Table.from_batches(batches, schema)
 
 
-def try_parse(data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool) -> pa.Table | str:
+def try_parse(
+    data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str] = ()
+) -> pa.Table | str:
     """Parse lines as `parse_lines` does, or return in words why they cannot be parsed."""
-    return try_parse_rows(data, len(lines), longest_of(lines), schema, ignore_unknown=ignore_unknown)
+    return try_parse_rows(data, len(lines), longest_of(lines), schema, ignore_unknown=ignore_unknown, as_text=as_text)
 
 
-def try_parse_rows(data: Bytes, rows: int, longest: int, schema: pa.Schema, *, ignore_unknown: bool) -> pa.Table | str:
-    """Parse so many lines, the longest of ``longest`` bytes, or return in words why they cannot be parsed.
-
-    The exception ends here: as long as it is handled, its frames hold the batches parsed before it.
-    """
-    try:
-        return parse_rows(data, rows, longest, schema, ignore_unknown=ignore_unknown)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
-        return _POSITION.sub("", str(exc))[:200]
+def try_parse_rows(
+    data: Bytes, rows: int, longest: int, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str] = ()
+) -> pa.Table | str:
+    """Parse so many lines, the longest of ``longest`` bytes, or return in words why they cannot be parsed."""
+    found: pa.Table | str = ""
+    as_text = [name for name in as_text if name in schema.names]
+    # Most lines have text where text is to be: numbers are looked for in those that cannot be parsed as they are.
+    for names in ((), as_text) if as_text else ((),):
+        # The exception ends here: as long as it is handled, its frames hold the batches parsed before it.
+        try:
+            return _parse_rows(data, rows, longest, schema, ignore_unknown=ignore_unknown, as_text=names)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+            found = _POSITION.sub("", str(exc))[:200]
+    return found
 
 
 def failing_lines(
-    data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool
+    data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str] = ()
 ) -> Iterator[tuple[int, Failure]]:
     """Yield the lines that cannot be parsed, in order, with the reason: the chunk is halved until they are alone."""
     pending = [(0, len(lines))]
@@ -129,23 +151,23 @@ def failing_lines(
         part = Lines(lines.starts[low:high] - lines.starts[low], lines.stops[low:high] - lines.starts[low],
                      lines.ordinals[low:high])  # fmt: skip
         text = data[lines.starts[low] : lines.stops[high - 1]]
-        if not isinstance(try_parse(text, part, schema, ignore_unknown=ignore_unknown), str):
+        if not isinstance(try_parse(text, part, schema, ignore_unknown=ignore_unknown, as_text=as_text), str):
             continue
         if high - low == 1:
-            yield low, explain(text, schema, ignore_unknown=ignore_unknown)
+            yield low, _explain(text, schema, ignore_unknown=ignore_unknown, as_text=as_text)
         else:
             middle = (low + high) // 2
             pending += [(middle, high), (low, middle)]
 
 
-def explain(text: Bytes, schema: pa.Schema, *, ignore_unknown: bool) -> Failure:
+def _explain(text: Bytes, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str]) -> Failure:
     """Find out why a single line cannot be parsed: against no column, then against each column alone."""
     line = Lines(np.zeros(1, np.int64), np.array([len(text)], np.int64), np.zeros(1, np.int64))
     failure = try_parse(text, line, pa.schema([]), ignore_unknown=True)
     if isinstance(failure, str):
         return Failure("syntax", failure)
     for column in schema:
-        failure = try_parse(text, line, pa.schema([column]), ignore_unknown=True)
+        failure = try_parse(text, line, pa.schema([column]), ignore_unknown=True, as_text=as_text)
         if isinstance(failure, str):
             twice = "specified twice" in failure
             return Failure("syntax" if twice else "type", f"column {column.name!r}: {failure}", column.name)

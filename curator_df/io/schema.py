@@ -150,8 +150,9 @@ def infer(
                 except TypeError as exc:
                     raise SchemaError(
                         f"the column {name!r} holds {_shown(before)} in {path(origins.get(name, number))!r} and "
-                        f"{_safe_type(value)} in {path(number)!r}; say which it is with dtype={{{name!r}: ...}} (rows "
-                        "that do not fit are then bad rows), or leave it out with columns="
+                        f"{_safe_type(value)} in {path(number)!r}; say which it is with dtype={{{name!r}: ...}} "
+                        "('string' takes numbers as they are written; other rows that do not fit are then bad rows), or leave "
+                        "it out with columns="
                     ) from exc
                 if not types[name].equals(before) or name not in origins:
                     origins[name] = number

@@ -7,6 +7,8 @@ left to `io.parse` alone, which also knows the words for what is wrong with it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -30,7 +32,9 @@ class TextField:
         self._name: str | None = None
         self._is_known = False
 
-    def parse(self, data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool) -> pa.Table | None:
+    def parse(
+        self, data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str] = ()
+    ) -> pa.Table | None:
         """Parse lines into a table as `parse_lines` does, or return None: then that has to do it.
 
         Parameters
@@ -43,6 +47,8 @@ class TextField:
             Columns and types of the result.
         ignore_unknown : bool
             Pass over fields that are not in the schema.
+        as_text : sequence of str
+            Columns of text in which numbers and booleans are taken as they are written.
 
         Notes
         -----
@@ -55,7 +61,9 @@ class TextField:
             self._name, self._is_known = _longest(data, lines, schema), True
         if self._name is None or (taken := _Taken.of(data, lines, size, self._name)) is None:
             return None
-        table = try_parse_rows(taken.rest, len(lines), taken.longest_rest, schema, ignore_unknown=ignore_unknown)
+        table = try_parse_rows(
+            taken.rest, len(lines), taken.longest_rest, schema, ignore_unknown=ignore_unknown, as_text=as_text
+        )
         return None if isinstance(table, str) else taken.put_into(table, self._name)
 
 

@@ -109,7 +109,8 @@ def test_types_that_do_not_go_together_are_an_error_at_the_door(tmp_path):
     with pytest.raises(SchemaError, match=message):
         read_jsonl(tmp_path)
     with pytest.warns(UserWarning, match="1 bad rows"):
-        assert len(read_jsonl(tmp_path, dtype={"x": "string"}, on_bad_rows="quarantine").compute()) == 1
+        assert len(read_jsonl(tmp_path, dtype={"x": "int64"}, on_bad_rows="quarantine").compute()) == 1
+    assert read_jsonl(tmp_path, dtype={"x": "string"}).compute()["x"].tolist() == ["1", "s"]
 
 
 def test_columns_choose_and_order(tmp_path):

@@ -42,7 +42,8 @@ elif path.endswith("texts"):
 elif path.endswith((".warc", ".warc.gz")):
     source = read_warc(path).expr.frame.operand("func").source
 else:
-    source = read(path, add_source=True, dtype={"text": "string"}).expr.operand("func").source
+    texts = ("text", "code") if path.endswith("codes.jsonl") else ("text",)
+    source = read(path, add_source=True, dtype=dict.fromkeys(texts, "string")).expr.operand("func").source
 piece = source.cut(10**12)[0]
 warm = source.blocks(piece, block_bytes=100_000)
 next(warm)
@@ -99,6 +100,18 @@ def test_one_long_row(tmp_path):
     path.write_text('{"text": "a"}\n' + json.dumps({"text": "漢字 words" * 3_000_000}, ensure_ascii=False) + "\n")
     peak, factor = measured(path, 1_000_000)
     assert peak <= factor * path.stat().st_size + SLACK_BYTES
+
+
+@pytest.mark.parametrize("words", [3, 30, 3_000_000])
+def test_numbers_that_are_read_as_text(tmp_path, words):
+    path = tmp_path / "codes.jsonl"
+    rows = ({"text": "words " * words, "code": number / 7, "n": [{"code": number}]} for number in range(1000))
+    with open(path, "w") as file:
+        file.write('{"text": "", "code": "a", "n": [{"code": 1}]}\n')
+        while file.tell() < 5 * BLOCK_BYTES // 2 and (row := next(rows, None)):
+            file.write((json.dumps(row) + "\n") * max(1, 30_000 // words))
+    peak, factor = measured(path, BLOCK_BYTES)
+    assert peak <= factor * max(BLOCK_BYTES, 6 * words) + SLACK_BYTES
 
 
 def test_parquet(tmp_path):
