@@ -37,7 +37,7 @@ from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_file
 from curator_df.io.moves import require_gpu
 from curator_df.io.parse import Failure
 from curator_df.io.partitions import block_bytes_of, from_source
-from curator_df.io.schema import TEXT, Dtypes, block_type, infer, requested_types, rows_of
+from curator_df.io.schema import TEXT, Dtypes, block_type, infer, requested_types, rows_of, warn_of_near_names
 from curator_df.io.streams import ByteStream, is_compressed, open_bytes
 
 OnBadRows = Literal["error", "quarantine"]
@@ -346,6 +346,7 @@ def find_schema(
         _refuse_other_formats(listing, heads)
     wanted = None if columns is None else set(columns)
     types, origins = infer(rows, given, lambda number: listing.paths[number], wanted)
+    warn_of_near_names("read_jsonl", given, types)
     for name, kind in given.items():
         types.setdefault(name, kind)
     fields = [(name, kind if name in given else block_type(kind)) for name, kind in types.items()]

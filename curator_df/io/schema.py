@@ -6,8 +6,10 @@ A type is taken from values as they are: a string that looks like a date stays a
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Callable, Container, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +23,8 @@ _NAMES = {"string": TEXT, "str": TEXT, "int": pa.int64(), "float": pa.float64(),
 _SCALARS = {type(None): pa.null(), bool: pa.bool_(), float: pa.float64(), str: pa.string()}
 HEAD_ROWS = 2000
 """Most rows of a file that its types are taken from: 16 files of short rows would take seconds otherwise."""
+NEAR = 0.75
+"""How alike, from 0 to 1, two names are that may be meant to be the same."""
 Dtypes = Mapping[str, str | pa.DataType]
 """What users may give as ``dtype``."""
 
@@ -48,6 +52,19 @@ def _requested_type(name: str, kind: Any) -> pa.DataType:
             f"dtype={{{name!r}: {kind!r}}} is not a type; give a pyarrow type, or a name such as 'string', 'int64', "
             "'float64', 'bool' or 'timestamp[ms]'"
         ) from exc
+
+
+def warn_of_near_names(operator: str, given: Iterable[str], found: Collection[str]) -> None:
+    """Warn of columns of ``dtype`` that the first rows do not have, but one that is written almost so."""
+    for name in given:
+        near = [] if name in found else difflib.get_close_matches(name, set(found) - set(given), n=1, cutoff=NEAR)
+        if near:
+            warnings.warn(
+                f"{operator}: dtype names {name!r}, which is in no row that was looked at; did you mean {near[0]!r}? {name!r} is "
+                "empty where rows do not have it",
+                UserWarning,
+                stacklevel=4,
+            )
 
 
 def type_of(value: Any) -> pa.DataType:

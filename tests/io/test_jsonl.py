@@ -103,6 +103,17 @@ def test_types_of_several_files_are_unified(tmp_path):
     assert str(block.dtypes["n"]) == "list<item: int64>[pyarrow]"
 
 
+def test_a_name_in_dtype_that_is_almost_one_of_the_columns_is_told(tmp_path):
+    write(tmp_path, a_jsonl='{"id": 1, "text": "s"}')
+    with pytest.warns(UserWarning, match=r"dtype names 'txt', .* did you mean 'text'\?") as told:
+        rows = read_jsonl(tmp_path, dtype={"id": "string", "txt": "string"})
+    assert told[0].filename == __file__
+    assert list(rows.columns) == ["id", "text", "txt"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_jsonl(tmp_path, dtype={"text": "string", "texts": "string", "score": "float64"})
+
+
 def test_types_that_do_not_go_together_are_an_error_at_the_door(tmp_path):
     write(tmp_path, a_jsonl='{"x": 1}', b_jsonl='{"x": "s"}')
     message = r"the column 'x' holds int64 in .*a\.jsonl' and string in .*b\.jsonl'; .*dtype={'x': \.\.\.}"
