@@ -76,7 +76,11 @@ def main() -> int:
     # It collects the garbage of a process: here that of all workers, after each few tasks.
     freed_pages.release_free_memory = lambda generation=2: None
     cluster = LocalCluster(
-        n_workers=given.workers, threads_per_worker=1, processes=False, memory_limit="1GB", dashboard_address=None
+        n_workers=given.workers,
+        threads_per_worker=1,
+        processes=False,
+        memory_limit="1GB",
+        dashboard_address="127.0.0.1:0",
     )
     fewest = 0.0
     print(f"{'ranges':>8}{'seconds':>10}{'ms a range and pass':>22}{'bytes a key':>14}{'resident MB':>14}{'ratio':>8}")

@@ -69,7 +69,7 @@ def test_a_message_that_waits_for_a_clock_that_was_set_back_is_sent(monkeypatch,
 
 def test_all_that_gathers_messages_in_this_process_is_found():
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
     ):
         client.submit(int).result()

@@ -104,7 +104,7 @@ def running():
         "memory_limit": "900MB",
         "processes": False,
     }  # before it is told of RMM, which Dask looks for
-    with LocalCluster(**settings, dashboard_address=None) as cluster, Client(cluster) as client:
+    with LocalCluster(**settings, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as client:
         yield client
 
 

@@ -88,7 +88,7 @@ def main(folder):
         return cdf.read_jsonl(folder / "input", backend="cudf")
 
     cluster = LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, memory_limit="3GB", dashboard_address=None
+        n_workers=1, threads_per_worker=1, processes=False, memory_limit="3GB", dashboard_address="127.0.0.1:0"
     )
     with cluster, Client(cluster) as client, cdf.connect(client):
         session = current_session()

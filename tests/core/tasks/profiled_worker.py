@@ -26,7 +26,7 @@ def start_threads(count, alone):
 
 
 def main(alone):
-    settings = {"n_workers": 1, "threads_per_worker": 1, "memory_limit": "3GB", "dashboard_address": None}
+    settings = {"n_workers": 1, "threads_per_worker": 1, "memory_limit": "3GB", "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(processes=False, **settings) as cluster, Client(cluster) as client:
         gc.collect()
         gc.freeze()  # so that each collection is of all that there is, as Dask measures those alone
