@@ -17,8 +17,8 @@ class Manifest:
 
     number: int
     """Of the range."""
-    outcome: Literal["done", "memory", "oversize", "stopped", "failed"] = "failed"
-    """``done``: everything is committed. Otherwise nothing is."""
+    outcome: Literal["done", "memory", "oversize", "stopped", "failed", "no job"] = "failed"
+    """``done``: everything is committed. Otherwise nothing is. ``no job``: the worker was not told yet what to do."""
     rows_read: int = 0
     """Rows that the reader found, bad ones included."""
     rows_written: int = 0

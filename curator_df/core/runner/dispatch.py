@@ -35,6 +35,7 @@ from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_i
 from curator_df.core.runner.narrowing import for_long_row, narrowed
 from curator_df.core.runner.session import Session
 from curator_df.core.sizes import show_size
+from curator_df.core.tasks.job_parcel import JobParcel, run_with_job
 from curator_df.core.tasks.leak_probe import treat
 from curator_df.core.tasks.peaks import Peaks
 from curator_df.core.tasks.task import Attempt, Job, request_stop, run_range
@@ -95,7 +96,8 @@ class Dispatcher:
         self._leak: tuple[Leak, Attempt] | None = None
         self._due: str | None = None
         self._stage_id = uuid.uuid4().hex
-        self._job_bytes = cloudpickle.dumps(self.job)
+        layout = self.session.layout
+        self._parcel = JobParcel(cloudpickle.dumps(self.job), layout.workers * (layout.threads + 1))
         self._flying: dict[Any, Attempt] = {}
         self._submitted: dict[Any, float] = {}
         self._unfetched: set[Any] = set()
@@ -163,7 +165,7 @@ class Dispatcher:
     def _submit(self, attempt: Attempt) -> None:
         key = f"curate-range-{attempt.piece.number}-{attempt.tries}-{uuid.uuid4().hex[:8]}"
         future = self.session.client.submit(
-            self.task, self._job_bytes, attempt, key=key, pure=False, priority=-attempt.piece.number
+            run_with_job, self.task, self._parcel.take(), attempt, key=key, pure=False, priority=-attempt.piece.number
         )
         self._flying[future] = attempt
         self._submitted[future] = time.monotonic()
@@ -215,6 +217,9 @@ class Dispatcher:
     def _settle(self, future: Any, attempt: Attempt, manifest: Manifest | None) -> Attempt | None:
         """Take what came back; return the next attempt at the same range, if it can run beside others."""
         seconds = time.monotonic() - self._submitted.pop(future)
+        if manifest is not None and manifest.outcome == "no job":
+            self._parcel.send_again()
+            return attempt
         self.session.tell(TaskEnded(stage_name(self.title), self.job, manifest, seconds))
         if manifest is None:
             return self._after_lost_worker(future, attempt)
@@ -268,7 +273,7 @@ class Dispatcher:
     def _after_leak(self, leak: Leak, attempt: Attempt) -> None:
         """Find out about a worker that holds more and more, and start it again if it leaks; nothing is in flight."""
         self._leak = None
-        job_bytes, restarts = self._job_bytes if self._is_job else None, not self.session.layout.in_process
+        job_bytes, restarts = self._parcel.job_bytes if self._is_job else None, not self.session.layout.in_process
         told = treat(self.session.client, leak, job_bytes, attempt, restarts=restarts)
         (self._leaks.forget if told.recycled or told.only_kept else self._leaks.wait)(leak.worker)
         self._wait_for_worker()
