@@ -74,7 +74,7 @@ def main() -> int:
     given = options.parse_args()
     dask.config.set(QUIET)
     # It collects the garbage of a process: here that of all workers, after each few tasks.
-    freed_pages.release_free_memory = lambda generation=2: None
+    freed_pages.release_free_memory = lambda **_: None
     cluster = LocalCluster(
         n_workers=given.workers,
         threads_per_worker=1,
