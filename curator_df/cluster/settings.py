@@ -16,9 +16,8 @@ from curator_df.core.memory.budget import Layout, worker_rss_bytes
 PRELOAD = "curator_df.cluster.preload"
 TERMINATE_FRACTION = 0.95
 LOG_MESSAGES = 50
-"""Messages that Dask keeps of each connection between scheduler and workers, for its developers; 1,000 by default. A message
-has the program of its task: with 64 workers and 1,000 ranges one process held 92 kB more a range with 1,000, and 29 with 50
-(benchmarks/many_workers.py)."""
+"""Messages that Dask keeps of each connection between scheduler and workers, for its developers; 1,000 by default. The first
+messages of a stage have its whole plan (`core.tasks.job_parcel`)."""
 ANY_LOOPBACK_PORT = "127.0.0.1:0"
 """Where a scheduler's pages are without a dashboard: Dask serves some in any case, by default on port 8787 of an address
 that other machines may reach."""
