@@ -2,7 +2,6 @@
 """Numbers and booleans in columns that the user asked to be text."""
 
 import json
-import time
 import weakref
 
 import numpy as np
@@ -97,11 +96,10 @@ def test_the_lines_are_let_go_of_with_the_file():
     assert watch() is None
 
 
-def test_time_is_linear_where_a_line_has_very_many_such_fields_further_in():
+def test_a_line_with_very_many_such_fields_further_in_ends_in_the_time_of_a_test():
+    """Brackets counted from the beginning of the line for each field would be 300 GB of them."""
     raw = json.dumps({"n": [{"id": number} for number in range(200_000)], "id": 1}).encode()
-    started = time.process_time()
-    assert as_text(raw, "id").endswith(b'"id": "1"}')
-    assert time.process_time() - started < 60  # 0.5 s; quadratic: hours
+    assert as_text(raw, "id") == raw[:-2] + b'"1"}'
 
 
 @pytest.mark.parametrize("prose", [0, 3_000], ids=["short rows", "mostly text"])
