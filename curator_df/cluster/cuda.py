@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from distributed import LocalCluster
-from distributed.security import Security
 
 from curator_df.cluster.settings import ANY_LOOPBACK_PORT, PRELOAD, worker_memory_limit
 from curator_df.core.memory.budget import Layout, layout_of_workers
@@ -135,7 +134,7 @@ def start_gpu_workers(
     *,
     spill_directory: str,
     dashboard: str | None,
-    security: Security | None,
+    comm: dict[str, Any],
 ) -> LocalCluster:
     """Start one worker process for each GPU."""
     dask_cuda: Any = importlib.import_module("dask_cuda")
@@ -150,7 +149,7 @@ def start_gpu_workers(
         scheduler_kwargs={"dashboard_address": dashboard or ANY_LOOPBACK_PORT},
         preload=[PRELOAD],
         silence_logs=logging.CRITICAL,
-        security=security,
+        **comm,
         **gpu_arguments(devices.device_bytes),
     )
 

@@ -7,7 +7,6 @@ Dask's own thresholds lie just above it, so that an allocation fails, and the ra
 
 from __future__ import annotations
 
-import contextlib
 import html
 import importlib
 import logging
@@ -21,7 +20,6 @@ import time
 from typing import Any, Literal, Self
 
 import dask
-import psutil
 from distributed import Client, LocalCluster, wait
 from distributed.security import Security
 
@@ -37,6 +35,7 @@ from curator_df.cluster.compiling import (
 from curator_df.cluster.cuda import Devices, choose_devices, describe_gpus, gpu_layout, start_gpu_workers
 from curator_df.cluster.encryption import as_security
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
+from curator_df.cluster.protocols import UCX_REMARK, protocol_arguments
 from curator_df.cluster.room import refuse_beside_another, require_room
 from curator_df.cluster.settings import (
     ANY_LOOPBACK_PORT,
@@ -47,7 +46,7 @@ from curator_df.cluster.settings import (
     worker_settings,
 )
 from curator_df.cluster.spill_folder import SpillFolder
-from curator_df.cluster.worker_processes import worker_processes
+from curator_df.cluster.worker_processes import MAIN_GUARD, close_or_kill, wait_for_workers
 from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, CLIENT_PRIVATE_BYTES, Layout, choose_layout, parse_memory
 from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.memory.peak import tree_bytes
@@ -57,14 +56,6 @@ from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
 from curator_df.kernels.warm import BASIC, is_compiled
 
-START_SECONDS = 120
-"""How long workers may take to start on a loaded machine."""
-CLOSE_SECONDS = 15
-"""How long they may take to end before they are killed."""
-MAIN_GUARD = (
-    "In a script, start_cluster must stand below \"if __name__ == '__main__':\", because worker processes import the script "
-    "that starts them; in a notebook or with memory so small that no worker process is started it need not"
-)
 CLIENT_THREADS = 8
 """In process: threads whose stacks (address space, hardly touched) the limit leaves room for."""
 SPILL_SHARE_OF_FREE_DISK = 0.5
@@ -83,13 +74,13 @@ class Cluster:
         workdir: str,
         *,
         recycle_after: RecycleAfter | None,
-        security: Security | None,
+        comm: dict[str, Any],
         devices: Devices | None,
         gpus: str,
     ) -> None:
         self.layout = layout
         self._spill, self._spill_bytes = spill, spill_bytes
-        self._security, self._devices, self._gpus = security, devices, gpus
+        self._comm, self._devices, self._gpus = comm, devices, gpus
         self._own_limit: tuple[int, int] | None = None
         has_room = layout.allowed_bytes >= layout.reserved_bytes + COMPILER_BYTES
         if not has_room:
@@ -136,7 +127,7 @@ class Cluster:
                     self._devices,
                     spill_directory=self._spill.path,
                     dashboard=dashboard,
-                    security=self._security,
+                    comm=self._comm,
                 )
             cluster = LocalCluster(
                 n_workers=0,
@@ -150,10 +141,10 @@ class Cluster:
                 preload=[PRELOAD],
                 env=environment,
                 silence_logs=logging.CRITICAL,
-                security=self._security,
+                **self._comm,
             )
             cluster.scale(layout.workers)
-            _wait_for_workers(cluster, layout.workers)
+            wait_for_workers(cluster, layout.workers)
             return cluster
 
     def _prepare(self) -> None:
@@ -193,7 +184,7 @@ class Cluster:
                 session.sampler.close()
                 session.sampler = None
         self.client.close()
-        _close_or_kill(self._local)
+        close_or_kill(self._local)
         if self._own_limit is not None:
             resource.setrlimit(resource.RLIMIT_DATA, self._own_limit)
             self._own_limit = None
@@ -207,14 +198,17 @@ class Cluster:
 
     def _lines(self) -> list[tuple[str, str]]:
         layout = self.layout
-        spill = [] if layout.in_process else [("spill", f"{self._spill.path}, at most {show_size(self._spill_bytes)}")]
+        of_processes = [
+            *([("security", "TLS")] if self._comm.get("security") is not None else []),
+            *([("protocol", UCX_REMARK)] if "protocol" in self._comm else []),
+            ("spill", f"{self._spill.path}, at most {show_size(self._spill_bytes)}"),
+        ]
         return [
             ("memory", f"{show_size(layout.allowed_bytes)} for all processes together"),
             ("layout", f"{layout.shape}, {show_size(layout.work_bytes)} of work memory for each process"),
             ("why", layout.reason),
             *([("gpus", self._gpus)] if self._gpus else []),
-            *([("security", "TLS")] if self._security is not None else []),
-            *spill,
+            *([] if layout.in_process else of_processes),
         ]
 
     def __repr__(self) -> str:
@@ -237,6 +231,7 @@ def start_cluster(
     gpus: int | Literal["auto"] = 0,
     device_memory: str | int | None = None,
     security: bool | Security = False,
+    protocol: Literal["tcp", "ucx"] = "tcp",
     spill_directory: str | os.PathLike[str] | None = None,
     spill_limit: str | int | None = None,
     workdir: str | os.PathLike[str] | None = None,
@@ -262,6 +257,10 @@ def start_cluster(
     security : bool or distributed.Security
         TLS between client, scheduler and workers: True creates credentials that expire with the cluster. Nothing
         listens beyond 127.0.0.1 either way.
+    protocol : "tcp" or "ucx"
+        Protocol between client, scheduler and workers. UCX (the ``ucx`` extra) takes NVLink between GPUs that have it. It
+        listens on all networks of this machine and has no TLS. No operator sends blocks between workers, so this is for
+        what else you compute on the cluster.
     spill_directory : path, optional
         Where workers spill data that does not fit in memory. A subfolder is created there and deleted at the end, or at
         the next start if this process is killed. Defaults to the system's temporary directory.
@@ -288,7 +287,7 @@ def start_cluster(
         If ``memory`` is below the minimum, more than the machine has, or less than this process leaves available; or if
         ``device_memory`` is more than a GPU has.
     ParameterError
-        If ``gpus`` asks for more GPUs than there are.
+        If ``gpus`` asks for more GPUs than there are, or ``protocol`` for what is not installed or has no TLS.
     NoClusterError
         If the worker processes do not start, for example in a script without ``if __name__ == "__main__":``.
 
@@ -301,7 +300,7 @@ def start_cluster(
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise NoClusterError(MAIN_GUARD)
-    devices, credentials = choose_devices(gpus, device_memory), as_security(security)
+    devices, comm = choose_devices(gpus, device_memory), protocol_arguments(protocol, as_security(security))
     if devices is not None:
         importlib.import_module("cudf")  # dask-cuda will; what it holds in this process is measured now
     release_free_memory()
@@ -333,40 +332,13 @@ def start_cluster(
             dashboard,
             found,
             recycle_after=recycle,
-            security=credentials,
+            comm=comm,
             devices=devices,
             gpus=describe_gpus(gpus, devices),
         )
     except BaseException:
         spill.delete()
         raise
-
-
-def _close_or_kill(cluster: LocalCluster) -> None:
-    """Close a cluster; kill the workers of one that does not end.
-
-    A nanny (distributed 2026.7.1) that is closed while it starts its worker again waits for it without a limit.
-    """
-    try:
-        cluster.close(timeout=CLOSE_SECONDS)
-    except TimeoutError:
-        for pid in [nanny.pid for nanny in cluster.workers.values() if getattr(nanny, "pid", None)]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                psutil.Process(pid).kill()
-        with contextlib.suppress(TimeoutError):
-            cluster.close(timeout=CLOSE_SECONDS)
-
-
-def _wait_for_workers(cluster: LocalCluster, count: int) -> None:
-    """Wait until workers are there; see at once when one cannot start, for which Dask's nanny would wait for ever."""
-    deadline, most_alive = time.monotonic() + START_SECONDS, 0
-    while len(cluster.scheduler.workers) < count:
-        alive = worker_processes()
-        most_alive = max(most_alive, alive)
-        if alive < most_alive or time.monotonic() > deadline:
-            _close_or_kill(cluster)
-            raise NoClusterError(f"the worker processes did not start (what they said stands above). {MAIN_GUARD}")
-        time.sleep(0.05)
 
 
 def _start_in_process(layout: Layout, dashboard: str | None) -> LocalCluster:

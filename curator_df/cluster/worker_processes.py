@@ -1,11 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker processes of this one."""
+"""The worker processes of this one: how many live, waiting until they are there, and ending them."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 
 import psutil
+from distributed import LocalCluster
+
+from curator_df.errors import NoClusterError
+
+START_SECONDS = 120
+"""How long workers may take to start on a loaded machine."""
+CLOSE_SECONDS = 15
+"""How long they may take to end before they are killed."""
+MAIN_GUARD = (
+    "In a script, start_cluster must stand below \"if __name__ == '__main__':\", because worker processes import the script "
+    "that starts them; in a notebook or with memory so small that no worker process is started it need not"
+)
 
 
 def worker_processes() -> int:
@@ -15,3 +28,30 @@ def worker_processes() -> int:
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended while we looked
             count += child.status() != psutil.STATUS_ZOMBIE and "--multiprocessing-fork" in child.cmdline()
     return count
+
+
+def close_or_kill(cluster: LocalCluster) -> None:
+    """Close a cluster; kill the workers of one that does not end.
+
+    A nanny (distributed 2026.7.1) that is closed while it starts its worker again waits for it without a limit.
+    """
+    try:
+        cluster.close(timeout=CLOSE_SECONDS)
+    except TimeoutError:
+        for pid in [nanny.pid for nanny in cluster.workers.values() if getattr(nanny, "pid", None)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                psutil.Process(pid).kill()
+        with contextlib.suppress(TimeoutError):
+            cluster.close(timeout=CLOSE_SECONDS)
+
+
+def wait_for_workers(cluster: LocalCluster, count: int) -> None:
+    """Wait until workers are there; see at once when one cannot start, for which Dask's nanny would wait for ever."""
+    deadline, most_alive = time.monotonic() + START_SECONDS, 0
+    while len(cluster.scheduler.workers) < count:
+        alive = worker_processes()
+        most_alive = max(most_alive, alive)
+        if alive < most_alive or time.monotonic() > deadline:
+            close_or_kill(cluster)
+            raise NoClusterError(f"the worker processes did not start (what they said stands above). {MAIN_GUARD}")
+        time.sleep(0.05)

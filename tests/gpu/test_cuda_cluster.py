@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers with a GPU each: what is asked for is checked, and dask-cuda really starts them, here without a GPU."""
 
+import importlib
 import importlib.util
 import json
 import os
 
+import dask
 import pytest
 
 import curator_df as cdf
@@ -120,15 +122,37 @@ def test_cudf_spills_and_dask_cuda_does_not():
     assert arguments["rmm_maximum_pool_size"] == 10 * GB
 
 
+@pytest.fixture(params=["tcp", "ucx"])
+def protocol(request, monkeypatch):
+    """A protocol; before UCX starts, no context of CUDA is made, for which dask-cuda's switch has no word."""
+    if request.param == "tcp":
+        yield request.param
+        return
+    pytest.importorskip("distributed_ucxx", reason="needs the ucx extra (distributed-ucxx)")
+    ask = importlib.import_module("dask_cuda.utils").get_ucx_config
+
+    def asked(**transports):
+        config = ask(**transports)  # the dictionary of Dask's own configuration
+        config["create-cuda-context"] = None
+        return config
+
+    for module in ("dask_cuda.local_cuda_cluster", "dask_cuda.initialize"):
+        monkeypatch.setattr(importlib.import_module(module), "get_ucx_config", asked)
+    yield request.param
+    dask.config.config.pop("distributed-ucxx", None)
+
+
 @pytest.mark.proof
 @pytest.mark.filterwarnings("default")
 @pytest.mark.skipif(importlib.util.find_spec("dask_cuda") is None, reason="needs the gpu extra (dask-cuda, cudf)")
-def test_dask_cuda_starts_a_worker_for_each_gpu_and_a_chain_runs(two_gpus, tmp_path, monkeypatch):
+def test_dask_cuda_starts_a_worker_for_each_gpu_and_a_chain_runs(two_gpus, protocol, tmp_path, monkeypatch):
     monkeypatch.setenv(
         "DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC", "1"
     )  # dask-cuda's own switch for machines without GPUs
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": n, "text": f"t{n}"}) + "\n" for n in range(100)))
-    with cdf.start_cluster(memory="6GB", gpus="auto", device_memory="10GB") as cluster:
+    with cdf.start_cluster(memory="6GB", gpus="auto", device_memory="10GB", protocol=protocol) as cluster:
+        workers = cluster.client.scheduler_info()["workers"]
+        assert {address.partition(":")[0] for address in workers} == {protocol}
         assert "0, 1: 10.00 GB of 80.00 GB each; cuDF spills" in repr(cluster)
         seen = cluster.client.run(lambda: (os.environ["CUDA_VISIBLE_DEVICES"], "CURATOR_DF_WORK_BYTES" in os.environ))
         assert sorted(seen.values()) == [("0,1", False), ("1,0", False)]

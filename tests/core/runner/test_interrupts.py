@@ -70,7 +70,7 @@ def test_a_run_ends_with_an_interrupt_that_python_ignored(ignored, tmp_path, cap
             seen.append(event)
             Interrupts()
 
-    with cdf.start_cluster(memory="1GB", cpus=1):
+    with cdf.start_cluster(memory="2GB", cpus=1):
         current_session().watchers.append(watch)
         docs = cdf.read_parquet(tmp_path / "in.parquet")
         with pytest.raises(KeyboardInterrupt):

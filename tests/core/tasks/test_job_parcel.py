@@ -72,7 +72,7 @@ def sent(monkeypatch):
 
 
 def test_the_first_tasks_bring_it_and_no_other(docs, sent, tmp_path):
-    with cdf.start_cluster(memory="1GB", cpus=2) as cluster:
+    with cdf.start_cluster(memory="2GB", cpus=2) as cluster:
         layout = cluster.layout
         receipt = cdf.write_parquet(docs, tmp_path / "out")
     first = layout.workers * (layout.threads + 1)
@@ -93,7 +93,7 @@ def test_tasks_of_workers_that_were_started_again_are_sent_again(docs, sent, tmp
             os.kill(os.getpid(), signal.SIGKILL)
         return block
 
-    with cdf.start_cluster(memory="1GB", cpus=2) as cluster:
+    with cdf.start_cluster(memory="2GB", cpus=2) as cluster:
         first = cluster.layout.workers * (cluster.layout.threads + 1)
         receipt = cdf.write_parquet(docs.map_partitions(end_worker, meta=docs._meta), tmp_path / "out")
     assert marker.exists()

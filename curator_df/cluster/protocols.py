@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What scheduler and workers of a cluster on this machine talk in: TCP, or UCX, which takes NVLink where GPUs have it."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from distributed.security import Security
+
+from curator_df.errors import ParameterError
+
+PROTOCOLS = ("tcp", "ucx")
+UCX_REMARK = "UCX, which listens on every network of this machine and has no TLS"
+"""distributed-ucxx 0.52 gives its listener no address, so it takes them all."""
+
+
+def protocol_arguments(protocol: str, security: Security | None) -> dict[str, Any]:
+    """Return what Dask's and dask-cuda's clusters are told of the protocol.
+
+    Nothing of single transports: where none is named, UCX takes the best that both sides have, NVLink among them.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such protocol, its package is not installed, or TLS is asked for, which UCX does not have.
+    """
+    if protocol not in PROTOCOLS:
+        raise ParameterError(f"protocol={protocol!r} must be one of {', '.join(map(repr, PROTOCOLS))}")
+    if protocol == "tcp":
+        return {"security": security}
+    if security is not None:
+        raise ParameterError("protocol='ucx' has no TLS: leave security= out, on a network that you trust, or take TCP")
+    if importlib.util.find_spec("distributed_ucxx") is None:
+        raise ParameterError(
+            "protocol='ucx' needs distributed-ucxx, which is not installed: pip install 'curator-df[ucx]'"
+        )
+    return {"protocol": protocol}
