@@ -135,10 +135,10 @@ def take_ids(
             return runner.run_pass(journal, "ids", program, (column,), sink, ranges, home=home, only=only)
 
     answered = run(
-        "look-up", for_sink(before), IdSink(home, column, groups, wanted), runner.ranges, is_wanted[:of_table]
+        "look-up", for_sink(before), IdSink(home, groups, wanted, column=column), runner.ranges, is_wanted[:of_table]
     )
     if against is not None:
-        sink = IdSink(home, column, groups, wanted, of_table, against.first_address)
+        sink = IdSink(home, groups, wanted, of_table, against.first_address, column=column)
         answered += run("look-up-against", against.program, sink, against.ranges, is_wanted[of_table:])
     return tuple(file for file in split_files(answered, "ids") if file.name.endswith(".slices"))
 

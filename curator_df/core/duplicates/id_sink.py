@@ -8,7 +8,7 @@ the order of the rows of the table that they belong to, so that the table reads 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,18 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from curator_df.core.duplicates.asked_rows import AskedRowsSink, RangeAnswers
 from curator_df.core.duplicates.pair_texts import read_texts, text_lengths
-from curator_df.core.duplicates.text_sink import wanted_rows, write_texts
+from curator_df.core.duplicates.text_sink import write_texts
 from curator_df.core.exchange.barrier import LEAST_KEY_BYTES
-from curator_df.core.exchange.range_groups import RangeGroups
 from curator_df.core.files.row_order import Rows
-from curator_df.core.files.row_sort import RowSorter, merge_slices
+from curator_df.core.files.row_sort import merge_slices
 from curator_df.core.files.slice_file import open_slices
 from curator_df.core.files.sorted_rows import RowsUpTo
-from curator_df.core.files.storage import FileRecord, Folder, NewFile
+from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.ranges.range_action import changed_rows
-from curator_df.core.ranges.sink import StageSink
 
 QUESTION_WORDS = 2
 """Address of the row whose id is wanted; where the answer goes."""
@@ -53,23 +51,11 @@ def ids_name(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class IdSink(StageSink):
-    """The end of the pass."""
+class IdSink(AskedRowsSink):
+    """The end of the pass. What asks are `questions`."""
 
-    folder: Folder
-    """Where answers go."""
-    column: str
+    column: str = field(kw_only=True)
     """The ids."""
-    groups: RangeGroups
-    """Of the ranges."""
-    asked: tuple[FileRecord, ...]
-    """Questions: a file for each group, with a slice for each of its ranges."""
-    first_range: int = 0
-    """What is added to the number of a range."""
-    first_address: int = 0
-    """What is added to an address."""
-    writer_factor: float = 1.5
-    """Peak extra bytes as a multiple of the block's."""
 
     @property
     def fingerprint(self) -> str:
@@ -80,45 +66,33 @@ class IdSink(StageSink):
         """Start the files of a range."""
         return _RangeIds(self, self.first_range + number, max(buffer_bytes // 4, LEAST_KEY_BYTES))
 
-    def wanted(self, number: int) -> npt.NDArray[np.int64] | None:
-        """Return the addresses of the rows of a range that are asked for, ascending; None where they are too many to hold."""
-        found = wanted_rows(self.folder, self.asked, self.groups, self.first_range + number)
-        return None if found is None else found - self.first_address
 
-
-class _RangeIds:
+class _RangeIds(RangeAnswers):
     def __init__(self, sink: IdSink, number: int, memory_bytes: int) -> None:
-        self._sink, self._number, self._memory_bytes = sink, number, memory_bytes
-        group, place = divmod(number, sink.groups.per_group)
-        slices = open_slices(sink.folder, sink.asked[group : group + 1], place)
-        self._questions = RowsUpTo(merge_slices(slices, memory_bytes=memory_bytes), QUESTION_WORDS)
-        self._file = NewFile(sink.folder, ids_name(number))
-        name = f"ids/answers/part-{number:06d}.slices"
-        self._sorter = RowSorter(
-            sink.folder, name, words=ANSWER_WORDS, bounds=sink.groups.bounds, memory_bytes=memory_bytes
+        super().__init__(
+            sink,
+            number,
+            memory_bytes,
+            asked_words=QUESTION_WORDS,
+            answer_words=ANSWER_WORDS,
+            texts_name=ids_name(number),
+            slices_name=f"ids/answers/part-{number:06d}.slices",
+            step="id=",
         )
+        self._column, self._part_bytes = sink.column, memory_bytes // 4
         self._held: list[tuple[Any, Any]] = []
-        self._held_bytes = self._rows = self._missed = 0
+        self._held_bytes = 0
 
-    def append(self, block: Any) -> None:
-        addresses = block.index.to_numpy() + self._sink.first_address
-        self._rows += len(block)
-        if not len(block):
-            return
-        ids = pa.Array.from_pandas(block[self._sink.column])
-        for piece in self._questions.take(int(addresses[-1])):
-            places = np.searchsorted(addresses, piece[:, 0].view(np.int64))
-            if (addresses[places].view(np.uint64) != piece[:, 0]).any():
-                self._missed += 1
-                continue
-            for part in parts_of(_text_bytes(ids, places), self._memory_bytes // 4):
-                # Made texts only now: those of all rows of numbers are three times as large as the numbers.
-                self._hold(piece[part, 1], ids.take(pa.array(places[part])).cast(pa.large_string()))
+    def _answer(self, block: Any, places: npt.NDArray[np.int64], asked: Any) -> None:
+        ids = pa.Array.from_pandas(block[self._column])
+        for part in parts_of(_text_bytes(ids, places), self._part_bytes):
+            # Made texts only now: those of all rows of numbers are three times as large as the numbers.
+            self._hold(asked[part, 1], ids.take(pa.array(places[part])).cast(pa.large_string()))
 
     def _hold(self, replies: Any, ids: Any) -> None:
         self._held.append((replies.copy(), ids))
         self._held_bytes += replies.nbytes + ids.nbytes
-        if self._held_bytes > self._memory_bytes // 4:
+        if self._held_bytes > self._part_bytes:
             self._write()
 
     def _write(self) -> None:
@@ -137,19 +111,9 @@ class _RangeIds:
         rows[:, 2] |= np.where(pc.is_null(ids).to_numpy(zero_copy_only=False), NULL, np.uint64(0))
         self._sorter.append(rows)
 
-    def commit(self) -> list[FileRecord]:
+    def _answered(self) -> int:
         self._write()
-        if self._missed + self._questions.rest():
-            raise changed_rows("id=", self._number, self._rows, self._rows, ", but other addresses")
-        return [self._file.commit(self._sorter.rows), self._sorter.commit()]
-
-    def discard(self) -> None:
-        self._file.discard()
-        self._sorter.discard()
-
-    @property
-    def summary(self) -> dict[str, int]:
-        return {"spilled_bytes": self._sorter.spilled_bytes}
+        return self._sorter.rows
 
 
 class IdReader:

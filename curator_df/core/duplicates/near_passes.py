@@ -55,7 +55,7 @@ class NearPasses:
         """Write the texts of all rows that have an edge, and the kept signatures that have one."""
         wanted = np.array([rows > 0 for file in pairs for rows in rows_of_slices(home, file)], dtype=np.bool_)
         into = dataclasses.replace(home, is_durable=False)
-        sink = TextSink(into, self.barrier, self.groups, pairs)
+        sink = TextSink(into, self.groups, pairs, barrier=self.barrier)
         with Journal(home.below("fetch")) as journal:
             title = f"{self.name}: texts"
             args = (journal, title, self.before, self.barrier.text_columns, sink, self.runner.ranges)
@@ -63,7 +63,7 @@ class NearPasses:
         if (against := self.barrier.against) is None:
             return fetched
         kept = self.barrier.for_kept
-        sink = TextSink(into, kept, self.groups, pairs, self._ranges, against.first_address)
+        sink = TextSink(into, self.groups, pairs, self._ranges, against.first_address, barrier=kept)
         with Journal(home.below("fetch-against")) as journal:
             title = f"{self.name}: kept signatures of candidates"
             args = (journal, title, against.program, kept.text_columns, sink, against.ranges)

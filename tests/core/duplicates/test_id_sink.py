@@ -33,7 +33,7 @@ def look_up(rows, where):
     for first in range(0, rows, 40_000):
         addresses = np.arange(first, min(first + 40_000, rows), every, dtype=np.uint64)
         asked.append(questions(addresses, np.maximum(addresses, 1) - 1))
-    sink = IdSink(folder, "id", groups, (asked.commit(),))
+    sink = IdSink(folder, groups, (asked.commit(),), column="id")
     ids = np.arange(rows) + 10**15
     values = pd.array(ids, "Int64") if kind == "Int64" else pd.array([f"doc-{i}-of-a-crawl" for i in ids], "string[pyarrow]")
     block = pd.DataFrame({"id": values}, index=np.arange(rows))
