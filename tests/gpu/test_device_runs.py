@@ -27,7 +27,7 @@ def on_cpu(tmp_path_factory):
     """The same chains with blocks of pandas."""
     home = tmp_path_factory.mktemp("cpu")
     write_input(home / "input")
-    with cdf.start_cluster(memory="2GB", cpus=1):
+    with cdf.start_cluster(memory="6GB", cpus=1):
         docs = cdf.read_jsonl(home / "input")
         for name, chain in CHAINS.items():
             cdf.write_parquet(chain(docs), home / name, rejects=home / f"{name}-rejects")
