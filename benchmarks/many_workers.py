@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a range costs the scheduler, the journals and an exchange, with very many of them and many workers.
 
-    python benchmarks/many_workers.py [--workers 64] [--ranges 1000 2000 4000 ...]
+    python benchmarks/many_workers.py [--workers 64] [--processes] [--ranges 1000 2000 4000 ...]
 
 The workers are threads of one process on the loopback interface, so nothing but the work of the scheduler, of the client and
 of small files is measured. Each range has three short rows. Every run drops exact duplicates, so that there are two passes
 and an exchange. Prints milliseconds for each range and pass, on the clock and of the processor, bytes of the exchange for each
 row, and resident bytes of the process; the last column compares the processor's time with that of the fewest ranges: other
-processes on the machine change it less than the clock's. The exit code is 1 if the rows are not those expected.
+processes on the machine change it less than the clock's. With ``--processes`` the workers are processes of their own, and
+what is left in this one is the scheduler and the client. The exit code is 1 if the rows are not those expected.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ def main() -> int:
     """Print a line for each number of ranges."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--workers", type=int, default=64)
+    options.add_argument("--processes", action="store_true")
     options.add_argument("--ranges", type=int, nargs="+", default=[1_000, 2_000, 4_000, 8_000, 16_000])
     given = options.parse_args()
     dask.config.set(QUIET)
@@ -79,7 +81,7 @@ def main() -> int:
     cluster = LocalCluster(
         n_workers=given.workers,
         threads_per_worker=1,
-        processes=False,
+        processes=given.processes,
         memory_limit="1GB",
         dashboard_address="127.0.0.1:0",
     )

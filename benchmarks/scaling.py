@@ -26,6 +26,9 @@ NODE_CPUS = 16
 """Cores of a node."""
 KEY_BYTES = 8 * KEY_WORDS
 """Of a key in an exchange, with the address of its row."""
+DISPATCH_SECONDS = 0.007
+"""Of a scheduler and its client, for a range and pass: what many_workers.py measures with worker processes of their own. A run
+takes as long as this, however many cores there are."""
 PAIRED_SHARE = 0.25
 """Assumed: of the text, what is compared, and then lies in temporary files once more."""
 
@@ -93,10 +96,11 @@ def work_of(output: str) -> Work:
 def line(work: Work, terabytes: float, cores: list[int], document_bytes: int) -> str:
     """Return one row of the table."""
     total = terabytes * 1e12
-    hours = [total / (work.core_mb * 1e6 * count) / 3600 for count in cores]
-    traffic = work.passes * work.core_mb * cores[0] / 1e3
-    disk = total / document_bytes * work.row_bytes + work.text_share * total
     ranges = min(MOST_RANGES, total / RANGE_BYTES)
+    least = ranges * work.passes * DISPATCH_SECONDS
+    hours = [max(total / (work.core_mb * 1e6 * count), least) / 3600 for count in cores]
+    traffic = work.passes * total / hours[0] / 3600 / 1e9
+    disk = total / document_bytes * work.row_bytes + work.text_share * total
     shown = " | ".join(f"{count:,.2f}" for count in hours)
     return f"| {work.name} | {terabytes:g} | {shown} | {traffic:.1f} | {disk / 1e12:.2f} | {ranges:,.0f} |"
 
