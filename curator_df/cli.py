@@ -19,7 +19,18 @@ from rich.console import Console
 
 import curator_df as cdf
 from curator_df.demo_corpus import write_demo_corpus
-from curator_df.errors import CuratorError, ParameterError
+from curator_df.errors import (
+    BadRowError,
+    BudgetError,
+    ColumnError,
+    CuratorError,
+    ExpressionError,
+    OversizeRowError,
+    ParameterError,
+    ResumeError,
+    SchemaError,
+    UnsupportedBackendError,
+)
 from curator_df.io.kinds import holds_parquet
 from curator_df.monitor import stack
 from curator_df.monitor.targets import LOOPBACK, default_directory
@@ -38,6 +49,20 @@ PROFILES = {profile.name: profile for profile in _PUBLISHED}
 DEFAULT_PROFILE = cdf.profiles.DATATROVE_GOPHER_QUALITY.name
 SCHEMES = {name.lower(): found for name, found in vars(cdf.minhash).items() if isinstance(found, cdf.minhash.Scheme)}
 DEMO_MEMORY = "1GB"
+PERMANENT = (
+    BadRowError,
+    BudgetError,
+    ColumnError,
+    ExpressionError,
+    OversizeRowError,
+    ParameterError,
+    ResumeError,
+    SchemaError,
+    UnsupportedBackendError,
+)
+"""Errors that the same command meets on every attempt."""
+PERMANENT_EXIT = 2
+"""Their exit code, which is also that of a wrong option."""
 OPTIONS = (
     "bands_per_iteration cpus device_memory keep memory normalize on_bad_rows on_existing on_text partition_on port"
 )
@@ -293,7 +318,7 @@ def main() -> None:
             soft_wrap=True,
             markup=False,
         )
-        sys.exit(1)
+        sys.exit(PERMANENT_EXIT if isinstance(exc, PERMANENT) else 1)
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -91,7 +91,7 @@ def test_dedup_without_more_keeps_one_of_those_that_are_alike(tmp_path):
 )
 def test_mistakes_are_one_message_without_a_traceback(corpus, arguments, message):
     done = curator_df(*(str(corpus) if argument == "IN" else argument for argument in arguments))
-    assert done.returncode == 1
+    assert done.returncode == (1 if message.startswith("InputError") else 2)  # a file may come; the rest stays as it is
     assert done.stderr.startswith(message), done.stderr
     assert "Traceback" not in done.stderr
 

@@ -28,6 +28,10 @@ LEAVE_SHARE, MOST_LEAVE_SECONDS = 0.1, 300
 """A worker leaves before its job's time is up: by a tenth of it, at most 5 minutes, and by as much again at random, so that
 workers do not leave all at once."""
 LEAST_WALLTIME_SECONDS = 120
+SGE_MEMORY = re.compile("mem|ram", re.IGNORECASE)
+"""In the names of resources that are memory, such as ``h_vmem``, ``m_mem_free`` and ``ram``: each site has its own."""
+SGE_NO_GPU = re.compile("mem|ram|rt$|cpu$", re.IGNORECASE)
+"""In the names of those that cannot be GPUs: memory, ``h_rt`` and ``s_rt``, ``h_cpu``."""
 GPU_DIRECTIVES = {"slurm": "--gres=gpu:{}", "lsf": '-gpu "num={}"'}
 """How jobs ask for GPUs; PBS has them in its ``select``, and at SGE each site has a name of its own."""
 JOB_SPILL_DIRECTORY = "${TMPDIR:-/tmp}"
@@ -132,9 +136,12 @@ class JobRequest:
         return [*common, *lifetime(self.walltime_seconds)]
 
     def _walltime(self) -> str:
+        if self.system == "lsf":  # in whole minutes, no fewer than the worker is told
+            hours, minutes = divmod(-(-self.walltime_seconds // 60), 60)
+            return f"{hours}:{minutes:02}"
         minutes, seconds = divmod(self.walltime_seconds, 60)
         hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02}" if self.system == "lsf" else f"{hours}:{minutes:02}:{seconds:02}"
+        return f"{hours}:{minutes:02}:{seconds:02}"
 
 
 def lifetime(walltime_seconds: int) -> list[str]:
@@ -172,7 +179,7 @@ def read_walltime(walltime: str) -> int:
     >>> read_walltime("1-02:00:00")
     93600
     """
-    found = WALLTIME.fullmatch(walltime)
+    found = WALLTIME.fullmatch(walltime) if isinstance(walltime, str) else None
     if found is None:
         raise ParameterError(f"walltime={walltime!r} is not a time; write it like '04:00:00' or '1-00:00:00'")
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
@@ -245,22 +252,35 @@ def read_gpus_of_job(gpus: int, device_memory: str | int | None) -> int:
 
 def read_jobs(jobs: int | tuple[int, int]) -> tuple[int, int]:
     """Turn a number of jobs, or the least and the most, into both."""
-    least, most = (jobs, jobs) if isinstance(jobs, int) else jobs
-    if not 0 <= least <= most or most < 1:
+    numbers = jobs if isinstance(jobs, tuple | list) else (jobs, jobs)
+    are_numbers = len(numbers) == 2 and all(isinstance(number, int) for number in numbers)
+    if not are_numbers or not 0 <= numbers[0] <= numbers[1] or numbers[1] < 1:
         raise ParameterError(f"jobs={jobs!r} must be a number from 1 on, or (least, most) with 0 <= least <= most")
-    return least, most
+    return numbers[0], numbers[1]
 
 
-def check_sge(allowed_bytes: int, cpus: int, directives: Sequence[str]) -> None:
-    """Check that a job for SGE asks for memory and CPUs in the words of its site: dask-jobqueue asks for neither there."""
-    slots = [directive for directive in directives if directive.split()[:1] == ["-pe"]]
-    if len(directives) > len(slots) and (cpus == 1 or slots):
+def check_sge(allowed_bytes: int, cpus: int, gpus: int, directives: Sequence[str]) -> None:
+    """Check that a job for SGE asks for memory, CPUs and GPUs in the words of its site: dask-jobqueue asks for none there."""
+    options = [directive.split() for directive in directives]
+    asked = [name for option in options if option[:1] == ["-l"] for name in "".join(option[1:]).split(",")]
+    has_memory = any(SGE_MEMORY.search(name.partition("=")[0]) for name in asked)
+    has_cpus = cpus == 1 or any(option[:1] == ["-pe"] for option in options)
+    has_gpus = not gpus or any(not SGE_NO_GPU.search(name.partition("=")[0]) for name in asked)
+    if has_memory and has_cpus and has_gpus:
         return
     example = [f"-l m_mem_free={-(-allowed_bytes // (cpus << 20))}M", *[f"-pe smp {cpus}"] * (cpus > 1)]
+    example += [f"-l gpu={gpus}"] * bool(gpus)
     raise ParameterError(
-        f"SGE has no name of its own for a job's memory, nor for cpus={cpus} on one node (a parallel environment): say with "
-        f"directives= how your site asks for them, such as directives={example}. Most sites count memory for each slot"
+        f"SGE has no name of its own for a job's memory, nor for cpus={cpus} on one node (a parallel environment), nor for "
+        f"GPUs: say with directives= how your site asks for them, such as directives={example}. Most sites count memory for "
+        "each slot"
     )
+
+
+def _lines(name: str, lines: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(lines, str) or not all(isinstance(line, str) for line in lines):
+        raise ParameterError(f"{name}={lines!r} must be a list of lines, such as {name}=[{str(lines)!r}]")
+    return tuple(lines)
 
 
 def request_jobs(
@@ -282,10 +302,14 @@ def request_jobs(
     """Check what a user asks for, and compute what follows from it; ``names`` are queue, account and interface."""
     if system not in get_args(BatchSystem):
         raise ParameterError(f"system={system!r} is not one of {', '.join(map(repr, get_args(BatchSystem)))}")
+    if isinstance(cpus, bool) or not isinstance(cpus, int) or cpus < 1:
+        raise ParameterError(f"cpus={cpus!r} must be a number from 1 on: CPUs of each job")
+    directives, prologue = _lines("directives", directives), _lines("prologue", prologue)
+    gpus = read_gpus_of_job(gpus, device_memory)
     if system == "sge":
-        check_sge(read_size("memory", memory), cpus, directives)
+        check_sge(read_size("memory", memory), cpus, gpus, directives)
     least_jobs, most_jobs = read_jobs(jobs)
-    if read_gpus_of_job(gpus, device_memory):
+    if gpus:
         layout = gpu_job_layout(memory, cpus, most_jobs, gpus=gpus, device_memory=device_memory)
     else:
         layout = job_layout(memory, cpus, most_jobs)
@@ -295,8 +319,8 @@ def request_jobs(
         least_jobs,
         most_jobs,
         walltime_seconds=read_walltime(walltime),
-        directives=tuple(directives),
-        prologue=tuple(prologue),
+        directives=directives,
+        prologue=prologue,
         spill_directory=JOB_SPILL_DIRECTORY if spill_directory is None else os.fspath(spill_directory),
         job_directory=os.path.abspath(os.fspath(job_directory)),
         python=sys.executable if python is None else python,

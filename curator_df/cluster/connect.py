@@ -107,7 +107,7 @@ def connect(
     NoClusterError
         If the scheduler file does not exist, nothing answers, or the cluster has no worker.
     ParameterError
-        If workers are to be restarted, and one has no nanny to do so.
+        If an argument is of no type that is taken, or workers are to be restarted, and one has no nanny to do so.
 
     Notes
     -----
@@ -115,6 +115,12 @@ def connect(
     """
     recycle = read_recycle_after("connect", recycle_after)
     device_bytes = None if device_memory is None else read_size("device_memory", device_memory)
+    if not isinstance(client_or_address, str | os.PathLike | Client):
+        raise ParameterError(f"connect: {client_or_address!r} is no Client, address or file of a scheduler")
+    if security is not None and not isinstance(security, Security):
+        raise ParameterError(
+            f"connect: security={security!r} must be a distributed.Security with the scheduler's own certificates"
+        )
     owns_client = isinstance(client_or_address, str | os.PathLike)
     client: Client = client_or_address
     if isinstance(client_or_address, str | os.PathLike):
@@ -153,8 +159,9 @@ def _client(address: str | os.PathLike[str], security: Security | None) -> Clien
     scheduler = dask.config.get("scheduler", None)
     try:
         return Client(**where, security=security)
-    except (OSError, TypeError) as exc:  # TypeError: certificates are missing, or not asked for
-        reason = str(exc)
+    # What is wrong with an address, a file or certificates comes as many types of error.
+    except (OSError, TypeError, ValueError, KeyError, RuntimeError, AssertionError) as exc:
+        reason = str(exc) or "what it says is not of a scheduler"
     # A client that never began (distributed 2026.7.1) stays what Dask computes with, and blocks for ever the next one that
     # starts if the collector finds it just then.
     dask.config.set(scheduler=scheduler)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import dask
+import psutil
 from distributed import Client, Status
 from distributed.security import Security
 from distributed.utils import get_ip
@@ -44,7 +45,10 @@ class JobCluster:
     ) -> None:
         self.request, self.layout = request, request.layout
         self._queue_timeout = queue_timeout
-        Path(request.job_directory).mkdir(parents=True, exist_ok=True)
+        try:
+            Path(request.job_directory).mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            raise ParameterError(f"job_directory={request.job_directory!r} cannot be made: {exc}") from exc
         # One address that the nodes can reach, not all of this machine's.
         listen = {} if request.interface is not None else {"host": get_ip()}
         module = importlib.import_module("dask_jobqueue")
@@ -273,6 +277,8 @@ def job_cluster(
         raise ParameterError(
             "jobs are sent by dask-jobqueue, which is not installed: pip install 'curator-df[jobqueue]'"
         )
+    if interface is not None and interface not in (known := sorted(psutil.net_if_addrs())):
+        raise ParameterError(f"interface={interface!r} is not one of this machine's: {', '.join(known)}")
     request = request_jobs(
         system,
         memory=memory,
@@ -346,6 +352,8 @@ def slurm_cluster(
         with cdf.slurm_cluster(memory="16GB", cpus=4, jobs=(1, 20), walltime="04:00:00", partition="cpu"):
             receipt = cdf.write_parquet(docs, "/shared/clean/")
     """
+    if "queue" in options:
+        raise ParameterError("slurm_cluster: queue= is partition= here")
     return job_cluster(
         "slurm",
         memory=memory,

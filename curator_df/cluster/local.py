@@ -35,7 +35,7 @@ from curator_df.cluster.compiling import (
 from curator_df.cluster.cuda import Devices, choose_devices, describe_gpus, gpu_layout, start_gpu_workers
 from curator_df.cluster.encryption import as_security
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
-from curator_df.cluster.protocols import UCX_REMARK, protocol_arguments
+from curator_df.cluster.protocols import UCX_REMARK, protocol_arguments, require_processes_for
 from curator_df.cluster.room import refuse_beside_another, require_room
 from curator_df.cluster.settings import (
     ANY_LOOPBACK_PORT,
@@ -287,7 +287,8 @@ def start_cluster(
         If ``memory`` is below the minimum, more than the machine has, or less than this process leaves available; or if
         ``device_memory`` is more than a GPU has.
     ParameterError
-        If ``gpus`` asks for more GPUs than there are, or ``protocol`` for what is not installed or has no TLS.
+        If ``gpus`` asks for more GPUs than there are, or ``protocol`` for what is not installed, has no TLS or
+        has nobody to talk to.
     NoClusterError
         If the worker processes do not start, for example in a script without ``if __name__ == "__main__":``.
 
@@ -309,6 +310,7 @@ def start_cluster(
         layout = choose_layout(parse_memory(memory), cpus=cpus, held_bytes=held_bytes)
     else:
         layout = gpu_layout(parse_memory(memory), devices, held_bytes, cpus)
+    require_processes_for(protocol, layout)
     refuse_beside_another(layout)
     recycle = read_recycle_after("start_cluster", recycle_after)
     require_processes(recycle, layout, held_bytes)

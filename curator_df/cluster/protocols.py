@@ -8,6 +8,8 @@ from typing import Any
 
 from distributed.security import Security
 
+from curator_df.core.memory.budget import Layout
+from curator_df.core.sizes import show_size
 from curator_df.errors import ParameterError
 
 PROTOCOLS = ("tcp", "ucx")
@@ -36,3 +38,12 @@ def protocol_arguments(protocol: str, security: Security | None) -> dict[str, An
             "protocol='ucx' needs distributed-ucxx, which is not installed: pip install 'curator-df[ucx]'"
         )
     return {"protocol": protocol}
+
+
+def require_processes_for(protocol: str, layout: Layout) -> None:
+    """Raise if workers are to talk by UCX, and the layout has none that are processes of their own."""
+    if protocol != "tcp" and layout.in_process:
+        raise ParameterError(
+            f"protocol={protocol!r} is for worker processes, and memory={show_size(layout.allowed_bytes)} leaves room for "
+            "threads of this process only: allow more, or leave protocol= out"
+        )

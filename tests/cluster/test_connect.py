@@ -2,8 +2,12 @@
 import json
 import sys
 
+import dask
+import dask.dataframe as dd
+import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
+from distributed.security import Security
 
 import curator_df as cdf
 from curator_df import errors
@@ -67,6 +71,33 @@ def test_a_scheduler_is_found_by_its_file(tmp_path):
         with cdf.connect(written) as connection:
             assert connection.client.scheduler.address == running.scheduler_address
             assert connection.client.submit(sum, [1, 2]).result() == 3
+
+
+@pytest.mark.parametrize(
+    ("address", "security"),
+    [("localhost", False), ("tcp://127.0.0.1:1", True), ("tls://127.0.0.1:1", False), ("tcp://127.0.0.1:1", False)],
+)
+def test_an_address_that_is_wrong_is_said_and_leaves_dask_as_it_was(address, security, monkeypatch):
+    monkeypatch.setitem(dask.config.config["distributed"]["comm"]["timeouts"], "connect", "1s")
+    given = Security.temporary() if security else None
+    with pytest.raises(errors.NoClusterError, match=f"no scheduler could be reached at {address}: "):
+        cdf.connect(address, security=given)
+    assert dask.config.get("scheduler", None) is None
+    assert dd.from_pandas(pd.DataFrame({"a": [1, 2]}), npartitions=1)["a"].sum().compute() == 3
+
+
+def test_a_file_that_is_no_schedulers_is_said(tmp_path):
+    (tmp_path / "scheduler.json").write_text("{}")
+    with pytest.raises(errors.NoClusterError, match="what it says is not of a scheduler"):
+        cdf.connect(tmp_path / "scheduler.json")
+    assert dask.config.get("scheduler", None) is None
+
+
+def test_what_is_no_scheduler_at_all_is_refused():
+    with pytest.raises(errors.ParameterError, match="5 is no Client, address or file of a scheduler"):
+        cdf.connect(5)
+    with pytest.raises(errors.ParameterError, match=r"security=True must be a distributed\.Security"):
+        cdf.connect("tcp://127.0.0.1:1", security=True)
 
 
 def test_on_a_cluster_of_others_a_task_alone_has_what_one_worker_has():

@@ -88,6 +88,33 @@ def test_a_job_for_sge_has_its_memory_and_its_cpus_from_the_user(tmp_path):
     made("sge", tmp_path, directives=["-l m_mem_free=4G"], cpus=1, security=False).close()
 
 
+@pytest.mark.parametrize("directive", ["-l gpu=1", "-N curate", "-l h_rt=10:00:00"])
+def test_options_of_sge_that_are_no_memory_do_not_stand_for_it(directive, tmp_path):
+    with pytest.raises(errors.ParameterError, match="SGE has no name of its own"):
+        made("sge", tmp_path, directives=[directive], cpus=1)
+
+
+def test_a_job_for_sge_has_its_gpus_from_the_user(tmp_path):
+    asked = {"memory": "4GB", "cpus": 1, "gpus": 1, "device_memory": "60GB", "security": False}
+    with pytest.raises(errors.ParameterError, match=re.escape("'-l gpu=1'")):
+        made("sge", tmp_path, directives=["-l h_vmem=4G"], **asked)
+    cluster = made("sge", tmp_path, directives=["-l h_vmem=4G,tesla=1"], **asked)
+    try:
+        assert "#$ -l h_vmem=4G,tesla=1" in cluster.job_script.splitlines()
+    finally:
+        cluster.close()
+
+
+def test_a_worker_leaves_before_its_job_at_lsf_which_counts_minutes(tmp_path):
+    cluster = made("lsf", tmp_path, walltime="00:02:59", security=False)
+    try:
+        assert "#BSUB -W 0:03" in cluster.job_script.splitlines()
+        longest = sum(int(option(cluster.job_script, name)[:-1]) for name in ("--lifetime", "--lifetime-stagger"))
+    finally:
+        cluster.close()
+    assert longest < 179
+
+
 def test_without_a_job_at_the_start_gpus_are_asked_for_after_the_first_task(tmp_path, monkeypatch):
     asked = []
 
@@ -158,12 +185,24 @@ def test_what_is_asked_for_is_checked():
     for walltime, said in (("4h", "is not a time"), ("00:01:00", "less than 120 s")):
         with pytest.raises(errors.ParameterError, match=said):
             read_walltime(walltime)
-    for jobs in (0, (3, 2), (-1, 2)):
+    with pytest.raises(errors.ParameterError, match="walltime=3600 is not a time"):
+        read_walltime(3600)
+    for jobs in (0, (3, 2), (-1, 2), "3", 2.5, (1, 2, 3), (1, "2")):
         with pytest.raises(errors.ParameterError, match="jobs="):
             read_jobs(jobs)
     assert read_jobs(3) == (3, 3)
-    with pytest.raises(errors.ParameterError, match="must be True, False or a"):
-        cdf.job_cluster("slurm", memory="2GB", cpus=1, security="yes")
+    for wrong, said in (
+        ({"security": "yes"}, "must be True, False or a"),
+        ({"cpus": "4"}, "cpus='4' must be a number from 1 on"),
+        ({"directives": "--constraint=avx2"}, r"directives=\['--constraint=avx2'\]"),
+        ({"prologue": "module load python"}, r"must be a list of lines, such as prologue=\['module load python'\]"),
+        ({"interface": "ib7"}, r"interface='ib7' is not one of this machine's: .*\blo\b"),
+        ({"job_directory": __file__}, f"job_directory='{__file__}' cannot be made"),
+    ):
+        with pytest.raises(errors.ParameterError, match=said):
+            cdf.job_cluster("slurm", **{"memory": "2GB", "cpus": 1, **wrong})
+    with pytest.raises(errors.ParameterError, match="queue= is partition= here"):
+        cdf.slurm_cluster(memory="2GB", cpus=1, queue="gpu")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from distributed.security import Security
 import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster import protocols
-from curator_df.cluster.protocols import protocol_arguments
+from curator_df.cluster.protocols import protocol_arguments, require_processes_for
+from curator_df.core.memory.budget import choose_layout
 
 HAS_UCX = importlib.util.find_spec("distributed_ucxx") is not None
 
@@ -45,6 +46,14 @@ def test_what_is_not_there_is_said_before_anything_starts(installed):
         cdf.start_cluster(memory="2GB", protocol="ucx")
     with pytest.raises(errors.ParameterError, match="protocol='infiniband' must be one of 'tcp', 'ucx'"):
         cdf.start_cluster(memory="2GB", protocol="infiniband")
+
+
+def test_threads_of_this_process_have_nothing_to_say_by_ucx():
+    layout = choose_layout(450_000_000, cpus=2)
+    assert layout.in_process
+    require_processes_for("tcp", layout)
+    with pytest.raises(errors.ParameterError, match="protocol='ucx' is for worker processes, and memory=450 MB leaves"):
+        require_processes_for("ucx", layout)
 
 
 @pytest.mark.filterwarnings("default")

@@ -11,6 +11,7 @@ gone when it gives no sign for `GONE_SECONDS` by our own clock.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import json
 import logging
@@ -309,8 +310,10 @@ def _look(home: Folder, name: str) -> tuple[Process, Any] | None:
     try:
         content = home.read(name)
         mark = os.stat(home.path(name)).st_mtime_ns if home.is_local else None
-    except FileNotFoundError:
-        return None
+    except OSError as exc:
+        if exc.errno in {errno.ENOENT, errno.ESTALE}:  # stale: as NFS says of what another machine has deleted
+            return None
+        raise
     try:
         said = json.loads(content)
         process = Process(**{field.name: said[field.name] for field in dataclasses.fields(Process)})

@@ -33,6 +33,8 @@ TEMPORARY_FOLDER = f"{JOURNAL_FOLDER}/unfinished"
 """Files that are being written."""
 LOG = logging.getLogger("curator_df")
 
+STALE_LOOKS = 3
+"""At a local file that is stale on each, before it is taken for gone."""
 _UNUSABLE = (NotADirectoryError, FileExistsError, FileNotFoundError, PermissionError)
 
 T = TypeVar("T")
@@ -190,8 +192,19 @@ class Folder:
         return {path[len(root) :].lstrip("/"): entry for path, entry in found.items()}
 
     def _patiently(self, verb: str, name: str, call: Callable[[], T]) -> T:
-        """Call, and where the file system is not local again, while its errors pass by themselves."""
-        return call() if self.is_local else patiently(f"{verb} {f'{self.url}/{name}'.rstrip('/')!r}", call)
+        """Call, and where the file system is not local again, while its errors pass by themselves.
+
+        NFS calls a file stale that another machine has replaced or deleted: the next look finds what is there now.
+        """
+        if not self.is_local:
+            return patiently(f"{verb} {f'{self.url}/{name}'.rstrip('/')!r}", call)
+        for _ in range(STALE_LOOKS):
+            try:
+                return call()
+            except OSError as exc:
+                if exc.errno != errno.ESTALE:
+                    raise
+        raise FileNotFoundError(errno.ENOENT, "stale on every look", self.path(name))
 
     @contextmanager
     def create(self, name: str) -> Iterator[NewFile]:

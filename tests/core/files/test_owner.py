@@ -165,6 +165,24 @@ def test_a_file_that_cannot_be_read_is_watched(folder, soon):
         assert len(owners(folder)) == 1
 
 
+@pytest.mark.parametrize("called", ["cat_file", "stat"])
+def test_a_file_that_another_machine_deleted_meanwhile_is_no_owner(tmp_path, soon, monkeypatch, called):
+    """NFS says of such a file that its handle is stale."""
+    folder = Folder(str(tmp_path))
+    left_by(folder, boot="another")
+    real = {"cat_file": folder._filesystem[0].cat_file, "stat": os.stat}[called]
+
+    def stale(path, *more, **named):
+        if str(path).endswith(f"{'0' * 32}.json"):
+            os.unlink(path) if os.path.lexists(path) else None
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(path, *more, **named)
+
+    monkeypatch.setattr(*((folder._filesystem[0], "cat_file") if called == "cat_file" else (os, "stat")), stale)
+    with Journal(folder):
+        assert len(owners(folder)) == 1
+
+
 def test_who_was_taken_for_gone_writes_no_more(folder, soon):
     with Journal(folder) as journal:
         (name,) = owners(folder)

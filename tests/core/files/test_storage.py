@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from curator_df.core.files.storage import Folder, disk_errors
+from curator_df.core.files.storage import STALE_LOOKS, Folder, disk_errors
 from curator_df.core.ranges.journal import Journal
 from curator_df.errors import CuratorError, DiskFullError
 
@@ -105,3 +105,26 @@ def test_a_file_that_cannot_be_renamed_leaves_nothing(tmp_path):
     with pytest.raises(IsADirectoryError):
         folder.write("part", b"x")
     assert [name for name in folder.names() if "unfinished" in name] == []
+
+
+def test_a_file_that_nfs_calls_stale_is_looked_at_again(tmp_path, monkeypatch):
+    folder = Folder(str(tmp_path))
+    folder.write("a.json", b"new")
+    filesystem, looks = folder._filesystem[0], []
+    cat = filesystem.cat_file
+
+    def stale_at_first(path):
+        looks.append(path)
+        if len(looks) < STALE_LOOKS:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return cat(path)
+
+    monkeypatch.setattr(filesystem, "cat_file", stale_at_first)
+    assert folder.read("a.json") == b"new"
+    assert len(looks) == STALE_LOOKS
+    monkeypatch.setattr(filesystem, "cat_file", lambda path: (_ for _ in ()).throw(OSError(errno.ESTALE, "stale")))
+    with pytest.raises(FileNotFoundError, match="stale on every look"):
+        folder.read("a.json")
+    monkeypatch.setattr(filesystem, "cat_file", lambda path: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
+    with pytest.raises(OSError, match="broken"):
+        folder.read("a.json")
