@@ -40,6 +40,8 @@ class Place:
     """Where they are."""
     revision: str | None
     """The commit, of a repository of the hub."""
+    files: tuple[str, ...] = ()
+    """Their names. One that is missing is still being downloaded, or a download was interrupted."""
 
 
 @dataclass(frozen=True)

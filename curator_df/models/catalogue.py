@@ -29,6 +29,7 @@ __all__ = [
 
 NVIDIA_OPEN = "NVIDIA Open Model License Agreement"
 LLAMA_2 = "Llama 2 Community License Agreement"
+_DEFENSIVE_REVISION = "f54cb2302ee876705dc0f7df2288f442c034b2f3"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Classifier:
     """For a model that is a language model's adapter and answers in words: a function that returns its prompt and answers."""
     adapter: str | None = None
     """For a model that consists of layers on the last token of a language model: the language model's adapter, which names it."""
+    adapter_revision: str | None = None
+    """Commit, tag or branch of the adapter."""
     revision: str | None = None
     """Commit, tag or branch. If there is none, users of the model on the hub must name one."""
     licence: str | None = None
@@ -153,6 +156,7 @@ INSTRUCTION_DATA_GUARD = Classifier(
     max_chars=6000,
     tiers={"poisoned": 0.5, "clean": 0.0},
     adapter="nvidia/Aegis-AI-Content-Safety-LlamaGuard-Defensive-1.0",
+    adapter_revision=_DEFENSIVE_REVISION,
     revision="52b58d8f0dfb6378256783434852131969f5b2ba",
     licence=NVIDIA_OPEN,
 )
@@ -165,7 +169,7 @@ AEGIS_DEFENSIVE = Classifier(
     max_length=3996,
     max_chars=6000,
     answers=aegis,
-    revision="f54cb2302ee876705dc0f7df2288f442c034b2f3",
+    revision=_DEFENSIVE_REVISION,
     licence=LLAMA_2,
 )
 """Whether a text is safe, or which of 13 kinds of unsafe it is, O1 (violence) to O13 (needs caution): the wary of the two.

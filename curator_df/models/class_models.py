@@ -52,7 +52,8 @@ def chosen_model(
         name = classifier.model
         if not os.path.isdir(name):
             revision = revision or classifier.revision or _no_revision(operator, classifier)
-        clip, center, adapter = classifier.clip, classifier.center_chars, classifier.adapter
+        clip, center = classifier.clip, classifier.center_chars
+        adapter = classifier.adapter and (classifier.adapter, classifier.adapter_revision)
         answers = None if classifier.answers is None else classifier.answers()
     elif is_pipeline(classifier):
         refuse_settings(operator, batches["dtype"], batches["trust_remote_code"])

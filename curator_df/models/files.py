@@ -95,18 +95,22 @@ class ModelFiles:
     """And the tokens among which it chooses."""
     runs_code: bool = False
     """Whether code that comes with it runs, which the user trusts."""
+    names: tuple[str, ...] = field(default=(), metadata={"identity": False})
+    """Of the files."""
 
     def local_folder(self) -> str:
         """Return the folder on this machine; a model of the hub is downloaded where it is missing, once for a machine."""
-        return local_folder(Place(self.name, self.folder, self.revision), with_code=self.runs_code)
+        return local_folder(Place(self.name, self.folder, self.revision, self.names), with_code=self.runs_code)
 
 
 def local_folder(place: Place, *, with_code: bool = False) -> str:
     """Return where files are on this machine; those of the hub are downloaded where they are missing, once for a machine."""
-    if os.path.isdir(place.folder):
+    missing = [name for name in place.files if not os.path.exists(os.path.join(place.folder, name))]
+    if os.path.isdir(place.folder) and not missing:
         return place.folder
     if place.revision is None:
-        raise InputError(f"the model folder {place.folder!r} is not on this machine; put it where all workers see it")
+        what = f"{missing[0]!r} of the model folder" if os.path.isdir(place.folder) else "the model folder"
+        raise InputError(f"{what} {place.folder!r} is not on this machine; put it where all workers see it")
     return _download(place.name, place.revision, _read_files(with_code))
 
 
@@ -115,10 +119,14 @@ def _read_files(with_code: bool) -> tuple[str, ...]:
 
 
 def find_adapted(
-    operator: str, name: str | os.PathLike[str], adapter: str | os.PathLike[str], revision: str | None = None
+    operator: str,
+    name: str | os.PathLike[str],
+    adapter: str | os.PathLike[str],
+    revision: str | None = None,
+    adapter_revision: str | None = None,
 ) -> ModelFiles:
     """Find layers, the adapter of a language model, and that model; see `find_model` for errors."""
-    on_top, between = _place(operator, name, revision), _place(operator, adapter, None)
+    on_top, between = _place(operator, name, revision), _place(operator, adapter, adapter_revision)
     base_name, scale = base_and_scale(operator, between.name, read_config(operator, between))
     base = find_model(operator, base_name)
     weights = sorted(Path(on_top.folder).glob(WEIGHTS))
@@ -164,11 +172,15 @@ def _digest_with(base: ModelFiles, files: Sequence[Path]) -> str:
 def _place(operator: str, name: str | os.PathLike[str], revision: str | None) -> Place:
     text = path_of(operator, "model", name)
     if os.path.isdir(text):
-        return Place(text, os.path.abspath(text), None)
+        return Place(text, os.path.abspath(text), None, _names(text, READ_FILES))
     if not HUB_NAME.fullmatch(text):
         raise InputError(f"{operator}: there is no folder {text!r}, and it is not the id of a model either")
     folder = _download(text, revision)
-    return Place(text, folder, os.path.basename(folder))
+    return Place(text, folder, os.path.basename(folder), _names(folder, READ_FILES))
+
+
+def _names(folder: str, patterns: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted({path.name for pattern in patterns for path in Path(folder).glob(pattern)}))
 
 
 def find_model(
@@ -227,8 +239,8 @@ def download(name: str, revision: str | None, patterns: Sequence[str], **options
 
 
 def _described(operator: str, name: str, folder: str, revision: str | None, runs_code: bool) -> ModelFiles:
-    files = sorted({path for pattern in _read_files(runs_code) for path in Path(folder).glob(pattern)})
-    names = {path.name for path in files}
+    names = _names(folder, _read_files(runs_code))
+    files = [Path(folder, name) for name in names]
     if "config.json" not in names:
         raise InputError(f"{operator}: {folder!r} has no config.json, so it holds no model")
     weights = [path for path in files if path.match(WEIGHTS)]
@@ -237,7 +249,7 @@ def _described(operator: str, name: str, folder: str, revision: str | None, runs
             f"{operator}: the model {name!r} has no weights as safetensors, and pickled ones are not loaded; convert it "
             "with transformers: model.save_pretrained(folder)"
         )
-    if not names & {"tokenizer.json", "tokenizer_config.json"}:
+    if not {"tokenizer.json", "tokenizer_config.json"}.intersection(names):
         raise InputError(f"{operator}: {folder!r} has no tokenizer (tokenizer.json or tokenizer_config.json)")
     config = read_json(Path(folder, "config.json"))
     encoder = _encoder(config)
@@ -259,6 +271,7 @@ def _described(operator: str, name: str, folder: str, revision: str | None, runs
         layers=layers,
         distances=_distances(encoder),
         runs_code=runs_code,
+        names=names,
     )
 
 

@@ -207,7 +207,11 @@ def run_model(model: Runs | TextModel, texts: pa.ChunkedArray, keep: Keep, resou
     """Run a model on texts; one that this process does not hold yet is loaded first."""
     if isinstance(model, TextModel):
         # What a call may take decides over the sizes of batches; the weights are held once all the same.
-        counts = held((model, resources), lambda: LoadedModel(model, resources)).run(texts, keep, resources)
+        asked = time.perf_counter()
+        loaded = held((model, resources), lambda: LoadedModel(model, resources))
+        waited = round(1000 * (time.perf_counter() - asked))
+        counts = loaded.run(texts, keep, resources)
+        counts.waited_milliseconds += waited
         counts.peaks = peaks(model.device)
         return counts
     with admitted(resources) as waited:

@@ -182,7 +182,7 @@ def text_model(
     dtype: Dtype = "auto",
     resources: Resources | None = None,
     center_chars: int | None = None,
-    adapter: str | None = None,
+    adapter: tuple[str, str | None] | None = None,
     answers: Answers | None = None,
     trust_remote_code: bool = False,
 ) -> TextModel:
@@ -198,7 +198,7 @@ def text_model(
     if answers is not None:
         files = find_answering(operator, name, revision)
     elif adapter is not None:
-        files = find_adapted(operator, name, adapter, revision)
+        files = find_adapted(operator, name, adapter[0], revision, adapter[1])
     else:
         files = find_model(operator, name, revision, trust_remote_code=trust_remote_code)
     if files.layers is not None and head != "classes":

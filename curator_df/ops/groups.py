@@ -8,6 +8,7 @@ so that a ``drop_`` operator that is given the table computes nothing twice.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import warnings
@@ -28,6 +29,7 @@ from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import Program, lower
 from curator_df.core.ranges.journal import Identity, Journal, difference
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
+from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.receipts.advice import rows_out_of_memory
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
 from curator_df.core.runner.events import RunStarted, told_run
@@ -105,7 +107,7 @@ def find_groups(
             started = RunStarted(home.url, plan.input_bytes, plan.projected_bytes)
             with (
                 live_panel(session),
-                released_after(session, actions),
+                released_after(session, actions, functools.partial(forget_run, stages.run_id)),
                 told_run(session, started),
                 progress_bar("comparing", 1) as show,
             ):

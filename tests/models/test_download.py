@@ -15,15 +15,28 @@ from tests.models.tiny_models import write_bert
 
 pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")
 WORKER = f"""
+import os, sys
 from curator_df.models.adapted import Place
 from curator_df.models.files import local_folder
 
-print(local_folder(Place({NAME!r}, "/not/here", {COMMIT!r})))
+where, *files = sys.argv[1:]
+found = local_folder(Place({NAME!r}, where, {COMMIT!r}, tuple(files)))
+assert sorted(os.listdir(found)) == files, os.listdir(found)
+print(found)
 """
 
 
-def test_workers_of_a_machine_download_each_file_once(tmp_path):
+@pytest.mark.parametrize(
+    "where", ["the client's cache elsewhere", "a cache at the client's path", "an interrupted one"]
+)
+def test_workers_of_a_machine_download_each_file_once(where, tmp_path):
+    """A folder that is there with some of the files is being filled by another worker, or a download was interrupted."""
     model = Path(write_bert(tmp_path / "model"))
+    files = sorted(file.name for file in model.iterdir())
+    snapshot = tmp_path / f"home/hub/models--{NAME.replace('/', '--')}/snapshots/{COMMIT}"
+    if where == "an interrupted one":
+        snapshot.mkdir(parents=True)
+    path = "/not/here" if where == "the client's cache elsewhere" else str(snapshot)
     with hub_server(model) as hub:
         environment = {
             **os.environ,
@@ -33,10 +46,10 @@ def test_workers_of_a_machine_download_each_file_once(tmp_path):
             "HF_HUB_OFFLINE": "0",
         }
         how = {"env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        workers = [subprocess.Popen([sys.executable, "-c", WORKER], **how) for _ in range(4)]
+        workers = [subprocess.Popen([sys.executable, "-c", WORKER, path, *files], **how) for _ in range(4)]
         ended = [(*worker.communicate(timeout=300), worker.returncode) for worker in workers]
         assert [code for *_, code in ended] == [0] * 4, ended
-        assert hub.downloads == dict.fromkeys((file.name for file in model.iterdir()), 1)
+        assert hub.downloads == dict.fromkeys(files, 1)
     folders = {out.strip() for out, *_ in ended}
     assert len(folders) == 1
     (folder,) = map(Path, folders)

@@ -57,8 +57,11 @@ def _closed(one: Any) -> str | None:
 
 
 @contextlib.contextmanager
-def released_after(session: Any, actions: Sequence[Any]) -> Iterator[None]:
-    """Let the workers go of what they hold when a run ends, well or not, if one of its kernels makes them hold anything."""
+def released_after(session: Any, actions: Sequence[Any], at_end: Callable[[], None]) -> Iterator[None]:
+    """Let the workers go of what they hold when a run ends, well or not, if one of its kernels makes them hold anything.
+
+    ``at_end`` is called then in each of them.
+    """
     client = session.client
     try:
         yield
@@ -66,6 +69,7 @@ def released_after(session: Any, actions: Sequence[Any]) -> Iterator[None]:
         session.keep({name: kept for each in actions for name, kept in getattr(each, "libraries", {}).items()})
         if client.status == "running" and any(may_hold(action) for action in actions):
             failures = client.run(release_held, on_error="ignore")
+            client.run(at_end, on_error="ignore")
             for failure in sorted({failure for worker in failures.values() for failure in worker}):
                 warnings.warn(f"after the run: {failure}", UserWarning, stacklevel=2)
 

@@ -73,9 +73,7 @@ class InProcess:
         self._call(SETUP)
 
     def close(self) -> None:
-        """Take the object down: it is called no more."""
-        if self._marker is not None:
-            self._marker.unlink(missing_ok=True)
+        """Take the object down: it is called no more. What was done for the machine stays done until the run ends."""
         self._call(TEARDOWN)
 
     def _call(self, method: str, around: Callable[[Callable[[], object]], None] | None = None) -> None:
@@ -206,6 +204,19 @@ def _function(value: Any) -> types.FunctionType | None:
 
 
 def _marker(of: SetUp, run_id: str) -> Path:
+    return Path(tempfile.gettempdir(), f"{_marker_prefix(run_id)}{_short_digest(of.digest)}.once")
+
+
+def _marker_prefix(run_id: str) -> str:
     # The host's name is in it: a folder for temporary files may be one that several machines see.
-    name = hashlib.blake2b(f"{socket.gethostname()} {run_id} {of.digest}".encode(), digest_size=16).hexdigest()
-    return Path(tempfile.gettempdir(), f"curator-df-{os.getuid()}-{name}.once")
+    return f"curator-df-{os.getuid()}-{_short_digest(f'{socket.gethostname()} {run_id}')}-"
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def forget_run(run_id: str) -> None:
+    """Delete what says on this machine that objects of a run were set up there: the run is over."""
+    for marker in Path(tempfile.gettempdir()).glob(f"{_marker_prefix(run_id)}*.once"):
+        marker.unlink(missing_ok=True)

@@ -34,7 +34,8 @@ COMPUTED_IN = "batches_in_"
 PEAKS = COLUMNS[-3:]
 """The most bytes that were held while a step ran: in tensors on the GPU, in all on the GPU; and resident in a worker process."""
 WAITED = "waited_milliseconds"
-"""Counts the time in which a step held a block and waited for its turn (`curator_df.core.memory.resources`)."""
+"""Counts the time in which a step held a block and waited: for its turn (`curator_df.core.memory.resources`), or for the model
+to be loaded."""
 
 
 class _Step(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import sys
 import time
 import warnings
@@ -34,6 +35,7 @@ from curator_df.core.ranges.journal import (
 )
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.rejects_folder import RejectsFolder
+from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Range, Ranges, Source
 from curator_df.core.receipts.advice import advice, rows_out_of_memory
@@ -181,7 +183,11 @@ def run_branches(
             stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             folders = ", ".join(branches[number].sink.folder.url for number in waiting)
             started = RunStarted(folders, plan.input_bytes, plan.projected_bytes)
-            with live_panel(session), released_after(session, actions), told_run(session, started):
+            with (
+                live_panel(session),
+                released_after(session, actions, functools.partial(forget_run, stages.run_id)),
+                told_run(session, started),
+            ):
                 now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], stages).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt
