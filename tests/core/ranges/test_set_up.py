@@ -5,10 +5,8 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from pathlib import Path
 
 import dask.dataframe as dd
 import pandas as pd
@@ -332,20 +330,6 @@ def test_it_is_the_same_when_its_class_is_typed_again_and_another_with_other_cod
     one = typed(5, 1, 2)
     assert typed(5, 1, 2, lines=9) == one
     assert len({one, typed(6, 1, 2), typed(5, 0, 2), typed(5, 1, 3)}) == 4
-
-
-@pytest.mark.slow
-def test_workers_that_are_started_again_in_a_run_do_not_set_the_machine_up_again(tmp_path, monkeypatch):
-    (tmp_path / "in.jsonl").write_text("".join(f'{{"id": {n}, "text": "some words"}}\n' for n in range(ROWS)))
-    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 600)
-    docs = cdf.read_jsonl(tmp_path / "in.jsonl", blocksize="1kB")
-    notes, left = tmp_path / "notes", set(Path(tempfile.gettempdir()).glob("curator-df-*.once"))
-    with cdf.start_cluster(memory="4GB", cpus=2, recycle_after=3):
-        receipt = cdf.write_parquet(docs.pipe(cdf.keep_where, Noting(notes)), tmp_path / "out")
-    assert receipt.rows_written == ROWS - 100
-    assert len(processes(notes, "setup")) > 2
-    assert len(processes(notes, "on_node")) == 1
-    assert set(Path(tempfile.gettempdir()).glob("curator-df-*.once")) <= left
 
 
 WITHOUT_LOCKS = """

@@ -82,15 +82,21 @@ def test_the_first_tasks_bring_it_and_no_other(docs, sent, tmp_path):
 
 def test_tasks_of_workers_that_were_started_again_are_sent_again(docs, sent, tmp_path):
     """A worker is ended in mid-run by the step that it runs, once."""
-    marker = tmp_path / "ended"
+    marker, pids = tmp_path / "ended", tmp_path / "pids"
+    pids.mkdir()
 
     def end_worker(block):
         import os
         import signal
+        import time
 
-        if (block["id"] == 200).any() and not marker.exists():
+        (pids / str(os.getpid())).touch()
+        if (block["id"] == 100).any() and not marker.exists():
             marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+        give_up = time.monotonic() + 60
+        while (block["id"] >= 200).any() and len(list(pids.iterdir())) < 3 and time.monotonic() < give_up:
+            time.sleep(0.05)  # until the new worker has a task
         return block
 
     with cdf.start_cluster(memory="2GB", cpus=2) as cluster:
