@@ -70,7 +70,7 @@ WORKS = (
     bound("any rules in one pass", 0, 0),
     Work("exact duplicates", 1_000 / 5.7 / 2, 2, KEY_BYTES),
     bound("exact duplicates", 1, KEY_BYTES),
-    Work("near duplicates, FineWeb's scheme", 268 / 3.6 / 2, 3, NEAR_ROW_BYTES, PAIRED_SHARE),
+    Work("near duplicates, FineWeb's scheme", 268 / 3.4 / 2, 3, NEAR_ROW_BYTES, PAIRED_SHARE),
     bound("near duplicates, FineWeb's scheme", 2, NEAR_ROW_BYTES, PAIRED_SHARE),
 )
 

@@ -11,7 +11,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.cluster import job_keeper
+from curator_df.cluster import batch, job_keeper
 from curator_df.cluster import jobs as jobs_module
 from curator_df.core.runner import run
 from curator_df.core.runner.events import TaskEnded
@@ -95,6 +95,26 @@ def test_cancelled_jobs_are_sent_again_and_change_nothing(processes, corpus, tmp
     for ours, plain in ((tmp_path / "out", tmp_path / "alone"), (tmp_path / "rejects", tmp_path / "alone_rejects")):
         pd.testing.assert_frame_equal(pd.read_parquet(ours), pd.read_parquet(plain))
     wait_until(lambda: jobs() == [])
+
+
+def test_workers_leave_before_their_time_is_up_and_others_go_on(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(batch, "lifetime", lambda _: ["--lifetime", "14s", "--lifetime-stagger", "4s"])
+    monkeypatch.setattr(job_keeper, "ASK_SECONDS", 2.0)
+    seen = set()
+    with cluster(tmp_path, jobs=2):
+        current_session().watchers.append(lambda _: seen.update(jobs()))
+
+        def slowly(block):
+            time.sleep(0.4)
+            return block.id % 7 != 0
+
+        docs = cdf.read_jsonl(corpus, blocksize="20kB").pipe(cdf.keep_where, slowly)
+        receipt = cdf.write_parquet(docs, tmp_path / "out")
+    assert len(seen) > 2
+    assert receipt.rows_read == ROWS
+    assert pd.read_parquet(tmp_path / "out")["id"].tolist() == [n for n in range(ROWS) if n % 7]
+    said = "".join(log.read_text() for log in (tmp_path / "jobs").glob("*.err"))
+    assert "worker-lifetime-reached" in said  # it left by itself, and was not killed
 
 
 def test_jobs_come_and_go_with_the_work(corpus, tmp_path, monkeypatch):

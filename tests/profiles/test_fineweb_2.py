@@ -110,6 +110,13 @@ def test_stop_words_are_part_of_a_profile():
             DATATROVE_GOPHER_QUALITY.replace(stop_words=odd)
 
 
+def test_a_configuration_makes_no_objects(tmp_path):
+    (tmp_path / "made.yml").write_text(f"stopwords: !!python/object/apply:os.mkdir ['{tmp_path}/made']\n")
+    with pytest.raises(InputError, match="could not determine a constructor for the tag"):
+        fineweb_2("swh_Latn", config=tmp_path / "made.yml")
+    assert not (tmp_path / "made").exists()
+
+
 def reasons(texts, profile):
     docs = dd.from_pandas(pd.DataFrame({"text": pd.array(texts, "string[pyarrow]")}), npartitions=1)
     found = docs.pipe(cdf.add_profile, profile, add_metrics=False).compute(scheduler="synchronous")["reason"]
