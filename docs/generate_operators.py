@@ -8,7 +8,8 @@ memory: 1.2 x block. Computes: no. See ``docs/profiles.md``.`` The group of a fu
     python docs/generate_operators.py          # rewrites the page
     python docs/generate_operators.py --check  # exits with 1 and says what differs
 
-The columns that compare with code are held to it in ``tests/test_docs.py``.
+Why an operator takes no cuDF blocks comes from `curator_df.ops.host_only`, as its error does. The columns that compare with code
+are held to it in ``tests/test_docs.py``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ PAGE = Path(__file__).with_name("operators.md")
 sys.path.insert(0, str(PAGE.parents[1]))
 
 import curator_df as cdf  # noqa: E402 - of this checkout
+from curator_df.ops.host_only import HOST_ONLY  # noqa: E402
 
 FIELDS = ("Rows", "Columns", "Backends", "Peak extra memory", "Computes")
 """What a contract may say, in this order. After them may come ``See ``docs/...``.``, which becomes a link."""
@@ -120,6 +122,8 @@ def row_of(name: str, value: Any) -> tuple[str, dict[str, str]]:
         if missing := [field for field in needed if field not in contract]:
             raise ContractError(f"{name}: its contract does not say {', '.join(missing)}, as those of {group} do")
         said |= contract | {"returns": first_sentence(returns.partition("\n")[2])}
+        if contract.get("Backends") == "pandas" and name in HOST_ONLY:
+            said["Backends"] += f": {HOST_ONLY[name]}"
         if not said["returns"]:
             raise ContractError(f"{name}: its Returns have no sentence below the type")
         said["summary"] += f". {said['returns']}" if group == "values" else ""

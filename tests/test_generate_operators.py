@@ -40,6 +40,13 @@ def test_a_contract_is_the_row_of_its_function():
     }
 
 
+def test_why_there_are_no_cudf_blocks_is_beside_the_backends(monkeypatch):
+    monkeypatch.setitem(generate_operators.HOST_ONLY, "keep_new", "it works with NumPy")
+    assert row_of_new(CONTRACT)[1]["Backends"] == "pandas: it works with NumPy"
+    some = CONTRACT.replace("Backends: pandas", "Backends: pandas; cudf by address")
+    assert row_of_new(some)[1]["Backends"] == "pandas; cudf by address"
+
+
 @pytest.mark.parametrize("field", ["Rows", "Columns", "Backends", "Peak extra memory"])
 def test_a_field_that_is_missing_is_named(field):
     notes = re.sub(rf"{field}: .*?(\.(?= )|\.$) ?", "", CONTRACT.replace("1.2", "2"))

@@ -35,12 +35,12 @@ def backend_of(block: Any) -> Backend:
     return cast(Backend, package)
 
 
-def require_backend(block: Any, operator: str, *supported: Backend) -> None:
-    """Raise `UnsupportedBackendError` unless the block is of one of these backends."""
+def require_backend(block: Any, operator: str, *supported: Backend, because: str) -> None:
+    """Raise `UnsupportedBackendError` unless the block is of one of these backends; the clause ``because`` says why."""
     backend = backend_of(block)
     if backend not in supported:
         raise UnsupportedBackendError(
-            f"{operator} works on {' and '.join(supported)} blocks, and this table has {backend} blocks; "
+            f"{operator} works on {' and '.join(supported)} blocks, and this table has {backend} blocks: {because}; "
             f"convert it first with to_backend(df, {supported[0]!r})"
         )
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.files.scratch import scratch_directory
 from curator_df.core.files.storage import FileRecord, Folder, disk_errors
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import OversizeRowError
@@ -161,7 +162,7 @@ class _InOrder:
     def _split(self, batches: Sequence[Batch], bits: int) -> Iterator[pa.Table]:
         """Cut the batches by the next bits of the keys, and yield the rows of each part."""
         now = min(SPLIT_BITS, bits)
-        folder = Folder(tempfile.mkdtemp(prefix="curator-df-shuffle-"))
+        folder = Folder(tempfile.mkdtemp(prefix="curator-df-shuffle-", dir=scratch_directory()))
         try:
             with open(folder.path("rows"), "wb") as file, disk_errors(folder):
                 writer = BatchWriter(file, bits - now, 1 << now)

@@ -27,15 +27,17 @@ from curator_df.io.write import (
 )
 
 Path = str | os.PathLike[str]
+Format = Literal["parquet", "jsonl"]
+Compression = ParquetCompression | JsonlCompression
 
 
 def write_many(
     tables: Mapping[Path, Any],
     *,
-    format: Literal["parquet", "jsonl"] = "parquet",  # noqa: A002 - what everyone calls it
-    compression: ParquetCompression | JsonlCompression | None = None,
+    format: Format | Mapping[Path, Format] = "parquet",  # noqa: A002 - what everyone calls it
+    compression: Compression | Mapping[Path, Compression] | None = None,
     target_file_size: str | int = TARGET_FILE_BYTES,
-    partition_on: str | list[str] | None = None,
+    partition_on: str | list[str] | Mapping[Path, str | list[str]] | None = None,
     rejects: Mapping[Path, Path] | None = None,
     workdir: Path | None = None,
     on_existing: OnExisting = "error",
@@ -55,14 +57,15 @@ def write_many(
     tables : mapping of str or path to dask.dataframe.DataFrame
         Folders (or fsspec URLs), and the chain whose rows go there. All chains must begin with the same table, returned
         by one `read_jsonl` or `read_parquet` call.
-    format : {"parquet", "jsonl"}
-        Format of the files.
-    compression : str, optional
+    format : {"parquet", "jsonl"} or mapping of str or path to one of these
+        Format of the files; with a mapping that of each folder, Parquet for those that it does not name.
+    compression : str or mapping of str or path to str, optional
         As in `write_parquet` (zstd by default) or `write_jsonl` (none by default).
     target_file_size : str or int
         A file is closed once it reaches this size on disk.
-    partition_on : str or list of str, optional
-        Columns of every table whose values become folders (``lang=en/``); they are not in the files.
+    partition_on : str, list of str, or mapping of str or path to one of these, optional
+        Columns of every table (with a mapping: of the tables that it names) whose values become folders (``lang=en/``);
+        they are not in the files.
     rejects : mapping of str or path to str or path, optional
         For outputs whose dropped rows are to be written: the output's folder as in ``tables``, and the folder for these
         rows. A row that a shared step drops is written for each of them. See `write_parquet`.
@@ -111,20 +114,28 @@ def write_many(
     >>> receipts["en/"].rows_written  # doctest: +SKIP
     812
     """
-    choose("write_many", "format", format, ("parquet", "jsonl"))
-    choices = ParquetCompression if format == "parquet" else JsonlCompression
-    chosen = compression or ("zstd" if format == "parquet" else "none")
-    choose("write_many", "compression", chosen, choices)
     _require_tables(tables)
-    kept = dict(rejects or {})
-    for path in kept:
-        if path not in tables:
-            raise ParameterError(f"write_many: rejects names {path!r}, which is not among the folders of tables")
-    kind = ParquetFormat(chosen) if format == "parquet" else JsonlFormat(chosen)
+    formats, compressions, columns, kept = (
+        _by_folder(tables, name, given)
+        for name, given in (
+            ("format", format),
+            ("compression", compression),
+            ("partition_on", partition_on),
+            ("rejects", {} if rejects is None else rejects),
+        )
+    )
     outputs = [
         (
             df,
-            file_sink(df, "write_many", path, kind, target_file_size, partition_on, storage_options),
+            file_sink(
+                df,
+                "write_many",
+                path,
+                _file_format(formats.get(path, "parquet"), compressions.get(path)),
+                target_file_size,
+                columns.get(path),
+                storage_options,
+            ),
             rejects_sink(kept.get(path), storage_options),
         )
         for path, df in tables.items()
@@ -132,6 +143,27 @@ def write_many(
     temporary = None if workdir is None else folder_at(workdir, storage_options)
     receipts = run_branches(outputs, workdir=temporary, on_existing=on_existing, on_error=on_error, on_oom=on_oom)
     return dict(zip(tables, receipts, strict=True))
+
+
+def _by_folder(tables: Mapping[Path, Any], name: str, given: Any) -> dict[Path, Any]:
+    """Return what was given for each folder: the same for all, or what a mapping says of those that it names."""
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(tables, given)
+    for path in given:
+        if path not in tables:
+            raise ParameterError(f"write_many: {name} names {path!r}, which is not among the folders of tables")
+    return dict(given)
+
+
+def _file_format(name: str, compression: str | None) -> ParquetFormat | JsonlFormat:
+    choose("write_many", "format", name, Format)
+    if name == "jsonl":
+        chosen = compression or "none"
+        choose("write_many", "compression", chosen, JsonlCompression)
+        return JsonlFormat(chosen)
+    chosen = compression or "zstd"
+    choose("write_many", "compression", chosen, ParquetCompression)
+    return ParquetFormat(chosen)
 
 
 def _require_tables(tables: Any) -> None:

@@ -191,7 +191,8 @@ def require_device_metrics(
     """
     if from_columns:
         raise UnsupportedBackendError(
-            f"{operator} reads metrics from columns of pandas blocks alone, and this table has cudf blocks; {_WAY_OUT}"
+            f"{operator} reads metrics from columns of pandas blocks alone, and this table has cudf blocks: "
+            f"columns are judged with NumPy, in host memory; {_WAY_OUT}"
         )
     missing = [name for name in names if name not in METRICS]
     if missing:
@@ -200,7 +201,8 @@ def require_device_metrics(
         )
     if words != "whitespace":
         raise UnsupportedBackendError(
-            f"{operator} cuts the texts of cuDF blocks at white space alone, not as words={words!r} says; {_WAY_OUT}"
+            f"{operator} cuts the texts of cuDF blocks at white space alone, not as words={words!r} says: "
+            f"such words are found on the CPU alone; {_WAY_OUT}"
         )
 
 

@@ -29,6 +29,53 @@ __all__ = [
 
 NVIDIA_OPEN = "NVIDIA Open Model License Agreement"
 LLAMA_2 = "Llama 2 Community License Agreement"
+_DOMAINS = (
+    "Adult",
+    "Arts_and_Entertainment",
+    "Autos_and_Vehicles",
+    "Beauty_and_Fitness",
+    "Books_and_Literature",
+    "Business_and_Industrial",
+    "Computers_and_Electronics",
+    "Finance",
+    "Food_and_Drink",
+    "Games",
+    "Health",
+    "Hobbies_and_Leisure",
+    "Home_and_Garden",
+    "Internet_and_Telecom",
+    "Jobs_and_Education",
+    "Law_and_Government",
+    "News",
+    "Online_Communities",
+    "People_and_Society",
+    "Pets_and_Animals",
+    "Real_Estate",
+    "Science",
+    "Sensitive_Subjects",
+    "Shopping",
+    "Sports",
+    "Travel_and_Transportation",
+)
+_CONTENT_TYPES = (
+    "Product/Company/Organization/Personal Websites",
+    "Explanatory Articles",
+    "News",
+    "Blogs",
+    "MISC",
+    "Boilerplate Content",
+    "Analytical Exposition",
+    "Online Comments",
+    "Reviews",
+    "Books and Literature",
+    "Conversational",
+)
+DEBERTA_REVISION = "8ccc9b6f36199bec6961081d44eb72fb3f7353f3"
+"""Of microsoft/deberta-v3-base."""
+_MDEBERTA_REVISION = "a0484667b22365f84929a935b5e50a51f71f159d"
+"""Of microsoft/mdeberta-v3-base."""
+_LLAMA_GUARD_REVISION = "dfcfa3409b9994a4722d44e05f82e81ea73c5106"
+"""Of meta-llama/LlamaGuard-7b."""
 _DEFENSIVE_REVISION = "f54cb2302ee876705dc0f7df2288f442c034b2f3"
 
 
@@ -48,6 +95,8 @@ class Classifier:
     """Characters of a text to tokenize; None for 16 per token."""
     center_chars: int | None = None
     """Characters to read on either side of the middle of a text; None for the text from its beginning."""
+    labels: tuple[str, ...] = ()
+    """Names of its classes as published, for a model with an output for each. The model's own files decide."""
     tiers: Mapping[str, float] | None = None
     """For a model with one output: the lowest score of each class, from the highest to the lowest."""
     clip: tuple[float, float] | None = None
@@ -58,10 +107,25 @@ class Classifier:
     """For a model that consists of layers on the last token of a language model: the language model's adapter, which names it."""
     adapter_revision: str | None = None
     """Commit, tag or branch of the adapter."""
+    base_revision: str | None = None
+    """The same of the model on which this one stands, which its files name; with another ``revision=`` the latest."""
     revision: str | None = None
     """Commit, tag or branch. If there is none, users of the model on the hub must name one."""
     licence: str | None = None
     """Licence of the weights as stated by the publisher: an SPDX identifier, or the name of the agreement; None if not stated."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes that it gives, known without its files; empty if they are not.
+
+        Examples
+        --------
+        >>> QUALITY.classes, FINEWEB_EDU.classes
+        (('High', 'Medium', 'Low'), ('high_quality', 'low_quality'))
+        """
+        if self.answers is not None:
+            return self.answers().labels
+        return self.labels if self.tiers is None else tuple(self.tiers)
 
 
 QUALITY = Classifier(
@@ -70,7 +134,9 @@ QUALITY = Classifier(
     "nemo_curator 0.9.0, classifiers/quality.py",
     max_length=1024,
     max_chars=6000,
+    labels=("High", "Medium", "Low"),
     revision="c07a8e4e56b6194561b20d00df910e62c8bc1d18",
+    base_revision=DEBERTA_REVISION,
     licence="Apache-2.0",
 )
 """High, Medium or Low."""
@@ -80,7 +146,9 @@ DOMAIN = Classifier(
     "nemo_curator 0.9.0, classifiers/domain.py",
     max_length=512,
     max_chars=2000,
+    labels=_DOMAINS,
     revision="41b2af615a564bec3d155ea695d6ee03aa1919a7",
+    base_revision=DEBERTA_REVISION,
     licence="Apache-2.0",
 )
 """One of 26 domains, of English text."""
@@ -90,7 +158,9 @@ MULTILINGUAL_DOMAIN = Classifier(
     "nemo_curator 0.9.0, classifiers/domain.py",
     max_length=512,
     max_chars=2000,
+    labels=_DOMAINS,
     revision="2e5a172bc1066a6d75127d29ba59a39013a40133",
+    base_revision=_MDEBERTA_REVISION,
     licence=NVIDIA_OPEN,
 )
 """The same, of other languages too."""
@@ -100,7 +170,9 @@ CONTENT_TYPE = Classifier(
     "nemo_curator 0.9.0, classifiers/content_type.py",
     max_length=1024,
     max_chars=5000,
+    labels=_CONTENT_TYPES,
     revision="00351af9d8539131e8b65253831aa87ddd544701",
+    base_revision=DEBERTA_REVISION,
     licence=NVIDIA_OPEN,
 )
 """One of 11 types of text, such as news or a review."""
@@ -158,6 +230,7 @@ INSTRUCTION_DATA_GUARD = Classifier(
     adapter="nvidia/Aegis-AI-Content-Safety-LlamaGuard-Defensive-1.0",
     adapter_revision=_DEFENSIVE_REVISION,
     revision="52b58d8f0dfb6378256783434852131969f5b2ba",
+    base_revision=_LLAMA_GUARD_REVISION,
     licence=NVIDIA_OPEN,
 )
 """Whether instructions with answers look as if they were to poison a model, from 0 to 1. It stands on LlamaGuard-7b, to which
@@ -170,6 +243,7 @@ AEGIS_DEFENSIVE = Classifier(
     max_chars=6000,
     answers=aegis,
     revision=_DEFENSIVE_REVISION,
+    base_revision=_LLAMA_GUARD_REVISION,
     licence=LLAMA_2,
 )
 """Whether a text is safe, or which of 13 kinds of unsafe it is, O1 (violence) to O13 (needs caution): the wary of the two.
@@ -182,6 +256,7 @@ AEGIS_PERMISSIVE = Classifier(
     max_chars=6000,
     answers=aegis,
     revision="b30b989901b4d129c231b0c55fd8c7cc936c38b6",
+    base_revision=_LLAMA_GUARD_REVISION,
     licence=LLAMA_2,
 )
 """The same, learned so that texts in doubt are safe."""

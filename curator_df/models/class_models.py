@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from curator_df.core.arguments import path_of, require_mapping, strings_of
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import require_text
 from curator_df.errors import ParameterError
 from curator_df.models.callables import UserModel
@@ -23,6 +23,7 @@ from curator_df.models.local_models import (
     pipeline,
 )
 from curator_df.models.text_model import TextModel, refuse_settings, text_model, user_model
+from curator_df.ops.host_only import require_host
 
 Model = Classifier | str | os.PathLike[str] | Callable[[Sequence[str]], Any]
 Found = TextModel | UserModel | FastTextClassifier | Pipeline
@@ -39,22 +40,18 @@ def chosen_model(
 ) -> tuple[Found, ClassScores]:
     """Check everything at the door; return the model, and what its numbers mean."""
     require_text(df, operator, text)
-    require_backend(df._meta, operator, "pandas")
+    require_host(df._meta, operator)
     chosen = _checked(operator, given)
-    clip, center, adapter, answers = None, None, None, None
+    of_entry: dict[str, Any] = {}
     if isinstance(classifier, Classifier):
+        name = classifier.model
+        of_entry = _where(operator, classifier, revision)
         of_catalogue = {
             "tiers": classifier.tiers,
             "max_length": classifier.max_length,
             "max_chars": classifier.max_chars,
         }
-        chosen |= {name: value for name, value in of_catalogue.items() if chosen[name] is None}
-        name = classifier.model
-        if not os.path.isdir(name):
-            revision = revision or classifier.revision or _no_revision(operator, classifier)
-        clip, center = classifier.clip, classifier.center_chars
-        adapter = classifier.adapter and (classifier.adapter, classifier.adapter_revision)
-        answers = None if classifier.answers is None else classifier.answers()
+        chosen |= {key: value for key, value in of_catalogue.items() if chosen[key] is None}
     elif is_pipeline(classifier):
         refuse_settings(operator, batches["dtype"], batches["trust_remote_code"])
         made = pipeline(operator, classifier, chosen["max_chars"])
@@ -76,11 +73,11 @@ def chosen_model(
     else:
         name = path_of(operator, "classifier", classifier)
     lengths = {key: chosen[key] for key in ("max_length", "max_chars")}
-    where: dict[str, Any] = {"revision": revision, "center_chars": center, "adapter": adapter, "answers": answers}
+    where = {"revision": revision} | of_entry
     model = text_model(operator, name, head="classes", **where, **lengths, **batches)
-    if answers is not None:
-        names = tuple(chosen["labels"] or answers.labels)
-        return model, ClassScores.of(operator, names, len(answers.labels), chosen["tiers"], None, "answers")
+    if model.answers is not None:
+        names = tuple(chosen["labels"] or model.answers.labels)
+        return model, ClassScores.of(operator, names, len(model.answers.labels), chosen["tiers"], None, "answers")
     if model.files.several_classes:
         raise ParameterError(
             f"{operator}: {name!r} gives a text several classes at once; pass a function that returns one number for each"
@@ -90,8 +87,24 @@ def chosen_model(
         raise ParameterError(
             f"{operator}: {name!r} answers {len(widths)} questions at once; add_prompt_scores takes it"
         )
+    _compare(operator, classifier, model.files.classes)
     names = tuple(chosen["labels"] or model.files.classes)
+    clip = classifier.clip if isinstance(classifier, Classifier) else None
     return model, ClassScores.of(operator, names, widths[0], chosen["tiers"], clip, "probabilities")
+
+
+def _where(operator: str, classifier: Classifier, revision: str | None) -> dict[str, Any]:
+    """Return where an entry's files are and how they are used, as `text_model` takes it."""
+    is_pinned = revision in (None, classifier.revision)
+    if not os.path.isdir(classifier.model):
+        revision = revision or classifier.revision or _no_revision(operator, classifier)
+    return {
+        "revision": revision,
+        "base_revision": classifier.base_revision if is_pinned else None,
+        "center_chars": classifier.center_chars,
+        "adapter": classifier.adapter and (classifier.adapter, classifier.adapter_revision),
+        "answers": None if classifier.answers is None else classifier.answers(),
+    }
 
 
 def _checked(operator: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,6 +113,21 @@ def _checked(operator: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if tiers is not None:
         require_mapping(operator, "tiers", tiers)
     return {**given, "labels": None if labels is None else strings_of(operator, "labels", labels)}
+
+
+def _compare(operator: str, classifier: Model, classes: Sequence[str]) -> None:
+    """Warn where a model of the catalogue has other classes than were published when the entry was written."""
+    if not isinstance(classifier, Classifier) or not classifier.labels:
+        return
+    published, found = set(classifier.labels), set(classes)
+    if published != found:
+        other = ", ".join(map(repr, sorted(published ^ found)))
+        warnings.warn(
+            f"{operator}: {classifier.model!r} has other classes than were published for {classifier.name}: one of the two lacks "
+            f"{other}. Those of the model are used",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _no_revision(operator: str, classifier: Classifier) -> NoReturn:

@@ -13,7 +13,6 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.arguments import strings_of
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import refuse_columns
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
@@ -26,6 +25,7 @@ from curator_df.models.class_scores import ClassScores
 from curator_df.models.devices import Dtype
 from curator_df.models.inference import run_model
 from curator_df.models.text_model import BatchRows, price_of
+from curator_df.ops.host_only import require_host
 
 ROW_BYTES = 100
 """Of the rows for which the peak factors hold; a block of shorter ones is halved when it does not fit."""
@@ -250,6 +250,7 @@ def _known(operator: str, parameter: str, names: str | Sequence[str], scores: Cl
 def _kernel(operator: str, function: Callable[..., Any], parameters: dict[str, Any], peak_factor: float) -> BlockKernel:
     model = parameters["model"]
     price = price_of(operator, model, parameters["resources"])
+    parameters |= {"resources": price["resources"]}
     is_measured = parameters.get("answer_into") is None
     return BlockKernel(operator, function, parameters, peak_factor, peak_is_measured=is_measured, **price)
 
@@ -266,7 +267,7 @@ def add_class_block(
     filter_by: tuple[str, ...] | None,
 ) -> Outcome:
     """Kernel of `add_class`."""
-    require_backend(block, "add_class", "pandas")
+    require_host(block, "add_class")
     answers: list[str | None] | None = None if answer_into is None else [None] * len(block)
     codes, numbers, counts = _classified(block, text, model, scores, resources, answers)
     columns = {
@@ -287,7 +288,7 @@ def keep_class_block(
     block: Any, *, text: str, keep: tuple[str, ...], model: Found, scores: ClassScores, resources: Resources
 ) -> Outcome:
     """Kernel of `keep_class`."""
-    require_backend(block, "keep_class", "pandas")
+    require_host(block, "keep_class")
     codes, numbers, counts = _classified(block, text, model, scores, resources)
     return _of_classes(block, codes, numbers, scores, keep, counts)
 

@@ -17,13 +17,13 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.arguments import require_mapping, require_number, require_string
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import refuse_columns, require_columns
 from curator_df.core.memory.held import held
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.models.completion_calls import MOST_ANSWER_BYTES, Caller, Server
 from curator_df.models.text_model import require_count
+from curator_df.ops.host_only import require_host
 
 ROW_BYTES = 1_000
 """Of the rows for which the peak factor holds; a block of shorter ones is halved when it does not fit."""
@@ -113,7 +113,8 @@ def add_completion(
 
     A request that the server rejects, or that fails on all attempts, is an error of the row: ``on_error="quarantine"``
     of a run quarantines it. The receipt counts ``requests``, ``retries``, ``cached``, ``cut_answers`` (truncated at
-    ``max_tokens``), ``empty_answers``, ``prompt_tokens`` and ``completion_tokens``. A chain that runs twice, such as
+    ``max_tokens``), ``empty_answers``, ``prompt_tokens`` and ``completion_tokens``; ``receipt.models()`` has
+    ``documents`` (answers requested) and ``tokens`` per second. A chain that runs twice, such as
     before a drop, sends its requests once.
 
     Examples
@@ -130,7 +131,7 @@ def add_completion(
         require_mapping(operator, "options", options)
     columns = _columns(operator, prompt)
     require_columns(df, operator, *columns)
-    require_backend(df._meta, operator, "pandas")
+    require_host(df._meta, operator)
     refuse_columns(df, operator, into)
     if importlib.util.find_spec("httpx") is None:
         raise ParameterError(f"{operator} needs httpx: pip install 'curator-df[completions]'")
@@ -181,7 +182,7 @@ def add_completion_block(
     block: Any, *, prompt: str, system: str | None, max_chars: int, server: Server, into: str
 ) -> Outcome:
     """Kernel of `add_completion`."""
-    require_backend(block, "add_completion", "pandas")
+    require_host(block, "add_completion")
     caller = held(server, lambda: Caller(server))
     told: list[dict[str, str]] = [] if system is None else [{"role": "system", "content": system}]
     counters: Counter[str] = Counter(dict.fromkeys(("requests", "retries", "cached"), 0))
@@ -189,6 +190,9 @@ def add_completion_block(
     for answer, counts in caller.answers(_prompts(block, prompt, told, max_chars)):
         answers.append(None if answer is None else answer["content"])
         counters.update(counts)
+    # As of other models, for the table of models and for watchers.
+    counters["documents"] = counters["requests"] - counters["retries"]
+    counters["tokens"] = counters["prompt_tokens"] + counters["completion_tokens"]
     dtype: Any = pd.StringDtype("pyarrow")
     column = dtype.__from_arrow__(pa.chunked_array([pa.array(answers, pa.large_string())]))
     return Outcome(block.assign(**{into: pd.Series(column, index=block.index, copy=False)}), counters=dict(counters))

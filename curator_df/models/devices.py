@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from curator_df.core.columns import choose
 from curator_df.core.memory.limits import status_bytes
-from curator_df.core.memory.resources import capacity_here
+from curator_df.core.memory.torch_memory import bound_torch, torch_peaks
 from curator_df.core.receipts.model_figures import PEAKS
 from curator_df.errors import ParameterError
 
@@ -54,12 +54,7 @@ def open_device(torch: Any, name: str, device: Device, numbers: Numbers) -> None
         )
     if numbers == "bfloat16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise ParameterError(f"the model {name!r}: {torch.cuda.get_device_name()} has no bfloat16; say dtype='float32'")
-    torch.cuda.init()
-    capacity = capacity_here()
-    if capacity is not None and capacity.device_bytes:
-        share = capacity.device_bytes / torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(share, 1.0))
-    torch.cuda.reset_peak_memory_stats()
+    bound_torch()
 
 
 def computing_in(torch: Any, device: Device, numbers: Numbers) -> contextlib.AbstractContextManager[Any]:
@@ -72,10 +67,6 @@ def computing_in(torch: Any, device: Device, numbers: Numbers) -> contextlib.Abs
 
 
 def peaks(device: Device = "cpu") -> dict[str, int]:
-    """Return the most bytes that this process held: resident, and on the GPU since `open_device`, where it has one."""
+    """Return the most bytes that this process held: resident, and on the GPU in this run, where torch has used it."""
     found = {PEAKS[2]: status_bytes("VmHWM")}
-    if device == "cuda":
-        import torch
-
-        found |= {PEAKS[0]: torch.cuda.max_memory_allocated(), PEAKS[1]: torch.cuda.max_memory_reserved()}
-    return found
+    return found | torch_peaks() if device == "cuda" else found

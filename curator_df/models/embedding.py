@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
@@ -32,6 +31,7 @@ from curator_df.models.text_model import (
     text_model,
     user_model,
 )
+from curator_df.ops.host_only import require_host
 
 Pooling = Literal["auto", "mean", "cls"]
 Precision = Literal["float32", "float16"]
@@ -148,12 +148,11 @@ def add_embedding(
     """
     operator = "add_embedding"
     require_text(df, operator, text)
-    require_backend(df._meta, operator, "pandas")
+    require_host(df._meta, operator)
     refuse_columns(df, operator, into)
     choose(operator, "pooling", pooling, Pooling)
     choose(operator, "precision", precision, Precision)
     parameters: dict[str, Any] = {"text": text, "into": into, "normalize": normalize, "precision": precision}
-    parameters |= {"resources": resources or NO_LIMITS}
     if callable(model):
         if dimensions is None:
             raise ParameterError(f"{operator}: a function needs dimensions=, how many numbers it returns for a text")
@@ -182,14 +181,15 @@ def add_embedding(
         width = found.files.hidden
         parameters |= {"model": found}
     dtype = vectors_dtype(width, precision)
-    parameters |= {"width": width}
+    price = price_of(operator, parameters["model"], resources or NO_LIMITS)
+    parameters |= {"width": width, "resources": price["resources"]}
     kernel = BlockKernel(
         operator,
         add_embedding_block,
         parameters,
         round(1.0 + width * np.dtype(precision).itemsize / ROW_BYTES, 1),
         peak_is_measured=True,
-        **price_of(operator, parameters["model"], parameters["resources"]),
+        **price,
     )
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series([], dtype=dtype)}))
 
@@ -206,7 +206,7 @@ def add_embedding_block(
     resources: Resources,
 ) -> Outcome:
     """Kernel of `add_embedding`."""
-    require_backend(block, "add_embedding", "pandas")
+    require_host(block, "add_embedding")
     vectors: npt.NDArray[Any] = np.zeros((len(block), width), dtype=precision)
 
     def keep(places: npt.NDArray[np.int64], made: npt.NDArray[np.float32]) -> None:

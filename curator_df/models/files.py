@@ -124,11 +124,12 @@ def find_adapted(
     adapter: str | os.PathLike[str],
     revision: str | None = None,
     adapter_revision: str | None = None,
+    base_revision: str | None = None,
 ) -> ModelFiles:
     """Find layers, the adapter of a language model, and that model; see `find_model` for errors."""
     on_top, between = _place(operator, name, revision), _place(operator, adapter, adapter_revision)
     base_name, scale = base_and_scale(operator, between.name, read_config(operator, between))
-    base = find_model(operator, base_name)
+    base = find_model(operator, base_name, None if os.path.isdir(base_name) else base_revision)
     weights = sorted(Path(on_top.folder).glob(WEIGHTS))
     shapes = {key: shape for path in weights for key, shape in _shapes(path).items()}
     require_layers(operator, on_top.name, shapes, base.hidden)
@@ -143,11 +144,13 @@ def find_adapted(
     )
 
 
-def find_answering(operator: str, adapter: str | os.PathLike[str], revision: str | None = None) -> ModelFiles:
+def find_answering(
+    operator: str, adapter: str | os.PathLike[str], revision: str | None = None, base_revision: str | None = None
+) -> ModelFiles:
     """Find the adapter of a language model that answers in words, and that model; see `find_model` for errors."""
     place = _place(operator, adapter, revision)
     base_name, scale = base_and_scale(operator, place.name, read_config(operator, place))
-    base = find_model(operator, base_name)
+    base = find_model(operator, base_name, None if os.path.isdir(base_name) else base_revision)
     config = read_json(Path(base.folder, "config.json"))
     lacking = [key for key in ("num_hidden_layers", "vocab_size") if not isinstance(config.get(key), int)]
     if lacking:
@@ -184,7 +187,12 @@ def _names(folder: str, patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def find_model(
-    operator: str, name: str | os.PathLike[str], revision: str | None = None, *, trust_remote_code: bool = False
+    operator: str,
+    name: str | os.PathLike[str],
+    revision: str | None = None,
+    *,
+    trust_remote_code: bool = False,
+    base_revision: str | None = None,
 ) -> ModelFiles:
     """Find a model and read what it is.
 
@@ -198,6 +206,8 @@ def find_model(
         Commit, tag or branch, of a model of the hub.
     trust_remote_code : bool, default False
         Whether Python code that comes with the model may run; it is then part of what the model is.
+    base_revision : str, optional
+        The same of the encoder that the model's configuration names, if it does.
 
     Raises
     ------
@@ -210,11 +220,11 @@ def find_model(
     if os.path.isdir(text):
         if revision is not None:
             raise ParameterError(f"{operator}: revision={revision!r} has no meaning for the folder {text!r}")
-        return _described(operator, text, os.path.abspath(text), None, trust_remote_code)
+        return _described(operator, text, os.path.abspath(text), None, trust_remote_code, base_revision)
     if not HUB_NAME.fullmatch(text):
         raise InputError(f"{operator}: there is no folder {text!r}, and it is not the id of a model either")
     folder = _download(text, revision, _read_files(trust_remote_code))
-    return _described(operator, text, folder, os.path.basename(folder), trust_remote_code)
+    return _described(operator, text, folder, os.path.basename(folder), trust_remote_code, base_revision)
 
 
 def _download(name: str, revision: str | None, files: Sequence[str] = READ_FILES) -> str:
@@ -238,7 +248,9 @@ def download(name: str, revision: str | None, patterns: Sequence[str], **options
         ) from exc
 
 
-def _described(operator: str, name: str, folder: str, revision: str | None, runs_code: bool) -> ModelFiles:
+def _described(
+    operator: str, name: str, folder: str, revision: str | None, runs_code: bool, base_revision: str | None
+) -> ModelFiles:
     names = _names(folder, _read_files(runs_code))
     files = [Path(folder, name) for name in names]
     if "config.json" not in names:
@@ -252,7 +264,7 @@ def _described(operator: str, name: str, folder: str, revision: str | None, runs
     if not {"tokenizer.json", "tokenizer_config.json"}.intersection(names):
         raise InputError(f"{operator}: {folder!r} has no tokenizer (tokenizer.json or tokenizer_config.json)")
     config = read_json(Path(folder, "config.json"))
-    encoder = _encoder(config)
+    encoder = _encoder(config, base_revision)
     sizes: dict[str, Any] = _sizes(operator, name, encoder)
     shapes = {key: shape for path in weights for key, shape in _shapes(path).items()}
     layers = None if encoder is config else own_layers(operator, name, json.dumps(encoder, sort_keys=True), shapes)
@@ -275,12 +287,12 @@ def _described(operator: str, name: str, folder: str, revision: str | None, runs
     )
 
 
-def _encoder(config: dict[str, Any]) -> dict[str, Any]:
+def _encoder(config: dict[str, Any], base_revision: str | None) -> dict[str, Any]:
     """Return the configuration of the encoder: the model's own, or that of the one that it names."""
     base = config.get("base_model")
     if not isinstance(base, str) or "model_type" in config:
         return config
-    folder = base if os.path.isdir(base) else download(base, None, ["config.json"])
+    folder = base if os.path.isdir(base) else download(base, base_revision, ["config.json"])
     return read_json(Path(folder, "config.json"))
 
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from curator_df.core.memory.held import held
 from curator_df.core.memory.resources import NO_LIMITS, Resources, admitted, capacity_here
+from curator_df.core.memory.torch_memory import bound_torch
 from curator_df.errors import ParameterError
 from curator_df.models.answering import answered, prompt_tokens
 from curator_df.models.batches import BatchCounts, BatchSize, run_batches, windows
@@ -215,8 +216,10 @@ def run_model(model: Runs | TextModel, texts: pa.ChunkedArray, keep: Keep, resou
         counts.peaks = peaks(model.device)
         return counts
     with admitted(resources) as waited:
+        if resources.of_gpu:  # a function that uses one itself
+            bound_torch()
         counts = model.run(texts, keep)
-    counts.waited_milliseconds, counts.peaks = waited, peaks()
+    counts.waited_milliseconds, counts.peaks = waited, peaks("cuda" if resources.of_gpu else "cpu")
     return counts
 
 

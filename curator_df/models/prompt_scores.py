@@ -10,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.kernels.buffers import repeated_texts, text_chunks
+from curator_df.models.catalogue import DEBERTA_REVISION
 from curator_df.models.devices import Dtype
 from curator_df.models.inference import run_model
 from curator_df.models.prompt_tasks import NO_TASK, NUMBERS, PromptTasks
 from curator_df.models.text_model import BatchRows, TextModel, price_of, text_model
+from curator_df.ops.host_only import require_host
 
 OPERATOR = "add_prompt_scores"
 TASKS = ("task_type_1", "task_type_2")
@@ -98,17 +99,19 @@ def add_prompt_scores(
     >>> docs = cdf.add_prompt_scores(docs, text="prompt")  # doctest: +SKIP
     """
     require_text(df, OPERATOR, text)
-    require_backend(df._meta, OPERATOR, "pandas")
+    require_host(df._meta, OPERATOR)
     dtypes: dict[str, Any] = {
         **{f"{prefix}{name}": pd.StringDtype("pyarrow") for name in TASKS},
         **{f"{prefix}{name}": "Float64" for name in NUMBERS},
     }
     refuse_columns(df, OPERATOR, *dtypes, parameter="prefix")
+    is_published = revision in (None, REVISION) and model == MODEL
     found = text_model(
         OPERATOR,
         model,
         head="classes",
-        revision=REVISION if revision is None and model == MODEL else revision,
+        revision=REVISION if is_published else revision,
+        base_revision=DEBERTA_REVISION if is_published else None,
         max_length=max_length,
         max_chars=max_chars,
         batch_rows=model_inference_batch_size,
@@ -116,10 +119,9 @@ def add_prompt_scores(
         dtype=dtype,
         resources=resources,
     )
-    limits = resources or NO_LIMITS
     tasks = PromptTasks.of(OPERATOR, found.files)
-    parameters = {"text": text, "prefix": prefix, "model": found, "tasks": tasks, "resources": limits}
-    price = price_of(OPERATOR, found, limits)
+    price = price_of(OPERATOR, found, resources or NO_LIMITS)
+    parameters = {"text": text, "prefix": prefix, "model": found, "tasks": tasks, "resources": price["resources"]}
     kernel = BlockKernel(OPERATOR, add_prompt_scores_block, parameters, PEAK_FACTOR, peak_is_measured=True, **price)
     return map_blocks(df, kernel, meta=df._meta.assign(**{n: pd.Series([], dtype=d) for n, d in dtypes.items()}))
 
@@ -128,7 +130,7 @@ def add_prompt_scores_block(
     block: Any, *, text: str, prefix: str, model: TextModel, tasks: PromptTasks, resources: Resources
 ) -> Outcome:
     """Kernel of `add_prompt_scores`."""
-    require_backend(block, OPERATOR, "pandas")
+    require_host(block, OPERATOR)
     texts = text_chunks(block[text])
     codes: npt.NDArray[np.int32] = np.full((len(TASKS), len(block)), -1, dtype=np.int32)
     numbers: npt.NDArray[np.float64] = np.full((len(NUMBERS), len(block)), np.nan)

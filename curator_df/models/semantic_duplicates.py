@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import choose, require_columns
 from curator_df.core.exchange.vector_barrier import MOST_CLUSTERS, VectorBarrier
 from curator_df.core.files.storage import Folder
@@ -30,6 +29,7 @@ from curator_df.models.semantic_table import SEMANTIC_TABLE
 from curator_df.models.vector_blocks import absent, vector_type, vectors_of
 from curator_df.ops.duplicates import Best, ranked_by, refuse_block
 from curator_df.ops.groups import find_groups, found_drops, require_same_parameters, require_same_table
+from curator_df.ops.host_only import require_host
 
 SemanticKeep = Literal["hard", "easy", "random"]
 REASON = "semantic_duplicate"
@@ -258,7 +258,7 @@ def _ascending(operator: str, eps: Sequence[float]) -> tuple[float, ...]:
 
 def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | None = None, chosen: int = 0) -> Any:
     require_columns(df, operator, question.embedding)
-    require_backend(df._meta, operator, "pandas")
+    require_host(df._meta, operator)
     require_addresses(df, operator)
     width, dtype = vector_type(df, operator, question.embedding, question.dimensions)
     require_k_means(operator, question.k_means)

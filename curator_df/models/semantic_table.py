@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from curator_df.core.duplicates.cluster_rows import MEMBER_HEAD
 from curator_df.core.duplicates.id_pass import GroupRows, Matches
-from curator_df.core.duplicates.vector_compare import MEMBER_HEAD
 from curator_df.core.duplicates.vector_stages import VectorFound
 from curator_df.ops.group_table import MERGE_BYTES, GroupTable
 

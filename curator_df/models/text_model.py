@@ -185,22 +185,24 @@ def text_model(
     adapter: tuple[str, str | None] | None = None,
     answers: Answers | None = None,
     trust_remote_code: bool = False,
+    base_revision: str | None = None,
 ) -> TextModel:
     """Find a model and check how it is to be used; see `find_model` for errors."""
     rows = None if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
     tokens = DEFAULT_BATCH_TOKENS
     if batch_tokens is not None:
         tokens = require_count(operator, "max_batch_tokens", batch_tokens)
+    require_resources(operator, resources)
     device: Device = "cuda" if resources is not None and resources.of_gpu else "cpu"
     numbers = chosen_numbers(operator, dtype, device)
     if trust_remote_code and (answers is not None or adapter is not None):
         raise ParameterError(f"{operator}: trust_remote_code has no meaning for {name!r}, which comes without code")
     if answers is not None:
-        files = find_answering(operator, name, revision)
+        files = find_answering(operator, name, revision, base_revision)
     elif adapter is not None:
-        files = find_adapted(operator, name, adapter[0], revision, adapter[1])
+        files = find_adapted(operator, name, adapter[0], revision, adapter[1], base_revision)
     else:
-        files = find_model(operator, name, revision, trust_remote_code=trust_remote_code)
+        files = find_model(operator, name, revision, trust_remote_code=trust_remote_code, base_revision=base_revision)
     if files.layers is not None and head != "classes":
         raise ParameterError(
             f"{operator}: {files.name!r} makes classes; it has layers of its own, and no vectors to give"
@@ -252,12 +254,18 @@ def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
     Raises
     ------
     ParameterError
-        If a model that runs on CPUs only asks for a GPU.
+        If a model that runs on CPUs only asks for a GPU, or resources are of another type.
     """
+    require_resources(operator, resources)
     price: dict[str, Any] = {"resources": resources}
     if isinstance(model, UserModel):
-        held_bytes = model.function.held_bytes if isinstance(model.function, SetUp) else 0
-        return price | {"is_users": True, "held_bytes": held_bytes}
+        held_bytes = 0
+        if isinstance(model.function, SetUp):
+            model.function.require_device_room(operator, resources)
+            held_bytes, resources = model.function.held_bytes, model.function.taking(resources)
+        elif resources.gpu_memory_bytes is not None:
+            resources = dataclasses.replace(resources, least_device_bytes=resources.gpu_memory_bytes)
+        return price | {"is_users": True, "held_bytes": held_bytes, "resources": resources}
     on_gpu = isinstance(model, TextModel) and model.device == "cuda"
     if resources.of_gpu and not on_gpu:
         raise ParameterError(
@@ -278,6 +286,14 @@ def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
     if isinstance(model, TextModel) and resources.cpus is not None:
         return price | {"fixed_bytes": CALL_BYTES, "resource_bytes": model.batch_bytes}
     return price | {"fixed_bytes": model.call_bytes}
+
+
+def require_resources(operator: str, resources: object) -> None:
+    """Raise `ParameterError` unless it is what `curator_df.resources` returns, or None."""
+    if resources is not None and not isinstance(resources, Resources):
+        raise ParameterError(
+            f"{operator}: resources={resources!r} is not what cdf.resources(cpus=, gpus=, gpu_memory=) returns"
+        )
 
 
 def require_count(operator: str, name: str, value: object) -> int:

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow.compute as pc
 
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.kernels.buffers import text_chunks
 from curator_df.models.tokenizer import CALL_BYTES, LIBRARY_BYTES, Tokenizer, find_tokenizer, loaded
+from curator_df.ops.host_only import require_host
 
 PerToken = Literal["characters", "bytes"]
 NO_TOKENS = -1.0
@@ -97,7 +97,7 @@ def add_token_count(
     """
     operator = "add_token_count"
     require_text(df, operator, text)
-    require_backend(df._meta, operator, "pandas")
+    require_host(df._meta, operator)
     if per_token is not None:
         choose(operator, "per_token", per_token, PerToken)
     ratio = None if per_token is None else f"{per_token}_per_token"
@@ -128,7 +128,7 @@ def add_token_count_block(
     block: Any, *, text: str, tokenizer: Tokenizer, into: str, ratio: str | None, special_tokens: bool
 ) -> Outcome:
     """Kernel of `add_token_count`."""
-    require_backend(block, "add_token_count", "pandas")
+    require_host(block, "add_token_count")
     counter = loaded(tokenizer)
     tokens, is_null = counter.count(block[text]), block[text].isna().to_numpy(dtype=bool)
     total = int(tokens.sum())

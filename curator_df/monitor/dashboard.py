@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from curator_df.monitor.panels import ROWS, Panel
+from curator_df.monitor.panel import Panel
+from curator_df.monitor.panels import ROWS
 
 DATASOURCE = {"type": "prometheus", "uid": "curator-df"}
 """As `curator_df.monitor.stack` provisions it."""

@@ -1,65 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Grafana dashboard shows, as data: rows of panels, each with what it asks Prometheus."""
+"""What the Grafana dashboard shows: rows of panels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from curator_df.core.receipts.model_figures import TRIED_MICROSECONDS, TRIED_TOKENS
+from curator_df.monitor.panel import (
+    COUNTED,
+    IN_LAST,
+    RATE,
+    D,
+    Panel,
+    Query,
+    by_size,
+    counter,
+    last,
+    most,
+    quantile,
+    rate,
+)
 
-D = 'driver=~"$driver"'
-"""Every expression asks for the sessions that are chosen at the top of the dashboard."""
-RATE = "[$__rate_interval]"
-"""At least four scrapes, says Grafana."""
-
-
-@dataclass(frozen=True)
-class Query:
-    """One expression of a panel."""
-
-    expr: str
-    """In PromQL, with Grafana's variables."""
-    legend: str = ""
-    """With labels as ``{{step}}``."""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One picture."""
-
-    title: str
-    """What it shows."""
-    unit: str
-    """As Grafana names units."""
-    queries: tuple[Query, ...]
-    """At least one."""
-    width: int = 8
-    """Of the 24 columns of Grafana's grid."""
-    kind: Literal["timeseries", "stat", "bargauge"] = "timeseries"
-    """How it is drawn; ``bargauge`` shows the value at the end of the time that is looked at."""
-
-
-def _last(metric: str, by: str, more: str = "") -> str:
-    """Return the last value in the time that is looked at, so that a run that has ended is seen too."""
-    return f"sum by ({by}) (last_over_time({metric}{{{D}{more}}}[$__range]))"
-
-
-def _most(metric: str, by: str, more: str = "") -> str:
-    """Return the largest value in that time."""
-    return f"max by ({by}) (max_over_time({metric}{{{D}{more}}}[$__range]))"
-
-
-def _rate(metric: str, by: str, more: str = "") -> str:
-    return f"sum by ({by}) (rate({metric}{{{D}{more}}}{RATE}))"
-
-
-def _quantile(share: float, metric: str, by: str) -> str:
-    return f"histogram_quantile({share}, {_rate(f'{metric}_bucket', f'le, {by}')})"
-
-
-_IN_LAST = ', stage="write"'
-_DONE = _last("curator_df_stage_tasks_done", "driver", _IN_LAST)
-_TASKS = _last("curator_df_stage_tasks", "driver", _IN_LAST)
-_READ, _WRITTEN = _last("curator_df_rows_read_total", "driver"), _last("curator_df_rows_written_total", "driver")
+_DONE = last("curator_df_stage_tasks_done", "driver", IN_LAST)
+_TASKS = last("curator_df_stage_tasks", "driver", IN_LAST)
+_READ, _WRITTEN = last("curator_df_rows_read_total", "driver"), last("curator_df_rows_written_total", "driver")
 _SCHEDULER, _WORKER = f'{{{D}, role="scheduler"}}', f'{{{D}, role="worker"}}'
 
 ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
@@ -71,7 +33,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "Time left",
                 "s",
-                (Query(f"({_TASKS} - {_DONE}) / {_rate('curator_df_tasks_total', 'driver', _IN_LAST)}"),),
+                (Query(f"({_TASKS} - {_DONE}) / {rate('curator_df_tasks_total', 'driver', IN_LAST)}"),),
                 3,
                 "stat",
             ),
@@ -81,7 +43,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "Runs that ended",
                 "short",
-                (Query(_last("curator_df_runs_total", "outcome"), "{{outcome}}"),),
+                (Query(last("curator_df_runs_total", "outcome"), "{{outcome}}"),),
                 6,
                 "stat",
             ),
@@ -89,8 +51,8 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Rows a second",
                 "rowsps",
                 (
-                    Query(_rate("curator_df_rows_read_total", "driver"), "read"),
-                    Query(_rate("curator_df_rows_written_total", "driver"), "written"),
+                    Query(rate("curator_df_rows_read_total", "driver"), "read"),
+                    Query(rate("curator_df_rows_written_total", "driver"), "written"),
                 ),
             ),
             Panel(
@@ -105,7 +67,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
             ),
             Panel(
-                "Bytes written a second", "Bps", (Query(_rate("curator_df_output_bytes_total", "driver"), "written"),)
+                "Bytes written a second", "Bps", (Query(rate("curator_df_output_bytes_total", "driver"), "written"),)
             ),
         ),
     ),
@@ -154,7 +116,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "Threads busy in each step",
                 "short",
-                (Query(_rate("curator_df_step_seconds_total", "place, step"), "{{place}} {{step}}"),),
+                (Query(rate("curator_df_step_seconds_total", "place, step"), "{{place}} {{step}}"),),
             ),
             Panel(
                 "Threads in each step now, as workers say",
@@ -166,7 +128,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "s",
                 tuple(
                     Query(
-                        _quantile(share, "curator_df_step_block_seconds", "place, step"),
+                        quantile(share, "curator_df_step_block_seconds", "place, step"),
                         f"{{{{place}}}} {{{{step}}}}, {share:.0%}",
                     )
                     for share in (0.5, 0.95)
@@ -175,20 +137,20 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "Rows that came to each step of the last pass",
                 "short",
-                (Query(_last("curator_df_step_rows_in_total", "place, step", _IN_LAST), "{{place}} {{step}}"),),
+                (Query(last("curator_df_step_rows_in_total", "place, step", IN_LAST), "{{place}} {{step}}"),),
                 kind="bargauge",
             ),
             Panel(
                 "Rows out of each step a second",
                 "rowsps",
-                (Query(_rate("curator_df_step_rows_out_total", "place, step"), "{{place}} {{step}}"),),
+                (Query(rate("curator_df_step_rows_out_total", "place, step"), "{{place}} {{step}}"),),
             ),
             Panel(
                 "Bytes into and out of each step a second",
                 "Bps",
                 tuple(
                     Query(
-                        _rate(f"curator_df_step_bytes_{way}_total", "place, step"), f"{{{{place}}}} {{{{step}}}}, {way}"
+                        rate(f"curator_df_step_bytes_{way}_total", "place, step"), f"{{{{place}}}} {{{{step}}}}, {way}"
                     )
                     for way in ("in", "out")
                 ),
@@ -201,24 +163,61 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "Rows dropped, by reason",
                 "short",
-                (Query(_last("curator_df_step_rows_dropped_total", "step, reason", _IN_LAST), "{{step}}: {{reason}}"),),
+                (Query(last("curator_df_step_rows_dropped_total", "step, reason", IN_LAST), "{{step}}: {{reason}}"),),
                 kind="bargauge",
             ),
             Panel(
                 "Rows dropped a second",
                 "rowsps",
-                (Query(_rate("curator_df_step_rows_dropped_total", "reason", _IN_LAST), "{{reason}}"),),
+                (Query(rate("curator_df_step_rows_dropped_total", "reason", IN_LAST), "{{reason}}"),),
             ),
             Panel(
                 "What operators and your kernels counted",
                 "short",
-                (Query(_last("curator_df_step_counted_total", "step, counter", _IN_LAST), "{{step}}: {{counter}}"),),
+                (Query(last("curator_df_step_counted_total", "step, counter", IN_LAST), "{{step}}: {{counter}}"),),
                 kind="bargauge",
+            ),
+        ),
+    ),
+    (
+        "Models",
+        (
+            Panel(
+                "Documents given to models a second",
+                "short",
+                (Query(rate(COUNTED, "step", counter("documents")), "{{step}}"),),
+            ),
+            Panel(
+                "Tokens given to models a second, without padding",
+                "short",
+                (Query(rate(COUNTED, "step", counter("tokens")), "{{step}}"),),
+            ),
+            Panel(
+                "Padding, share of all tokens",
+                "percentunit",
+                (
+                    Query(
+                        f"{last(COUNTED, 'step', counter('padding_tokens'))} / "
+                        f"{last(COUNTED, 'step', counter('tokens|padding_tokens'))}",
+                        "{{step}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Tokens a second of the batch sizes that took turns",
+                "short",
+                (Query(f"1e6 * {by_size(TRIED_TOKENS)} / {by_size(TRIED_MICROSECONDS)}", "{{step}}: {{size}}"),),
+                kind="bargauge",
+            ),
+            Panel(
+                "Batches that did not fit",
+                "short",
+                (Query(last(COUNTED, "step", counter("batches_halved")), "{{step}}"),),
             ),
             Panel(
                 "Most that steps with a model held",
                 "bytes",
-                (Query(_most("curator_df_step_peak_bytes", "step, of", _IN_LAST), "{{step}}: {{of}}"),),
+                (Query(most("curator_df_step_peak_bytes", "step, of", IN_LAST), "{{step}}: {{of}}"),),
                 kind="bargauge",
             ),
         ),
@@ -229,29 +228,29 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "Tasks a second, by outcome",
                 "ops",
-                (Query(_rate("curator_df_tasks_total", "outcome"), "{{outcome}}"),),
+                (Query(rate("curator_df_tasks_total", "outcome"), "{{outcome}}"),),
             ),
             Panel(
                 "Seconds of a task, half of them and 95 %",
                 "s",
                 tuple(
-                    Query(_quantile(share, "curator_df_task_seconds", "stage"), f"{{{{stage}}}}, {share:.0%}")
+                    Query(quantile(share, "curator_df_task_seconds", "stage"), f"{{{{stage}}}}, {share:.0%}")
                     for share in (0.5, 0.95)
                 ),
             ),
             Panel(
                 "Tasks that were not done, by step",
                 "short",
-                (Query(_last("curator_df_task_errors_total", "step, outcome"), "{{step}}: {{outcome}}"),),
+                (Query(last("curator_df_task_errors_total", "step, outcome"), "{{step}}: {{outcome}}"),),
                 kind="bargauge",
             ),
-            Panel("Ranges run again", "short", (Query(_last("curator_df_retries_total", "cause"), "{{cause}}"),)),
+            Panel("Ranges run again", "short", (Query(last("curator_df_retries_total", "cause"), "{{cause}}"),)),
             Panel(
                 "Rows set aside",
                 "short",
-                (Query(_last("curator_df_rows_quarantined_total", "cause"), "{{cause}}"),),
+                (Query(last("curator_df_rows_quarantined_total", "cause"), "{{cause}}"),),
             ),
-            Panel("Workers that leaked", "short", (Query(_last("curator_df_leaks_total", "step"), "{{step}}"),)),
+            Panel("Workers that leaked", "short", (Query(last("curator_df_leaks_total", "step"), "{{step}}"),)),
         ),
     ),
     (
@@ -260,20 +259,20 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "Bytes through temporary files",
                 "bytes",
-                (Query(_last("curator_df_exchange_bytes_total", "step, kind"), "{{step}}: {{kind}}"),),
+                (Query(last("curator_df_exchange_bytes_total", "step, kind"), "{{step}}: {{kind}}"),),
                 kind="bargauge",
             ),
             Panel(
                 "Rows compared",
                 "short",
-                (Query(_last("curator_df_exchange_keys_total", "step"), "{{step}}"),),
+                (Query(last("curator_df_exchange_keys_total", "step"), "{{step}}"),),
                 4,
                 "bargauge",
             ),
             Panel(
                 "Seconds",
                 "s",
-                (Query(_last("curator_df_exchange_seconds_total", "step"), "{{step}}"),),
+                (Query(last("curator_df_exchange_seconds_total", "step"), "{{step}}"),),
                 4,
                 "bargauge",
             ),

@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.sizes import read_size
 from curator_df.kernels.comments import PARSED_FACTOR, Language, comment_ratios
+from curator_df.ops.host_only import require_host
 
 PEAK_FACTOR = 0.4
 """A number and its mask of 9 bytes for each row, made twice, of rows of 100 bytes."""
@@ -79,7 +79,7 @@ def add_comment_ratio(
     """
     operator = "add_comment_ratio"
     require_text(df, operator, text)
-    require_backend(df._meta, operator, "pandas")
+    require_host(df._meta, operator)
     choose(operator, "language", language, Language)
     refuse_columns(df, operator, into)
     max_file_bytes = read_size("max_file_size", max_file_size)
@@ -98,7 +98,7 @@ def add_comment_ratio(
 
 def add_comment_ratio_block(block: Any, *, text: str, language: Language, max_file_bytes: int, into: str) -> Outcome:
     """Kernel of `add_comment_ratio`."""
-    require_backend(block, "add_comment_ratio", "pandas")
+    require_host(block, "add_comment_ratio")
     ratios, failed = comment_ratios(block[text], language, max_file_bytes)
     column = pd.arrays.FloatingArray(ratios, block[text].isna().to_numpy(dtype=bool))
     added = block.assign(**{into: pd.Series(column, index=block.index, copy=False)})

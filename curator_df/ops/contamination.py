@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from curator_df.core.arguments import path_of, require_mapping, strings_of
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import ParameterError
@@ -21,6 +20,7 @@ from curator_df.ops.contamination_blocks import (
     drop_contaminated_block,
     remove_contamination_block,
 )
+from curator_df.ops.host_only import require_host
 from curator_df.ops.rewriting import SPLICE_FACTOR
 
 # Measured (tests/contracts/memory_server.py) where every row has passages: 1.4 on rows of 100 bytes, 3.2 on rows of 17.
@@ -322,7 +322,7 @@ def _benchmarks(
 ) -> Benchmarks:
     """Check everything at the door, then read the benchmarks."""
     require_text(df, operator, text)
-    require_backend(df._meta, operator, "pandas")
+    require_host(df._meta, operator)
     for name, size, most in (
         ("ngram_size", ngram_size, MAX_NGRAM_SIZE),
         ("min_ngram_size", min_ngram_size, ngram_size),

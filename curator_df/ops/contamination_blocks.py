@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.backend import require_backend
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.io.benchmarks import Benchmarks
 from curator_df.kernels.buffers import TextSpan, text_spans
@@ -23,6 +22,7 @@ from curator_df.kernels.ngram_table import (
     rows_with_passages,
     without_passages,
 )
+from curator_df.ops.host_only import require_host
 
 REASON = "contaminated"
 SHOWN_BYTES = 100
@@ -53,7 +53,7 @@ _lock = threading.Lock()
 
 def add_contamination_block(block: Any, *, text: str, benchmarks: Benchmarks, into: str) -> Outcome:
     """Kernel of `add_contamination`."""
-    require_backend(block, "add_contamination", "pandas")
+    require_host(block, "add_contamination")
     table, counters = table_of(benchmarks), {"rows_contaminated": 0, "passages": 0}
     chunks = [_passages(span, table, benchmarks, counters) for span in text_spans(block[text], ROWS_AT_A_TIME)]
     column = PASSAGES.__from_arrow__(pa.chunked_array(chunks, type=PASSAGES.pyarrow_dtype))
@@ -62,7 +62,7 @@ def add_contamination_block(block: Any, *, text: str, benchmarks: Benchmarks, in
 
 def drop_contaminated_block(block: Any, *, text: str, benchmarks: Benchmarks) -> Outcome:
     """Kernel of `drop_contaminated`."""
-    require_backend(block, "drop_contaminated", "pandas")
+    require_host(block, "drop_contaminated")
     table, keep, counters = table_of(benchmarks), np.ones(len(block), dtype=np.bool_), Counter[str]()
     for span in text_spans(block[text]):
         rows = rows_with_passages(span, table)
@@ -96,7 +96,7 @@ def _rejects(removed: Any, text: str, table: NgramTable, benchmarks: Benchmarks)
 
 def remove_contamination_block(block: Any, *, text: str, benchmarks: Benchmarks, margin: int, least: int) -> Outcome:
     """Kernel of `remove_contamination`."""
-    require_backend(block, "remove_contamination", "pandas")
+    require_host(block, "remove_contamination")
     texts, counters = without_passages(block[text], table_of(benchmarks), margin=margin, least=least)
     return Outcome(block.assign(**{text: texts}) if counters["rows_changed"] else block, counters=counters)
 

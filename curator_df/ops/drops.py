@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow.compute as pc
 
-from curator_df.core.backend import require_backend
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.kernels.buffers import text_chunks
 from curator_df.kernels.measure import compiled_groups
 from curator_df.kernels.metrics import work_factor
+from curator_df.ops.host_only import require_host
 from curator_df.ops.profile import WORK_PEAK_FACTOR
 from curator_df.ops.rules import MISSING_TEXT, Profile
 from curator_df.ops.user_metrics import slow_path, user_factor
@@ -82,6 +82,7 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
     3          <NA>             0          1
     """
     require_measurable(df, "describe_drops", profile, text, from_metrics=from_metrics)
+    require_host(df._meta, "describe_drops")
     has_text = text in df.columns
     work = 0.0 if from_metrics else work_factor(profile.text_metrics, profile.words) + WORK_PEAK_FACTOR
     own = () if from_metrics else profile.user_metrics
@@ -104,7 +105,7 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
 
 def count_drops_block(block: Any, *, profile: Profile, text: str, from_metrics: bool) -> pd.DataFrame:
     """Kernel of `describe_drops`: a row of `COUNTED` for each rule, and one for missing texts."""
-    require_backend(block, "describe_drops", "pandas")
+    require_host(block, "describe_drops")
     lengths = _lengths(block[text]) if text in block.columns else np.zeros(len(block), dtype=np.int64)
     counts = np.zeros((len(profile.rules) + 1, len(COUNTED)), dtype=np.int64)
     for measured in measured_rows(block, profile, text, from_metrics=from_metrics):

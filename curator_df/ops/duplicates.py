@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.arguments import strings_of
-from curator_df.core.backend import require_backend
+from curator_df.core.backend import backend_of, require_backend
 from curator_df.core.columns import choose, require_columns, require_text
 from curator_df.core.exchange.barrier import Barrier, Keys
 from curator_df.core.exchange.exchange import Keep
@@ -249,7 +249,7 @@ def _pending(
     if not columns:
         raise ParameterError(f"{operator}: text=[] names no column")
     require_columns(df, operator, *columns)
-    require_backend(df._meta, operator, "pandas", "cudf")
+    backend_of(df._meta)  # an error unless it is pandas or cuDF
     require_device_text(operator, df._meta, columns)
     require_addresses(df, operator)
     if normalize is not None:
@@ -281,7 +281,9 @@ def _pending_parts(
     if groups is not None or not isinstance(text, str):
         raise ParameterError(f"{operator}: on_text={kind!r} takes one text column, and no groups=")
     require_text(df, operator, text)
-    require_backend(df._meta, operator, "pandas")
+    require_backend(
+        df._meta, operator, "pandas", because=f"{kind} are cut out by a kernel that is compiled for CPUs alone"
+    )
     require_addresses(df, operator)
     if normalize is not None:
         choose(operator, "normalize", normalize, Normalize)

@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 
 from curator_df.core.arguments import require_integer
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.sizes import read_size
 from curator_df.errors import ParameterError
 from curator_df.kernels.html_share import PARSED_FACTOR, html_text_ratios
+from curator_df.ops.host_only import require_host
 
 PEAK_FACTOR = 0.4
 """A number and its mask of 9 bytes for each row, made twice, of rows of 100 bytes."""
@@ -83,7 +83,7 @@ def add_html_text_ratio(
     """
     operator = "add_html_text_ratio"
     require_text(df, operator, text)
-    require_backend(df._meta, operator, "pandas")
+    require_host(df._meta, operator)
     refuse_columns(df, operator, into)
     require_integer(operator, "min_characters", min_characters)
     if min_characters < 0:
@@ -102,7 +102,7 @@ def add_html_text_ratio(
 
 def add_html_text_ratio_block(block: Any, *, text: str, min_characters: int, max_page_bytes: int, into: str) -> Outcome:
     """Kernel of `add_html_text_ratio`."""
-    require_backend(block, "add_html_text_ratio", "pandas")
+    require_host(block, "add_html_text_ratio")
     ratios, counts = html_text_ratios(block[text], min_characters, max_page_bytes)
     column = pd.arrays.FloatingArray(ratios, block[text].isna().to_numpy(dtype=bool))
     added = block.assign(**{into: pd.Series(column, index=block.index, copy=False)})

@@ -26,6 +26,8 @@ ADDRESS_FACTOR = 1.0
 CONTENT_FACTOR = 3.0
 """72 bytes a row, of rows that may hold 25: hashes, their bytes in the order of digits, digits, offsets."""
 HEX_DIGITS = 32
+WRITES_DIGITS = "with by='content' the digits of hashes are written in host memory"
+"""Why cuDF blocks are refused."""
 _DIGITS = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype=np.uint16)
 """Two digits for each byte."""
 
@@ -94,7 +96,8 @@ def add_ids(
     ['85555565', '7a98a957', '85555565']
     """
     require_table(df, "add_ids")
-    require_backend(df._meta, "add_ids", *(("pandas",) if by == "content" else ("pandas", "cudf")))
+    if by == "content":
+        require_backend(df._meta, "add_ids", "pandas", because=WRITES_DIGITS)
     refuse_columns(df, "add_ids", into)
     choose("add_ids", "by", by, By)
     require_integer("add_ids", "start", start)
@@ -152,7 +155,7 @@ def address_ids(block: Any, *, into: str) -> Any:
 
 def content_ids(block: Any, *, into: str, columns: tuple[str, ...]) -> Any:
     """Kernel of ``by="content"``."""
-    require_backend(block, "add_ids", "pandas")
+    require_backend(block, "add_ids", "pandas", because=WRITES_DIGITS)
     hashes = row_hashes(block, columns)
     return block.assign(**{into: hex_digits(hashes)})
 

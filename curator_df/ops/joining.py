@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import is_text, require_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.sizes import read_size
@@ -13,6 +12,7 @@ from curator_df.errors import BarrierError, ParameterError, SchemaError
 from curator_df.kernels.buffers import text_dtype
 from curator_df.ops.document_joiner import OPERATOR, Joining
 from curator_df.ops.document_ranges import DocumentBarrier
+from curator_df.ops.host_only import require_host
 
 # Measured (tests/contracts/test_memory.py): at most 1.68, of rows of 100 bytes that are a document each; other columns may be
 # copied twice.
@@ -105,7 +105,7 @@ def join_documents(
     """
     require_text(df, OPERATOR, text)
     require_columns(df, OPERATOR, id, segment_id)
-    require_backend(df._meta, OPERATOR, "pandas")
+    require_host(df._meta, OPERATOR)
     _check_columns(df, text, id, segment_id)
     if not isinstance(separator, str):
         raise ParameterError(f"{OPERATOR}: separator={separator!r} is not text")

@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 from curator_df.core.arguments import require_number, strings_of
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import ParameterError
+from curator_df.ops.host_only import require_host
 from curator_df.ops.language_blocks import (
     TOP,
     By,
@@ -205,7 +205,7 @@ def _settings(
     df: Any, operator: str, by: By, model: str | os.PathLike[str] | None, max_length: int, text: str
 ) -> LanguageSettings:
     require_text(df, operator, text)
-    require_backend(df._meta, operator, "pandas")
+    require_host(df._meta, operator)
     choose(operator, "by", by, By)
     if isinstance(max_length, bool) or not isinstance(max_length, int) or not 1 <= max_length <= MOST_LENGTH:
         raise ParameterError(f"{operator}: max_length={max_length!r} is not a whole number from 1 to {MOST_LENGTH:,}")

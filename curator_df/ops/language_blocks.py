@@ -19,12 +19,12 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.arguments import path_of
-from curator_df.core.backend import require_backend
 from curator_df.core.memory.held import held
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.errors import InputError
 from curator_df.kernels.buffers import TextSpan, repeated_texts, text_spans
 from curator_df.kernels.keep_rows import keep_rows
+from curator_df.ops.host_only import require_host
 from curator_df.ops.language_labels import LABEL
 
 By = Literal["text", "lines"]
@@ -150,7 +150,7 @@ def add_language_block(
     block: Any, *, text: str, settings: LanguageSettings, top: int, into: str, score: str, top_into: str | None
 ) -> Outcome:
     """Kernel of `add_language`."""
-    require_backend(block, "add_language", "pandas")
+    require_host(block, "add_language")
     names, codes, scores, lists = best_languages(block[text], settings, top)
     columns = {into: repeated_texts(names, codes), score: pd.arrays.FloatingArray(scores, codes < 0)}
     if top_into is not None:
@@ -164,7 +164,7 @@ def keep_language_block(
     block: Any, *, text: str, settings: LanguageSettings, languages: Sequence[str], threshold: float
 ) -> Outcome:
     """Kernel of `keep_language`."""
-    require_backend(block, "keep_language", "pandas")
+    require_host(block, "keep_language")
     names, codes, scores, _ = best_languages(block[text], settings)
     # One more at the end, where the code of a text without a language leads.
     wanted = np.array([name in languages for name in names] + [False])[codes]

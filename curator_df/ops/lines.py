@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.c4_texts import keep_c4_lines
 from curator_df.kernels.cut_texts import without_lines
+from curator_df.ops.host_only import require_host
 from curator_df.ops.rewriting import rewrite_texts
 
 # Measured (tests/contracts/test_memory.py): 1.00 where nearly every line stays.
@@ -68,7 +68,7 @@ def remove_c4_lines(df: Any, *, text: str = "text", require_punctuation: bool = 
     'A line of prose.'
     """
     require_text(df, "remove_c4_lines", text)
-    require_backend(df._meta, "remove_c4_lines", "pandas")
+    require_host(df._meta, "remove_c4_lines")
     parameters = {"text": text, "require_punctuation": bool(require_punctuation)}
     kernel = BlockKernel(
         "remove_c4_lines", remove_c4_lines_block, parameters, PEAK_FACTOR, peak_is_measured=True, compiled=("c4",)
@@ -78,7 +78,7 @@ def remove_c4_lines(df: Any, *, text: str = "text", require_punctuation: bool = 
 
 def remove_c4_lines_block(block: Any, *, text: str, require_punctuation: bool) -> Outcome:
     """Kernel of `remove_c4_lines`."""
-    require_backend(block, "remove_c4_lines", "pandas")
+    require_host(block, "remove_c4_lines")
     texts, rows_changed = keep_c4_lines(block[text], require_punctuation=require_punctuation)
     kept = block.assign(**{text: texts}) if rows_changed else block
     return Outcome(kept, counters={"rows_changed": rows_changed})

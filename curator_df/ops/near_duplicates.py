@@ -26,6 +26,7 @@ from curator_df.ops.device_blocks import rows_where
 from curator_df.ops.duplicates import Best, Survivor, ranked_by, refuse_block, survivor_policy
 from curator_df.ops.group_table import GroupTable
 from curator_df.ops.groups import find_groups, found_drops, named_by, require_same_parameters, require_same_table
+from curator_df.ops.host_only import FIXED_WIDTH
 from curator_df.ops.near_groups import near_matches
 from curator_df.ops.near_scheme import DEFAULTS, NearQuestion, chosen_scheme, kept_signatures
 from curator_df.ops.near_texts import same_texts, text_bands, text_checks, text_contents, text_similarities, texts_of
@@ -320,7 +321,7 @@ def _pending(
 
 def _require_backend(df: Any, operator: str, question: NearQuestion) -> None:
     if question.signatures is not None or question.against is not None:
-        require_backend(df._meta, f"{operator} with signatures= or against=", "pandas")
+        require_backend(df._meta, f"{operator} with signatures= or against=", "pandas", because=FIXED_WIDTH)
 
 
 def _require_columns(df: Any, operator: str, question: NearQuestion) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from curator_df.core.backend import Backend, backend_of
+from curator_df.core.backend import backend_of
 from curator_df.core.columns import refuse_columns
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
@@ -110,8 +110,7 @@ def keep_profile(
                      text  word_count
     0  to be or not to be           6
     """
-    backends: tuple[Backend, ...] = ("pandas", "cudf")
-    require_measurable(df, "keep_profile", profile, text, from_metrics=from_metrics, backends=backends)
+    require_measurable(df, "keep_profile", profile, text, from_metrics=from_metrics)
     if backend_of(df._meta) == "cudf":
         require_device_profile("keep_profile", profile, from_metrics=from_metrics)
     if add_metrics:
@@ -192,8 +191,7 @@ def add_profile(
     0  to be or not to be       <NA>           6
     1                  no  too_short           1
     """
-    backends: tuple[Backend, ...] = ("pandas", "cudf")
-    require_measurable(df, "add_profile", profile, text, from_metrics=from_metrics, backends=backends)
+    require_measurable(df, "add_profile", profile, text, from_metrics=from_metrics)
     if backend_of(df._meta) == "cudf":
         require_device_profile("add_profile", profile, from_metrics=from_metrics)
     add_metrics = add_metrics and not from_metrics

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from curator_df.core.arguments import require_mapping, require_number
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import choose, refuse_columns, require_columns
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.buffers import repeated_texts
+from curator_df.ops.host_only import require_host
 
 How = Literal["max", "min", "weighted"]
 PEAK_FACTOR = 0.9
@@ -101,7 +101,7 @@ def add_quality_tier(
             f"{operator}: scores={scores!r} must be a list of columns, or a mapping of columns to weights"
         )
     require_columns(df, operator, *columns)
-    require_backend(df._meta, operator, "pandas")
+    require_host(df._meta, operator)
     refuse_columns(df, operator, into, f"{into}_score")
     for name in columns:
         if getattr(df.dtypes[name], "kind", "O") not in "iuf":
@@ -141,7 +141,7 @@ def add_quality_tier_block(
     into: str,
 ) -> Any:
     """Kernel of `add_quality_tier`."""
-    require_backend(block, "add_quality_tier", "pandas")
+    require_host(block, "add_quality_tier")
     together = np.full(len(block), np.nan, dtype=np.float32)
     for start in range(0, len(block), SPAN_ROWS):
         span = block.iloc[start : start + SPAN_ROWS]

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.kernels.buffers import text_dtype
+from curator_df.ops.host_only import require_host
 
 # Measured (tests/contracts/test_memory.py) of what copies texts once, each no longer than it was: at most 1.00.
 COPY_FACTOR = 1.2
@@ -39,7 +39,7 @@ def rewrite_texts(
     The others are those of `BlockKernel`.
     """
     require_text(df, operator, text)
-    require_backend(df._meta, operator, "pandas")
+    require_host(df._meta, operator)
     kernel = BlockKernel(
         operator,
         rewrite_block,
@@ -57,7 +57,7 @@ def rewrite_texts(
 
 def rewrite_block(block: Any, *, operator: str, text: str, rewrite: Rewrite, arguments: Mapping[str, Any]) -> Outcome:
     """Kernel of the operators made with `rewrite_texts`."""
-    require_backend(block, operator, "pandas")
+    require_host(block, operator)
     texts, counts = rewrite(block[text], **arguments)
     counters = {"rows_changed": counts} if isinstance(counts, int) else dict(counts)
     return Outcome(block.assign(**{text: texts}) if counters["rows_changed"] else block, counters=counters)

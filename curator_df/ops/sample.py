@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from curator_df.core.arguments import require_number, strings_of
-from curator_df.core.backend import require_backend
+from curator_df.core.backend import backend_of
 from curator_df.core.columns import choose, require_columns, require_table
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError, SchemaError
@@ -84,7 +84,7 @@ def sample_rows(
         raise ParameterError(f"sample_rows: fraction={fraction} is not more than 0 and at most 1")
     if not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
         raise ParameterError(f"sample_rows: seed={seed!r} is not an integer of 64 bits")
-    require_backend(df._meta, "sample_rows", "pandas", "cudf")
+    backend_of(df._meta)  # an error unless it is pandas or cuDF
     columns: tuple[str, ...] = ()
     if by == "content":
         columns = strings_of("sample_rows", "text", text)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.kernels.minhash_scheme import Ngrams, Scheme
 from curator_df.kernels.stored_signatures import pack_signatures, stored_dtype
+from curator_df.ops.host_only import require_host
 from curator_df.ops.near_scheme import SIGNATURES, chosen_scheme
 
 ROW_BYTES = 100
@@ -86,7 +86,7 @@ def add_minhash(
     }
     chosen = chosen_scheme(df, "add_minhash", given, scheme)
     require_text(df, "add_minhash", text)
-    require_backend(df._meta, "add_minhash", "pandas")
+    require_host(df._meta, "add_minhash")
     refuse_columns(df, "add_minhash", into)
     dtype = stored_dtype(chosen)
     kernel = BlockKernel(
@@ -102,5 +102,5 @@ def add_minhash(
 
 def add_minhash_block(block: Any, *, text: str, scheme: Scheme, into: str) -> Any:
     """Kernel of `add_minhash`."""
-    require_backend(block, "add_minhash", "pandas")
+    require_host(block, "add_minhash")
     return block.assign(**{into: pack_signatures(block[text], scheme)})

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.core.backend import integer_column, require_backend
+from curator_df.core.backend import integer_column
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.segments import split_block
+from curator_df.ops.host_only import require_host
 
 # Measured (tests/contracts/test_memory.py) with segments of one letter: at most 2.94.
 PEAK_FACTOR = 3.2
@@ -78,7 +79,7 @@ def split_documents(df: Any, *, separator: str = "\n\n", text: str = "text", seg
     """
     operator = "split_documents"
     require_text(df, operator, text)
-    require_backend(df._meta, operator, "pandas")
+    require_host(df._meta, operator)
     refuse_columns(df, operator, segment_id, parameter="segment_id")
     if not isinstance(separator, str) or not separator:
         raise ParameterError(f"{operator}: separator={separator!r} is not text of at least one character")
@@ -97,7 +98,7 @@ def split_documents(df: Any, *, separator: str = "\n\n", text: str = "text", seg
 
 def split_documents_block(block: Any, *, text: str, separator: str, segment_id: str) -> Outcome:
     """Kernel of `split_documents`."""
-    require_backend(block, "split_documents", "pandas")
+    require_host(block, "split_documents")
     if not len(block):
         numbers = integer_column(block, np.zeros(0, np.int64))
         dtype = text_dtype(block[text].dtype)

@@ -18,11 +18,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from curator_df.core.arguments import strings_of
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import choose, require_names, require_table
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.metrics import METRICS
+from curator_df.ops.host_only import require_host
 from curator_df.ops.rules import Keep, Profile, Rule
 
 COUNTS = {"metric": np.int64, "bucket": np.int64, "rows": np.int64}
@@ -228,7 +228,7 @@ def explore_thresholds(
     if isinstance(df, pd.DataFrame):
         counts = count_values_block(frame, metrics=names)
     else:
-        require_backend(df._meta, "explore_thresholds", "pandas")
+        require_host(df._meta, "explore_thresholds")
         kernel = BlockKernel(
             "explore_thresholds", count_values_block, {"metrics": names}, PEAK_FACTOR, peak_is_measured=True
         )

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from curator_df.core.backend import require_backend
 from curator_df.core.columns import choose, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.mojibake import Form
 from curator_df.kernels.unicode_repair import RepairSettings, repair_texts
+from curator_df.ops.host_only import require_host
 
 # Measured (benchmarks/kernel_memory.py, blocks of 32 MB of text): 0.00 where nothing changes (prose, one-letter words,
 # CJK, one huge row), 1.00 where every line does, 1.29 on one line of 28 MB of mojibake:
@@ -78,7 +78,7 @@ def normalize_unicode(
     'café & “bar”'
     """
     require_text(df, "normalize_unicode", text)
-    require_backend(df._meta, "normalize_unicode", "pandas")
+    require_host(df._meta, "normalize_unicode")
     choose("normalize_unicode", "form", form, ("NFC", "NFD", "NFKC", "NFKD", None))
     choose("normalize_unicode", "unescape_html", unescape_html, ("auto", True, False))
     settings = RepairSettings(form, unescape_html, fix_encoding, fix_line_breaks)
@@ -97,7 +97,7 @@ def normalize_unicode(
 
 def normalize_unicode_block(block: Any, *, text: str, settings: RepairSettings) -> Outcome:
     """Kernel of `normalize_unicode`."""
-    require_backend(block, "normalize_unicode", "pandas")
+    require_host(block, "normalize_unicode")
     texts, rows_changed = repair_texts(block[text], settings)
     repaired = block.assign(**{text: texts}) if texts is not block[text] else block
     return Outcome(repaired, counters={"rows_changed": rows_changed})

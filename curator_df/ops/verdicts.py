@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curator_df.core.backend import Backend, backend_of, require_backend
+from curator_df.core.backend import backend_of
 from curator_df.core.columns import require_columns, require_text
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.measure import MEASURED_ROWS, Measured, measure
@@ -113,15 +113,7 @@ def metrics_meta(meta: Any, names: Sequence[str]) -> Any:
     return meta.assign(**{name: pd.Series(dtype=dtype_of(name)) for name in names})
 
 
-def require_measurable(
-    df: Any,
-    operator: str,
-    profile: Profile,
-    text: str,
-    *,
-    from_metrics: bool,
-    backends: tuple[Backend, ...] = ("pandas",),
-) -> None:
+def require_measurable(df: Any, operator: str, profile: Profile, text: str, *, from_metrics: bool) -> None:
     """Raise unless ``profile`` is one, and the table has the text or the metrics that it needs."""
     if not isinstance(profile, Profile):
         raise ParameterError(f"{operator} needs a Profile, such as one of curator_df.profiles; found {profile!r}")
@@ -136,4 +128,3 @@ def require_measurable(
     if not from_metrics:
         require_text(df, operator, text)
         require_words_package(operator, profile.words)
-    require_backend(df._meta, operator, *backends)

@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 
 from curator_df.core.arguments import require_string
-from curator_df.core.backend import backend_of, require_backend
+from curator_df.core.backend import backend_of
 from curator_df.core.columns import require_table
 from curator_df.core.memory.resources import NO_LIMITS
+from curator_df.core.memory.torch_memory import torch_peaks
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.errors import ColumnError, ParameterError
@@ -71,7 +72,7 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
     0    a      1
     """
     require_table(df, "keep_where")
-    require_backend(df._meta, "keep_where", "pandas", "cudf")
+    backend_of(df._meta)  # an error unless it is pandas or cuDF
     require_string("keep_where", "reason", reason)
     if not reason:
         raise ParameterError("keep_where: reason is empty; name why rows are dropped")
@@ -87,7 +88,7 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
         PEAK_FACTOR,
         device_peak_factor=PEAK_FACTOR,
         held_bytes=predicate.held_bytes if isinstance(predicate, SetUp) else 0,
-        resources=predicate.resources if isinstance(predicate, SetUp) else NO_LIMITS,
+        resources=predicate.taking(predicate.resources) if isinstance(predicate, SetUp) else NO_LIMITS,
         peak_is_measured=True,
         is_users=callable(predicate),
     )
@@ -96,30 +97,34 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
 
 def keep_where_block(block: Any, *, predicate: Callable[[Any], Any] | str, reason: str) -> Outcome:
     """Kernel of `keep_where`."""
-    require_backend(block, "keep_where", "pandas", "cudf")
+    backend = backend_of(block)
     # A shallow copy: a predicate that adds a column to what it is given must not change the block.
     given = block.copy(deep=False)
     result = given.eval(predicate) if isinstance(predicate, str) else predicate(given)
     require_row_values("keep_where: the predicate", "boolean", result, block, pd.api.types.is_bool_dtype)
-    if backend_of(block) == "cudf":
-        return _kept_on_device(block, result, reason)
+    peaks = torch_peaks() if isinstance(predicate, SetUp) and predicate.resources.of_gpu else {}
+    if backend == "cudf":
+        return _kept_on_device(block, result, reason, peaks)
     holds = result.to_numpy(dtype=bool, na_value=False)
     if holds.all():
-        return Outcome(block)
+        return Outcome(block, peaks=peaks)
     return Outcome(
         keep_rows(block, holds),
         {reason: int((~holds).sum())},
         rejects=lambda: (keep_rows(block, ~holds), {"reason": [reason] * int((~holds).sum())}),
+        peaks=peaks,
     )
 
 
-def _kept_on_device(block: Any, result: Any, reason: str) -> Outcome:
+def _kept_on_device(block: Any, result: Any, reason: str, peaks: dict[str, int]) -> Outcome:
     """Filter a cuDF block where it is: to the host goes the number of rows that stay, and rejects where they are kept."""
     holds = result.fillna(False)
     gone = len(block) - int(holds.sum())
     if not gone:
-        return Outcome(block)
-    return Outcome(block[holds], {reason: gone}, rejects=lambda: (block[~holds], {"reason": [reason] * gone}))
+        return Outcome(block, peaks=peaks)
+    return Outcome(
+        block[holds], {reason: gone}, rejects=lambda: (block[~holds], {"reason": [reason] * gone}), peaks=peaks
+    )
 
 
 def _check_expression(meta: Any, expression: str) -> None:

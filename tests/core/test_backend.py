@@ -22,7 +22,16 @@ def test_anything_else_is_refused_by_name():
         backend_of({})
 
 
-def test_operators_name_what_they_support():
-    require_backend(pd.DataFrame(), "keep_profile", "pandas")
-    with pytest.raises(UnsupportedBackendError, match="keep_profile works on pandas blocks, and this table has cudf"):
-        require_backend(FakeCudfFrame(), "keep_profile", "pandas")
+def test_operators_say_what_they_support_why_and_the_way_out():
+    require_backend(pd.DataFrame(), "keep_longer", "pandas", because="lengths are compared with NumPy")
+    with pytest.raises(UnsupportedBackendError) as refusal:
+        require_backend(FakeCudfFrame(), "keep_longer", "pandas", because="lengths are compared with NumPy")
+    assert str(refusal.value) == (
+        "keep_longer works on pandas blocks, and this table has cudf blocks: lengths are compared with NumPy; convert it "
+        "first with to_backend(df, 'pandas')"
+    )
+
+
+def test_a_refusal_needs_a_reason():
+    with pytest.raises(TypeError, match="because"):
+        require_backend(pd.DataFrame(), "keep_longer", "pandas")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every operator refuses blocks that it does not take, by name and with a way out, before anything is copied or computed."""
+"""Every operator refuses blocks that it does not take, by name, with the reason and a way out, before anything is computed."""
 
 import inspect
 import re
@@ -14,31 +14,91 @@ from curator_df.core.planning.device_steps import TO_HOST
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR
 from curator_df.errors import UnsupportedBackendError
 from curator_df.io.moves import TO_DEVICE
-from curator_df.ops import device_blocks, metrics, profile
+from curator_df.ops import device_blocks, metrics, near_duplicates, profile
+from curator_df.ops.host_only import HOST_ONLY
 from curator_df.profiles.minhash import FINEWEB, NEMO
-from tests.contracts.operator_cases import ALL_OPERATORS, CASES, OPERATORS, OURS, kernels_of, table
-
-WAY_OUT = re.escape("to_backend(df, 'pandas')")
-IN_PART = (
-    "has no kernel for cuDF blocks that measures",
-    "cuts the texts of cuDF blocks at white space alone",
-    "hashes one column of text of cuDF blocks",
-    "works on pandas blocks, and this table has cudf",
+from tests.contracts.operator_cases import (
+    ALL_CASES,
+    ALL_OPERATORS,
+    CASES,
+    OPERATORS,
+    OURS,
+    kernels_of,
+    table,
 )
 
+WAY_OUT = r"convert (it|the table) first with to_backend\(df, 'pandas'\)"
+REFUSED = "works on pandas blocks, and this table has cudf blocks: {}"
+IN_PART = (
+    r"has no kernel for cuDF blocks that measures [\w, ]+",
+    r"cuts the texts of cuDF blocks at white space alone, not as words='\w+' says: such words are found on the CPU alone",
+    "hashes one column of text of cuDF blocks, and was given [^;]+; its kernel takes no others, so",
+    REFUSED.format("with by='content' the digits of hashes are written in host memory"),
+    REFUSED.format(r"(lines|paragraphs) are cut out by a kernel that is compiled for CPUs alone"),
+)
+"""What is said of some arguments by operators that take cuDF blocks with others."""
+TAKES_SOME = {case.operator for case in ALL_CASES if "cudf" in case.backends}
+BESIDE_OPERATORS = {"describe_drops", "explore_thresholds", "find_semantic_duplicates"}
+"""What is no operator, takes a table, and takes no cuDF blocks."""
 
-@pytest.mark.parametrize("case", [case for case in CASES if "cudf" not in case.backends], ids=str)
-def test_cudf_blocks_are_refused_with_the_way_out(case, monkeypatch, raise_if_dask_computes):
-    docs = table()
+
+@pytest.fixture
+def cudf_blocks(monkeypatch):
     # There is no empty cuDF table without a driver, so those who tell the kinds apart are told a lie.
     for module in (backends, metrics, profile):
         monkeypatch.setattr(module, "backend_of", lambda block: "cudf")
     monkeypatch.setattr(device_blocks, "is_on_device", lambda block: True)
-    takes_some = any("cudf" in other.backends for other in CASES if other.operator == case.operator)
-    why = "|".join(IN_PART) if takes_some else IN_PART[-1]
-    expected = rf"{case.operator} ({why}).*{WAY_OUT}"
-    with raise_if_dask_computes(), pytest.raises(UnsupportedBackendError, match=expected):
+
+
+@pytest.mark.usefixtures("cudf_blocks")
+@pytest.mark.parametrize("case", [case for case in CASES if "cudf" not in case.backends], ids=str)
+def test_cudf_blocks_are_refused_with_the_reason_and_the_way_out(case, raise_if_dask_computes):
+    docs = table()
+    why = "|".join(IN_PART) if case.operator in TAKES_SOME else REFUSED.format(re.escape(HOST_ONLY[case.operator]))
+    with (
+        raise_if_dask_computes(),
+        pytest.raises(UnsupportedBackendError, match=f"^{case.operator} ({why})[; ]+{WAY_OUT}$"),
+    ):
         case(docs)
+
+
+@pytest.mark.usefixtures("cudf_blocks")
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda docs: cdf.describe_drops(docs, OURS), f"describe_drops {REFUSED.format(HOST_ONLY['describe_drops'])}"),
+        (
+            lambda docs: cdf.explore_thresholds(docs, metrics=["score"]),
+            f"explore_thresholds {REFUSED.format(HOST_ONLY['explore_thresholds'])}",
+        ),
+        (
+            lambda docs: cdf.find_semantic_duplicates(docs, eps=0.1, embedding="score", workdir="unused"),
+            f"find_semantic_duplicates {REFUSED.format(HOST_ONLY['find_semantic_duplicates'])}",
+        ),
+        (
+            lambda docs: cdf.keep_profile(docs.assign(word_count=1, hash_ratio=0.5), OURS, from_metrics=True),
+            (
+                "keep_profile reads metrics from columns of pandas blocks alone, and this table has cudf blocks: "
+                "columns are judged with NumPy, in host memory"
+            ),
+        ),
+        (
+            lambda docs: cdf.drop_near_duplicates(docs.assign(minhash=0), signatures="minhash"),
+            f"drop_near_duplicates with signatures= or against= {REFUSED.format(HOST_ONLY['add_minhash'])}",
+        ),
+    ],
+    ids=["describe_drops", "explore_thresholds", "find_semantic_duplicates", "from_metrics", "signatures"],
+)
+def test_so_is_what_no_case_calls(call, why, raise_if_dask_computes, monkeypatch):
+    monkeypatch.setattr(near_duplicates, "require_stored", lambda *found: None)
+    docs = table()
+    with raise_if_dask_computes(), pytest.raises(UnsupportedBackendError, match=f"^{re.escape(why)}; {WAY_OUT}$"):
+        call(docs)
+
+
+def test_there_is_a_reason_for_each_function_that_takes_no_cudf_blocks_and_for_no_other():
+    assert set(HOST_ONLY) == set(ALL_OPERATORS) - TAKES_SOME | BESIDE_OPERATORS
+    assert not [why for why in HOST_ONLY.values() if why.endswith(".") or ";" in why or len(why) < 20]
 
 
 def test_the_page_lists_each_operator_with_what_it_does_to_cudf_blocks():

@@ -38,6 +38,11 @@ def rows_of(folder):
     return pd.concat([pq.ParquetFile(path).read().to_pandas() for path in files], ignore_index=True)
 
 
+def contents(folder):
+    files = (path for path in folder.rglob("part-*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
 def said(receipt):
     """Return what a receipt says of rows."""
     steps = [(step.name, step.rows_in, step.rows_out, step.dropped) for step in receipt.steps]
@@ -139,6 +144,24 @@ def test_json_lines_and_partitions(corpus, tmp_path):
     )
     assert receipts[tmp_path / "a"].rows_by_folder["lang=de"] == 500
     assert cdf.read_jsonl(tmp_path / "b/lang=en").id.compute().tolist() == list(range(0, 1500, 6))
+
+
+def test_each_output_in_a_format_of_its_own(corpus, tmp_path):
+    docs = cdf.read_jsonl(corpus).pipe(cdf.keep_where, is_even)
+    rows, lines, parts = (tmp_path / name for name in ("rows", "lines", "parts"))
+    receipts = cdf.write_many(
+        {rows: docs, lines: docs[["id", "text"]], parts: docs},
+        format={lines: "jsonl"},
+        compression={lines: "gzip", rows: "snappy"},
+        partition_on={parts: "lang"},
+    )
+    cdf.write_parquet(docs, tmp_path / "alone", compression="snappy")
+    cdf.write_jsonl(docs[["id", "text"]], tmp_path / "alone_lines", compression="gzip")
+    assert contents(rows) == contents(tmp_path / "alone")
+    assert contents(lines) == contents(tmp_path / "alone_lines")
+    assert sorted(rows_of(parts).id) == sorted(rows_of(rows).id)
+    assert {path.name for path in parts.glob("lang=*")} >= {"lang=en", "lang=de"}
+    assert {receipt.rows_written for receipt in receipts.values()} == {750}
 
 
 def test_the_same_rows_however_the_input_is_cut(corpus, tmp_path, monkeypatch):

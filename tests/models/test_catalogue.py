@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 
 import dask.dataframe as dd
@@ -21,6 +22,7 @@ ENTRIES = {
 NO_COMMIT = ("FINEWEB_MIXTRAL_EDU", "FINEWEB_NEMOTRON_EDU")
 """Of which no commit was found published."""
 OF_OWN_LAYERS = {"QUALITY": 3, "DOMAIN": 26, "MULTILINGUAL_DOMAIN": 26, "CONTENT_TYPE": 11}
+WIDTHS = OF_OWN_LAYERS | {"FINEMATH": 3, "AEGIS_DEFENSIVE": 15, "AEGIS_PERMISSIVE": 15}
 OF_ONE_NUMBER = ("FINEMATH", "FINEWEB_EDU", "FINEWEB_MIXTRAL_EDU", "FINEWEB_NEMOTRON_EDU")
 ADAPTERS = ("INSTRUCTION_DATA_GUARD", "AEGIS_DEFENSIVE", "AEGIS_PERMISSIVE")
 """Their forms are tested in test_adapted.py and test_answers.py."""
@@ -42,7 +44,10 @@ def test_an_entry_says_who_permits_what_and_names_a_commit(name):
     assert entry.name == name
     assert entry.licence
     assert (entry.revision is None) == (name in NO_COMMIT)
+    assert len(entry.classes) == len(set(entry.classes)) == WIDTHS.get(name, 2)
     assert entry.revision is None or re.fullmatch("[0-9a-f]{40}", entry.revision)
+    assert (entry.base_revision is None) == (name in OF_ONE_NUMBER)
+    assert entry.base_revision is None or re.fullmatch("[0-9a-f]{40}", entry.base_revision)
     assert re.fullmatch("[0-9a-f]{40}", prompt_scores.REVISION)
 
 
@@ -63,14 +68,40 @@ def test_without_a_known_commit_the_user_names_one(name, monkeypatch):
     assert asked == [(ENTRIES[name].model, "main")]
 
 
+@pytest.mark.parametrize("revision", [None, "main"])
+@pytest.mark.parametrize("name", OF_OWN_LAYERS)
+def test_what_a_model_stands_on_is_pinned_with_it(name, revision, tmp_path, monkeypatch):
+    entry = ENTRIES[name]
+    encoder = write_deberta(tmp_path / "encoder")
+    labels = {str(place): label for place, label in enumerate(entry.classes)}
+    model = write_classifier(tmp_path / "model", encoder, "model", {"fc": OF_OWN_LAYERS[name]}, id2label=labels)
+    config = json.loads((model / "config.json").read_text()) | {"base_model": "maker/encoder"}
+    (model / "config.json").write_text(json.dumps(config))
+    asked = []
+
+    def downloaded(repository, **how):
+        asked.append((repository, how["revision"]))
+        return str(model if repository == entry.model else encoder)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", downloaded)
+    assert len(computed(dataclasses.replace(entry, max_length=64), revision=revision).dropna()) == 5
+    wanted = (entry.revision, entry.base_revision) if revision is None else ("main", None)
+    assert asked == list(zip((entry.model, "maker/encoder"), wanted, strict=True))
+
+
 @pytest.mark.parametrize(("name", "width"), OF_OWN_LAYERS.items())
 def test_layers_on_an_encoder_give_one_of_their_classes(name, width, tmp_path):
     labels = {str(place): f"class {place}" for place in range(width)}
     encoder = write_deberta(tmp_path / "encoder")
     folder = write_classifier(tmp_path / "model", encoder, "model", {"fc": width}, id2label=labels)
     entry = dataclasses.replace(ENTRIES[name], model=str(folder), max_length=64)
+    with pytest.warns(UserWarning, match=rf"other classes than were published for {name}: .*'class 0'"):
+        computed(entry)
+    labels = {str(place): label for place, label in enumerate(entry.classes)}
+    folder = write_classifier(tmp_path / "published", encoder, "model", {"fc": width}, id2label=labels)
+    entry = dataclasses.replace(entry, model=str(folder))
     found = computed(entry).dropna()
-    assert set(found["class"]) <= set(labels.values())
+    assert set(found["class"]) <= set(entry.classes)
     assert ((found["class_score"] > 1 / width) & (found["class_score"] <= 1)).all()
     assert len(found) == 5
     # A commit is that of the hub, not of a folder.

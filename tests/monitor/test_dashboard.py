@@ -46,6 +46,7 @@ def test_legends_and_groups_name_labels_that_the_metric_has():
         if "dask_" in query.expr or "process_" in query.expr:
             continue
         labels = of_targets.union(*(METRICS[name].labels for name in named(query.expr)))
+        labels |= set(re.findall(r'label_replace\(.+?, "(\w+)", "\$1"', query.expr))  # made of another one
         assert set(re.findall(r"{{(\w+)}}", query.legend)) <= labels, query
         for group in re.findall(r"by \(([^)]+)\)", query.expr):
             assert set(group.split(", ")) <= labels, query

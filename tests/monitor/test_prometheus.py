@@ -17,6 +17,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,6 +28,7 @@ import pytest
 import curator_df as cdf
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.runner import run
+from curator_df.models.batches import BatchCounts
 from curator_df.models.devices import peaks
 from curator_df.monitor.dashboard import dashboard
 from curator_df.monitor.panels import ROWS
@@ -38,6 +40,7 @@ pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="needs the program prometheus, of the package prometheus"
 )
 FILES, ROWS_EACH = 24, 40
+TRIALS = {"tokens_in_batches_of_512": 1_500, "microseconds_in_batches_of_512": 1_000_000}
 DETACH = """
 import subprocess, sys
 log = open(sys.argv[1], "w")
@@ -58,6 +61,9 @@ if __name__ == "__main__":
         docs = cdf.read_jsonl(source, on_bad_rows="quarantine")
         cdf.write_parquet(docs.map_partitions(wait, meta=docs._meta), f"{folder}/never")
 """
+
+
+TRIED = "Tokens a second of the batch sizes that took turns"
 
 
 class Watch:
@@ -155,8 +161,10 @@ def count_and_wait(block, *, marker):
     with contextlib.suppress(FileExistsError), open(marker, "x"):
         raise MemoryError("once")
     kept = block[block["n"] > 0]
-    # What this process held at most is said as steps with a model say it.
-    return Outcome(kept, dropped={"first": len(block) - len(kept)}, counters={"seen": len(block)}, peaks=peaks())
+    # What this process held at most, and what a model was given, is said as steps with a model say it.
+    given = BatchCounts(len(block), 90 * len(block), 10 * len(block), 1, 0, trials=Counter(TRIALS))
+    counted = given.counters() | {"seen": len(block)}
+    return Outcome(kept, dropped={"first": len(block) - len(kept)}, counters=counted, peaks=peaks())
 
 
 def stand_in_for_a_gpu():
@@ -176,6 +184,10 @@ def stand_in_for_a_gpu():
     sys.modules["rmm.statistics"] = SimpleNamespace(get_statistics=lambda: statistics)
     manager = SimpleNamespace(buffers=lambda: [SimpleNamespace(size=10, is_spilled=True)])
     sys.modules["cudf.core.buffer.spill_manager"] = SimpleNamespace(get_global_manager=lambda: manager)
+
+
+def panel(title):
+    return next(one for _, panels in ROWS for one in panels if one.title == title)
 
 
 def unanswered(watch, writing):
@@ -218,6 +230,8 @@ def test_every_expression_of_the_dashboard_has_an_answer_while_a_run_goes_on(wat
     }
     assert {name: sum(watch.values(f"last_over_time({name}[10m])")) for name in totals} == totals
     assert watch.values("max(last_over_time(curator_df_gpu_utilization_ratio[10m]))") == [0.37]
+    padding, by_size = (panel(title).queries[0].expr for title in ("Padding, share of all tokens", TRIED))
+    assert (watch.values(padding), watch.values(by_size)) == ([pytest.approx(0.1)], [1_500])
     # The receipt was made before the last scrape, and the processes of an idle cluster grow by a page now and then.
     (peak_bytes,) = watch.values("max(last_over_time(curator_df_memory_peak_bytes[10m]))")
     assert peak_bytes == pytest.approx(receipt.measured_bytes, rel=0.02)

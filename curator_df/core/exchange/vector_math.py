@@ -7,7 +7,7 @@ size of the tiles, does not decide anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -132,53 +132,59 @@ def tile_rows(width: int, memory_bytes: int) -> int:
 
 def most_similar_earlier(
     read: Callable[[int, int], Floats], rows: int, tile: int
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """Return for each vector the largest cosine with an earlier one, and the place of that (of several the first).
+) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
+    """Yield for each vector the largest cosine with an earlier one, and the place of that (of several the first).
 
     Parameters
     ----------
     read : callable
-        ``read(start, stop)`` returns vectors of length 1, as float64.
+        ``read(start, stop)`` returns vectors of length 1, as float64; up to the last one, if ``stop`` is behind it.
     rows : int
         How many there are.
     tile : int
         How many are compared with as many others at a time.
 
-    Returns
-    -------
-    cosines : ndarray of float32, shape (rows,)
-        -inf for the first.
-    places : ndarray of int64, shape (rows,)
-        -1 for the first.
+    Yields
+    ------
+    cosines : ndarray of float32, shape (up to ``tile``,)
+        Of the next vectors; -inf for the first of all.
+    places : ndarray of int64, shape (up to ``tile``,)
+        -1 for the first of all.
     """
-    best = np.full(rows, -np.inf, dtype=np.float32)
-    places = np.full(rows, -1, dtype=np.int64)
     for start in range(0, rows, tile):
-        stop = min(start + tile, rows)
-        later = read(start, stop)
-        for first in range(0, stop, tile):
+        later = read(start, min(start + tile, rows))
+        best = np.full(len(later), -np.inf, dtype=np.float32)
+        places = np.full(len(later), -1, dtype=np.int64)
+        for first in range(0, start + 1, tile):
             earlier = later if first == start else read(first, first + tile)
             cosines = (earlier @ later.T).astype(np.float32)
             if first == start:
-                cosines[np.tril_indices(stop - start)] = -np.inf
+                cosines[np.tril_indices(len(later))] = -np.inf
             found, at = cosines.max(axis=0), cosines.argmax(axis=0)
-            better = found > best[start:stop]
-            best[start:stop][better] = found[better]
-            places[start:stop][better] = at[better] + first
-    return best, places
+            better = found > best
+            best[better], places[better] = found[better], at[better] + first
+        yield best, places
 
 
-def roots_of(parents: npt.NDArray[np.int64], is_child: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Return where each row ends that follows its parents, as long as it is a child.
+def roots_of(parents: npt.NDArray[np.int64], first: int = 0) -> npt.NDArray[np.int64]:
+    """Return where each row ends that follows its parents; a row without one is its own.
+
+    Parameters
+    ----------
+    parents : ndarray of int64, shape (rows,)
+        Of consecutive rows; each is the row itself or an earlier one.
+    first : int
+        The first of the rows. A row that comes before it is not followed.
 
     Examples
     --------
-    >>> roots_of(np.array([-1, 0, 1, 1]), np.array([False, True, True, False])).tolist()
-    [0, 0, 0, 3]
+    >>> roots_of(np.array([0, 0, 1, 3])).tolist(), roots_of(np.array([9, 10, 4]), first=10).tolist()
+    ([0, 0, 0, 3], [9, 9, 4])
     """
-    roots = np.where(is_child, parents, np.arange(len(parents)))
+    roots = parents.copy()
     while True:
-        further = roots[roots]
-        if np.array_equal(further, roots):
+        here = np.flatnonzero(roots >= first)
+        further = roots[roots[here] - first]
+        if np.array_equal(further, roots[here]):
             return roots
-        roots = further
+        roots[here] = further

@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from curator_df.core.files.row_order import SORT_BYTES_PER_ROW, Rows, rows_up_to, sorted_order, take_rows
+from curator_df.core.files.scratch import scratch_directory
 from curator_df.core.files.slice_file import Bounds, Slice, SliceWriter, read_rows, rows_in_page
 from curator_df.core.files.storage import FileRecord, Folder, disk_errors
 
@@ -41,7 +42,7 @@ def merge_slices(slices: Sequence[Slice], *, memory_bytes: int, scratch: str | N
     memory_bytes : int
         Bytes to hold at most. Two pages (0.3 MB) are held in any case.
     scratch : str, optional
-        Local directory for what is merged in passes; by default the system's for temporary files.
+        Local directory for what is merged in passes; by default `scratch_directory`.
 
     Yields
     ------
@@ -64,7 +65,7 @@ class ScratchRuns:
 
     def __init__(self, directory: str | None = None) -> None:
         self.directory = directory
-        """Where the file is; None for the system's directory for temporary files."""
+        """Where the file is; None for `scratch_directory`."""
         self._file: Any = None
         self.size_bytes = 0
         """Bytes written so far."""
@@ -79,10 +80,11 @@ class ScratchRuns:
 
     def write(self, sorted_rows: Iterator[Rows], words: int) -> Slice:
         """Write a run and return it as a slice to be merged."""
-        with disk_errors(Folder(self.directory or tempfile.gettempdir())):
+        if self.directory is None:
+            self.directory = scratch_directory()
+        with disk_errors(Folder(self.directory)):
             if self._file is None:
-                if self.directory is not None:
-                    os.makedirs(self.directory, exist_ok=True)
+                os.makedirs(self.directory, exist_ok=True)
                 self._file = tempfile.TemporaryFile(dir=self.directory)  # noqa: SIM115
             start = self.size_bytes
             writer = SliceWriter(self._file, words, np.zeros(1, dtype=np.uint64))
@@ -91,7 +93,7 @@ class ScratchRuns:
             [entry] = writer.finish().tolist()
             self._file.flush()
             self.size_bytes = self._file.tell()
-        name = f"a temporary file in {self.directory or tempfile.gettempdir()}"
+        name = f"a temporary file in {self.directory}"
         return Slice(name, self._read, 0, start + entry[0], entry[1], words, rows_in_page(words))
 
     def close(self) -> None:

@@ -35,9 +35,9 @@ class Resources:
     gpu_memory_bytes: int | None = field(default=None, metadata={"identity": False})
     """GPU memory in bytes."""
     least_device_bytes: int = field(default=0, metadata={"identity": False})
-    """Least GPU memory with which a call makes sense: a model's weights, and one long text."""
+    """Least GPU memory with which a call makes sense: a model's weights, and one long text; what a user's function asks for."""
     weights: str = field(default="", metadata={"identity": False})
-    """Name of the memory that a model holds on the GPU even when idle; steps with the same name share it."""
+    """Name of the memory that a model or a user's object holds on the GPU even when idle; steps with the same name share it."""
     weight_bytes: int = field(default=0, metadata={"identity": False})
     """Size of that memory."""
 
@@ -77,16 +77,28 @@ class Capacity:
 
     def free_of_models(self, resources: Resources = NO_LIMITS) -> int:
         """Return the bytes of the GPU that calls share; outside of a plan the model of a step is the only one."""
-        held_bytes = max(self.device_held_bytes, resources.weight_bytes) + self.device_block_bytes
-        return max(self.device_bytes - held_bytes, 0)
+        return max(self._left(resources), 0)
 
-    def taken(self, resources: Resources) -> tuple[int, int]:
-        """Return the threads and the parts of the GPU that a call takes, no more than there are."""
+    def _left(self, resources: Resources) -> int:
+        """Return the same; below 0, by how much there is too little."""
+        return self.device_bytes - max(self.device_held_bytes, resources.weight_bytes) - self.device_block_bytes
+
+    def device_parts(self, resources: Resources) -> int:
+        """Return the parts of the GPU that a call takes beside what is held there anyway, no more than there are."""
         parts = int((resources.gpus or 0) * DEVICE_PARTS)
         if resources.gpu_memory_bytes is not None:
             beside_weights = max(resources.gpu_memory_bytes - resources.weight_bytes, 0)
             parts = -(-beside_weights * DEVICE_PARTS // max(self.free_of_models(resources), 1))
-        return min(resources.cpus or 0, self.threads), min(parts, DEVICE_PARTS)
+        return min(parts, DEVICE_PARTS)
+
+    def taken(self, resources: Resources) -> tuple[int, int]:
+        """Return the threads and the parts of the GPU that are to be free for a call, no more than there are."""
+        parts = self.device_parts(resources)
+        if (
+            resources.of_gpu and not parts
+        ):  # all of it may be held anyway, and nobody knows what a second call would take
+            parts = DEVICE_PARTS
+        return min(resources.cpus or 0, self.threads), parts
 
     def at_once(self, resources: Resources, tasks: int | None = None) -> int:
         """Return how many calls there may be at a time, with so many tasks; by default with one for each thread.
@@ -121,18 +133,27 @@ class Capacity:
                 f"{show_size(self.device_bytes)} may be used; allow more with start_cluster(device_memory=)"
             )
         if resources.of_gpu and self.device_share(resources) < resources.least_device_bytes:
-            others, beside, more = max(self.device_held_bytes - resources.weight_bytes, 0), "", ""
-            if others:
-                beside += f", of which the models of other steps hold {show_size(others)}"
-            if self.device_block_bytes:
-                beside += f", {'and' if others else 'of which'} blocks take {show_size(self.device_block_bytes)}"
-            if beside:
-                more = "; or run one after the other, with checkpoint between them"
-            raise BudgetError(
-                f"{operator}: the model and one long text take {show_size(resources.least_device_bytes)} of a GPU, but "
-                f"its resources are {show_size(self.device_share(resources))} of {show_size(self.device_bytes)}{beside}; give "
-                f"it more with resources(gpus=) or (gpu_memory=){more}"
+            raise BudgetError(self._too_little(operator, resources))
+
+    def _too_little(self, operator: str, resources: Resources) -> str:
+        others, beside, more = max(self.device_held_bytes - resources.weight_bytes, 0), "", ""
+        if others:
+            beside += f", of which the models and objects of other steps hold {show_size(others)}"
+        if self.device_block_bytes:
+            beside += f", {'and' if others else 'of which'} blocks take {show_size(self.device_block_bytes)}"
+        if beside:
+            more = "; or run one after the other, with checkpoint between them"
+        share = f"{show_size(self.device_share(resources))} of {show_size(self.device_bytes)}{beside}"
+        if resources.least_device_bytes == resources.gpu_memory_bytes:
+            return (
+                f"{operator}: resources(gpu_memory={resources.gpu_memory_bytes:_}), but what is left for it is {share}; allow "
+                "more with start_cluster(device_memory=), or say as device_held_bytes how much of its gpu_memory an object "
+                f"keeps between calls, if that is less{more}"
             )
+        return (
+            f"{operator}: the model and one long text take {show_size(resources.least_device_bytes)} of a GPU, but its "
+            f"resources are {share}; give it more with resources(gpus=) or (gpu_memory=){more}"
+        )
 
     def device_share(self, resources: Resources) -> int:
         """Return the bytes of the GPU that a call may use, its model's weights among them.
@@ -142,10 +163,10 @@ class Capacity:
         >>> Capacity(1, device_bytes=16_000).device_share(Resources(gpus=0.5))
         8000
         """
-        free = self.free_of_models(resources)
+        left = self._left(resources)
         if resources.gpu_memory_bytes is not None:
-            return min(resources.gpu_memory_bytes, free + resources.weight_bytes)
-        return int((resources.gpus or 0) * free) + resources.weight_bytes
+            return max(min(resources.gpu_memory_bytes, left + resources.weight_bytes), 0)
+        return max(int((resources.gpus or 0) * max(left, 0)) + min(left, 0) + resources.weight_bytes, 0)
 
 
 def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory: str | int | None = None) -> Resources:

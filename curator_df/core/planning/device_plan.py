@@ -170,7 +170,7 @@ def _model_bytes(steps: Sequence[Step], capacity: Capacity, tasks: int) -> int:
     parts = 0
     for step in steps:
         if step.resources.of_gpu:
-            parts += capacity.at_once(step.resources, tasks) * capacity.taken(step.resources)[1]
+            parts += capacity.at_once(step.resources, tasks) * capacity.device_parts(step.resources)
     # Calls of different steps wait for each other: together they never have more than there is.
     calls = capacity.free_of_models() * min(parts, DEVICE_PARTS) // DEVICE_PARTS
     return capacity.device_held_bytes + calls

@@ -360,7 +360,8 @@ def _step(before: Expr, after: Expr) -> Step:
     tasks = dict(expression.lower_completely().__dask_graph__())
     functions = [node.operand("func") for node in expression.walk() if isinstance(node, MapPartitions)]
     objects = [function for function in functions if isinstance(function, SetUp)]
-    resources = max((each.resources for each in objects), default=NO_LIMITS, key=lambda one: one != NO_LIMITS)
+    asked = (each.taking(each.resources) for each in objects)
+    resources = max(asked, default=NO_LIMITS, key=lambda one: one != NO_LIMITS)
     values, makes_rows = value_bytes(tasks), any(type(node).__name__ in EXPLODES for node in expression.walk())
     held_bytes = values + sum(each.held_bytes for each in objects)
     action = Graph(tasks, (hole._name, 0), (expression._name, 0), held_bytes, resources, values, makes_rows)

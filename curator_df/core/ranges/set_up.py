@@ -8,6 +8,7 @@ pickled as it is when the chain is built; each process makes one of it, which al
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import hashlib
 import inspect
@@ -28,6 +29,7 @@ from curator_df.core.files.owner import LOOK_SECONDS, is_running, this_process
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.held import held
 from curator_df.core.memory.resources import NO_LIMITS, Resources, admitted
+from curator_df.core.memory.torch_memory import bound_torch
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.sizes import read_size
 from curator_df.errors import CuratorError, OperatorError, ParameterError
@@ -48,15 +50,45 @@ class SetUp:
     """What it is and holds."""
     content: bytes = field(repr=False, metadata={"identity": False})
     """The pickled object."""
+    has_setup: bool = field(default=False, metadata={"identity": False})
+    """Whether it has a ``setup()``."""
     held_bytes: int = field(default=0, metadata={"identity": False})
     """What it holds in each process, as it says itself."""
+    device_held_bytes: int | None = field(default=None, metadata={"identity": False})
+    """What of it stays on the GPU between calls, as it says itself."""
     resources: Resources = field(default=NO_LIMITS, metadata={"identity": False})
     """What a call takes of its worker, as it says itself."""
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         """Call the object of this process when there is what it takes; the first who calls sets it up."""
-        with admitted(self.resources):
+        with admitted(self.taking(self.resources)):
+            if self.resources.of_gpu:
+                bound_torch()
             return held(self.digest, lambda: InProcess(self, _run.get())).made(*given, **named)
+
+    def taking(self, resources: Resources) -> Resources:
+        """Return resources with what the object holds on the GPU in all calls together, whether one runs or not.
+
+        Where it does not say what that is, but has a ``setup()``, it may be all of ``gpu_memory``.
+        """
+        if not resources.of_gpu:
+            return resources
+        asked, device_held_bytes = resources.gpu_memory_bytes, self.device_held_bytes
+        if device_held_bytes is None:
+            device_held_bytes = (asked or 0) if self.has_setup else 0
+        least = device_held_bytes if asked is None else asked
+        return dataclasses.replace(
+            resources, least_device_bytes=least, weights=self.digest, weight_bytes=device_held_bytes
+        )
+
+    def require_device_room(self, operator: str, resources: Resources) -> None:
+        """Raise `ParameterError` if it holds more of a GPU than it asks for."""
+        asked = resources.gpu_memory_bytes
+        if asked is not None and (self.device_held_bytes or 0) > asked:
+            raise ParameterError(
+                f"{operator}: {self.name} says that it keeps device_held_bytes={self.device_held_bytes:_} on the GPU, and that "
+                f"a call takes gpu_memory={asked:_} in all, which is less"
+            )
 
     def __dask_tokenize__(self) -> str:
         return self.digest
@@ -169,7 +201,12 @@ def set_up(operator: str, function: Any) -> Any:
         ) from exc
     given = getattr(function, "held_bytes", 0)
     held_bytes = given if given == 0 else read_size(f"{name}.held_bytes", given)
-    return SetUp(name, _digest(function), content, held_bytes, resources)
+    on_device = getattr(function, "device_held_bytes", None)
+    if on_device:
+        on_device = read_size(f"{name}.device_held_bytes", on_device)
+    made = SetUp(name, _digest(function), content, SETUP in methods, held_bytes, on_device, resources)
+    made.require_device_room(operator, resources)
+    return made
 
 
 @contextlib.contextmanager

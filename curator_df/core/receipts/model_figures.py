@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from curator_df.core.memory.torch_memory import TORCH_PEAKS
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -21,8 +23,7 @@ COLUMNS = (
     "batches_halved",
     "batch_tokens_tried",
     "batch_tokens",
-    "device_allocated_bytes",
-    "device_reserved_bytes",
+    *TORCH_PEAKS,
     "process_peak_bytes",
 )
 TRIED_TOKENS, TRIED_MICROSECONDS = "tokens_in_batches_of_", "microseconds_in_batches_of_"
@@ -31,6 +32,8 @@ SETTLED = "settled_on_batches_of_"
 """The same, of worker processes that took this size then."""
 COMPUTED_IN = "batches_in_"
 """The same, with numbers at their end in which a model computes, such as float32: of batches."""
+OF_BATCHES = ("padding_share", "documents_per_batch")
+"""What is missing where a model gets one document at a time."""
 PEAKS = COLUMNS[-3:]
 """The most bytes that were held while a step ran: in tensors on the GPU, in all on the GPU; and resident in a worker process."""
 WAITED = "waited_milliseconds"
@@ -50,19 +53,34 @@ class _Step(Protocol):
 
 
 def model_figures(steps: list[Any]) -> pd.DataFrame:
-    """Return one row of `COLUMNS` for each step that gave batches to a model (`curator_df.models.batches.BatchCounts`).
+    """Return one row of `COLUMNS` for each step that gave documents to a model (`curator_df.models.batches.BatchCounts`).
 
-    ``dtype`` is missing where a model computes as it does: functions, fastText, scikit-learn.
+    ``dtype`` is missing where a model computes as it does: functions, fastText, scikit-learn, servers. A server gets one document
+    at a time, and what is of batches is missing.
     """
     import pandas as pd
 
-    rows = [_figures(step) for step in steps if step.counters.get("batches")]
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(("batch_tokens", *PEAKS), "Int64"))
+    rows = [_figures(step) for step in steps if step.counters.get("documents")]
+    kinds = dict.fromkeys(("batch_tokens", *PEAKS), "Int64") | dict.fromkeys(OF_BATCHES, "float64")
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(kinds)
+
+
+def sizes_of(counters: Mapping[str, int]) -> tuple[list[int], int | None]:
+    """Return the sizes of batches that took turns, in padded tokens, and the one that most worker processes took then.
+
+    Examples
+    --------
+    >>> sizes_of({"tokens_in_batches_of_512": 9, "tokens_in_batches_of_256": 9, "settled_on_batches_of_256": 1})
+    ([256, 512], 256)
+    """
+    taken = _of_sizes(counters, SETTLED)
+    return list(_of_sizes(counters, TRIED_TOKENS)), max(taken, key=lambda size: taken[size], default=None)
 
 
 def most_reserved(steps: Iterable[_Step]) -> int | None:
     """Return the most bytes of a GPU that torch had reserved in any worker; None where no model was on one."""
-    return max((step.peaks[PEAKS[1]] for step in steps if PEAKS[1] in step.peaks), default=None)
+    reserved = TORCH_PEAKS[1]
+    return max((step.peaks[reserved] for step in steps if reserved in step.peaks), default=None)
 
 
 def plain_counters(counters: Mapping[str, int]) -> dict[str, int]:
@@ -84,9 +102,10 @@ def _of_sizes(counters: Mapping[str, int], prefix: str) -> dict[int, int]:
 
 def _figures(step: _Step) -> tuple[Any, ...]:
     counted = step.counters
-    documents, tokens, padding = counted["documents"], counted["tokens"], counted["padding_tokens"]
+    documents, tokens, batches = counted["documents"], counted["tokens"], counted.get("batches")
+    padding = counted.get("padding_tokens", 0)
     seconds = max(step.seconds - counted.get(WAITED, 0) / 1000, 1e-9)
-    tried, taken = _of_sizes(counted, TRIED_TOKENS), _of_sizes(counted, SETTLED)
+    tried = _of_sizes(counted, TRIED_TOKENS)
     computed_in = sorted(name.removeprefix(COMPUTED_IN) for name in counted if name.startswith(COMPUTED_IN))
     microseconds = _of_sizes(counted, TRIED_MICROSECONDS)
     return (
@@ -96,10 +115,10 @@ def _figures(step: _Step) -> tuple[Any, ...]:
         round(documents / seconds, 1),
         tokens,
         round(tokens / seconds, 1),
-        padding / max(tokens + padding, 1),
-        round(documents / counted["batches"], 1),
+        padding / max(tokens + padding, 1) if batches else None,
+        round(documents / batches, 1) if batches else None,
         counted.get("batches_halved", 0),
         {size: round(1e6 * number / max(microseconds[size], 1), 1) for size, number in tried.items()},
-        max(taken, key=lambda size: taken[size], default=None),
+        sizes_of(counted)[1],
         *(step.peaks.get(name) for name in PEAKS),
     )

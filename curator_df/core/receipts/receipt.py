@@ -254,7 +254,9 @@ class Receipt:
         -------
         pandas.DataFrame
             Empty if there are no such steps. ``dtype`` is the number format in which a model computed, float32 or
-            bfloat16; it is missing for functions, fastText and scikit-learn. Documents and tokens per second are those
+            bfloat16; it is missing for functions, fastText, scikit-learn and servers. Of `add_completion`, documents are
+            the answers that were requested (not those from the cache), tokens those of prompts and answers as the server
+            counts them, and columns about batches are missing. Documents and tokens per second are those
             of one task at a time: seconds in the step are summed over all tasks, without those spent waiting for a turn
             (``resources=``). ``padding_share`` is the share of padding among all tokens that the model read.
             ``batch_tokens_tried`` has the tokens per second of each batch size that took turns at first, in padded

@@ -156,8 +156,7 @@ def _models(receipt: Receipt) -> str:
     rows = []
     figures: list[dict[Any, Any]] = receipt.models().drop(columns="tokens").to_dict("records")
     for one in figures:
-        one["dtype"] = "" if pd.isna(one["dtype"]) else one["dtype"]
-        cells = [form.format(value) for form, value in zip(shown, one.values(), strict=False)]
+        cells = ["" if pd.isna(value) else form.format(value) for form, value in zip(shown, one.values(), strict=False)]
         tried = [f"{size:,}: {rate:,.0f}" for size, rate in one["batch_tokens_tried"].items()]
         on_device = one["device_reserved_bytes"]
         cells += [", ".join(tried), "no device" if pd.isna(on_device) else show_size(on_device)]

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass
 
 from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.receipts.model_figures import SETTLED, TRIED_TOKENS, sizes_of
 from curator_df.core.runner.events import FINAL_STAGE, Event, RunEnded, RunStarted, StageStarted, TaskEnded
 from curator_df.core.runner.session import Session
 from curator_df.core.sizes import show_size
@@ -14,6 +16,8 @@ from curator_df.core.tasks.tallies import tallies
 from curator_df.core.tasks.task import Job
 
 BAR_CHARACTERS = 20
+SIZES = (SETTLED, TRIED_TOKENS)
+"""Begin the names of counters of batches of one size."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class RunView:
         self._rows: dict[tuple[int, str], int] = {}
         self._read = {"documents": 0, "tokens": 0}
         self._padding_tokens = self._device_bytes = 0
+        self._sizes: Counter[str] = Counter()
         self._models_seconds = 0.0
         self.title = ""
         self.stage, self.tasks, self.done = "", 0, 0
@@ -64,6 +69,7 @@ class RunView:
                 self._resumed, self._stage_began = event.done, time.monotonic()
                 self._read = dict.fromkeys(self._read, 0)
                 self._padding_tokens = self._device_bytes = 0
+                self._sizes.clear()
             case TaskEnded() if event.manifest is not None and event.manifest.outcome == "done":
                 self.done += 1
                 if isinstance(event.job, Job):
@@ -76,7 +82,8 @@ class RunView:
 
     def _count_models(self, job: Job, manifest: Manifest) -> None:
         for _, _, tally in tallies(job, manifest):
-            if "batches" in tally.counters:
+            if "documents" in tally.counters:
+                self._sizes.update({name: n for name, n in tally.counters.items() if name.startswith(SIZES)})
                 for name in self._read:
                     self._read[name] += tally.counters.get(name, 0)
                 self._padding_tokens += tally.counters.get("padding_tokens", 0)
@@ -126,6 +133,11 @@ class RunView:
         said = " and ".join(f"{rate:,.0f} {name}" for rate, name in rates)
         given = self._read["tokens"] + self._padding_tokens
         more = f", {self._padding_tokens / given:.0%} padding" if given else ""
+        tried, taken = sizes_of(self._sizes)
+        if taken is not None:
+            more += f", batches of {taken:,} tokens"
+        elif tried:
+            more += f", trying batches of {', '.join(f'{size:,}' for size in tried)} tokens"
         more += f", {show_size(self._device_bytes)} of a GPU at most" if self._device_bytes else ""
         return f"; models: {said} a second{more}" if said else ""
 

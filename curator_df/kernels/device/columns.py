@@ -2,7 +2,7 @@
 """Between cuDF's columns and the arrays of kernels, without a copy: the one place that knows how cuDF 26.10 holds a column.
 
 Its buffers are asked for inside ``column.access``, so that cuDF neither spills them while a kernel reads them nor takes them
-for exposed for good. ``tests/gpu/test_rapids_contract.py`` holds what is used here to the installed packages.
+for exposed for good. ``tests/gpu/test_rapids_uses.py`` holds what is used here to the installed packages.
 """
 
 from __future__ import annotations

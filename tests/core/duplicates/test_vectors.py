@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
 
 import numpy as np
 import pytest
 
-from curator_df.core.duplicates.vector_compare import CLUSTER_HEAD, ClusterRows, _members, _require_room
+from curator_df.core.duplicates.cluster_rows import ClusterRows
+from curator_df.core.duplicates.vector_tasks import CLUSTER_HEAD
 from curator_df.core.exchange.vector_barrier import VectorBarrier, require_room
 from curator_df.core.exchange.vector_math import (
     from_words,
     hash_words,
     most_similar_earlier,
     nearest_centroids,
+    roots_of,
     tile_rows,
     to_words,
     unit_rows,
@@ -33,9 +36,14 @@ def reader(vectors):
     return lambda start, stop: unit_rows(vectors[start:stop])
 
 
+def similar(vectors, tile):
+    pieces = most_similar_earlier(reader(vectors), len(vectors), tile)
+    return [np.concatenate(made) for made in zip(*pieces, strict=True)]
+
+
 @pytest.mark.parametrize("tile", [1, 2, 3, 4, 5, 6, 100])
 def test_the_cosines_of_nemo_curators_tests(tile):
-    cosines, places = most_similar_earlier(reader(NEMO), 6, tile)
+    cosines, places = similar(NEMO, tile)
     np.testing.assert_allclose(cosines[1:], COSINES, atol=1e-6)
     assert cosines[0] == -np.inf
     assert places[1:].tolist() == EARLIER
@@ -44,9 +52,9 @@ def test_the_cosines_of_nemo_curators_tests(tile):
 def test_tiles_change_nothing():
     vectors = np.random.default_rng(0).normal(size=(300, 17)).astype(np.float32)
     vectors[200:250] = vectors[20:70]
-    whole = most_similar_earlier(reader(vectors), 300, 300)
+    whole = similar(vectors, 300)
     for tile in (7, 64, 128):
-        for found, wanted in zip(most_similar_earlier(reader(vectors), 300, tile), whole, strict=True):
+        for found, wanted in zip(similar(vectors, tile), whole, strict=True):
             np.testing.assert_array_equal(found, wanted)
     assert whole[1][200:250].tolist() == list(range(20, 70))
 
@@ -91,22 +99,92 @@ def cluster_rows(vectors: np.ndarray) -> np.ndarray:
     return np.column_stack([rows, to_words(vectors)])
 
 
-def test_a_cluster_that_does_not_fit_is_compared_from_a_file():
+def members(vectors: np.ndarray, memory_bytes: int) -> tuple[np.ndarray, int]:
+    """Return the rows in groups, and the bytes that lay in files; of a cluster that another one followed in the same place."""
+    asked = barrier(vectors.shape[1])
+    with ClusterRows(asked, memory_bytes) as cluster:
+        found = []
+        for _ in range(2):
+            for start in range(0, len(vectors), 997):
+                cluster.append(cluster_rows(vectors)[start : start + 997])
+            found.append(np.concatenate(list(cluster.members(memory_bytes // 8))))
+            spilled = cluster.spilled_bytes
+            cluster.clear()
+    np.testing.assert_array_equal(*found)
+    return found[0], spilled
+
+
+def plain_members(vectors: np.ndarray) -> np.ndarray:
+    """The same from all cosines in memory, row by row."""
+    units = unit_rows(vectors)
+    cosines = np.tril((units @ units.T).astype(np.float32), -1)
+    cosines[np.triu_indices(len(units))] = -np.inf
+    nearest, best = cosines.argmax(axis=1), cosines.max(axis=1)
+    nearest[0] = 0
+    by_eps = []
+    for eps in (0.001, 0.1):
+        roots = []
+        for row in range(len(units)):
+            roots.append(roots[nearest[row]] if best[row] >= np.float32(1 - eps) else row)
+        counted = np.bincount(roots, minlength=len(units))
+        by_eps.append((np.array(roots), counted[roots]))
+    rows = np.flatnonzero(by_eps[-1][1] > 1)
+    going = by_eps[-1][0][rows] != rows
+    known = [rows, np.where(going, nearest[rows], rows)]
+    for roots, counted in by_eps:
+        known += [roots[rows], counted[rows] - 1_000]
+    known[:] = [each.astype(np.uint64) + np.uint64(1_000) for each in known]
+    found = np.where(going, best[rows].astype(np.float64), np.nan)
+    return np.column_stack([*known[:2], found.view(np.uint64), *known[2:]])
+
+
+def test_a_cluster_of_any_size_is_compared_in_the_same_memory():
     chance = np.random.default_rng(3)
-    vectors = chance.normal(size=(400, 6)).astype(np.float32)
-    vectors[100:] = vectors[chance.integers(0, 100, size=300)] + chance.normal(size=(300, 6)).astype(np.float32) / 20
-    found = []
-    for memory_bytes in (10**9, 2_000):
-        with ClusterRows(barrier(6), memory_bytes) as cluster:
-            for _ in range(2):  # the second cluster in the same place
-                for start in range(0, 400, 37):
-                    cluster.append(cluster_rows(vectors)[start : start + 37])
-                assert (cluster.spilled_bytes > 0) == (memory_bytes < 10**6)
-                found.append(_members(cluster._barrier, cluster, memory_bytes // 8))
-                cluster.clear()
-    assert len(found[0]) > 200
-    for other in found[1:]:
-        np.testing.assert_array_equal(found[0], other)
+    vectors = chance.normal(size=(4_000, 6)).astype(np.float32)
+    near = chance.normal(size=(3_000, 6)).astype(np.float32) / 20
+    vectors[1_000:] = vectors[chance.integers(0, 1_000, size=3_000)] + near * (chance.random((3_000, 1)) < 0.8)
+    wanted = plain_members(vectors)
+    assert 3_000 < len(wanted) < 4_000
+    for memory_bytes in (10**9, 500_000, 2_000):
+        found, spilled = members(vectors, memory_bytes)
+        np.testing.assert_array_equal(found, wanted)
+        assert (spilled > 0) == (memory_bytes < 10**9)
+
+
+def peak_bytes(rows: int, memory_bytes: int) -> int:
+    """Return the most that was held for a cluster, of which nine rows in ten repeat the one before."""
+    numbers = np.random.default_rng(1).normal(size=(rows // 10, 2)).astype(np.float32)
+    tracemalloc.start()
+    try:
+        with ClusterRows(barrier(2), memory_bytes) as cluster:
+            for start in range(0, len(numbers), 100):
+                cluster.append(cluster_rows(np.repeat(numbers[start : start + 100], 10, axis=0)))
+            assert cluster.rows == rows
+            assert sum(map(len, cluster.members(memory_bytes // 8))) > rows // 2
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_held_does_not_grow_with_the_cluster():
+    memory_bytes = 4_000_000
+    small, large = (peak_bytes(rows, memory_bytes) for rows in (20_000, 100_000))
+    assert large < memory_bytes
+    assert large < 1.2 * max(small, memory_bytes // 2)
+
+
+def test_rows_follow_their_parents_to_where_they_end():
+    chance = np.random.default_rng(5)
+    parents = np.array([chance.integers(0, row + 1) for row in range(500)])
+    whole = roots_of(parents)
+    assert (whole[whole] == whole).all()
+    known = np.empty(0, dtype=np.int64)
+    for start in range(0, 500, 70):
+        found = roots_of(parents[start : start + 70], start)
+        before = found < start
+        found[before] = known[found[before]]
+        known = np.concatenate([known, found])
+    np.testing.assert_array_equal(known, whole)
 
 
 def test_a_vector_that_repeats_costs_no_comparison():
@@ -116,18 +194,10 @@ def test_a_vector_that_repeats_costs_no_comparison():
     with ClusterRows(barrier(2), 10**8) as cluster:
         cluster.append(cluster_rows(vectors))
         assert (cluster.rows, cluster.different) == (count, 2)
-        members = _members(cluster._barrier, cluster, 10**7)
-    assert len(members) == count - 1
-    assert (members[:, 3] == 1_000).all()
-    assert (members[:, 4] == count - 1).all()
-
-
-def test_a_cluster_whose_rows_cannot_be_counted_in_memory_says_what_to_do():
-    _require_room(1_000, 10**6, alone=False)
-    with pytest.raises(MemoryError):
-        _require_room(100_000, 10**6, alone=False)
-    with pytest.raises(BudgetError, match="num_clusters="):
-        _require_room(100_000, 10**6, alone=True)
+        found = np.concatenate(list(cluster.members(10**7)))
+    assert len(found) == count - 1
+    assert (found[:, 3] == 1_000).all()
+    assert (found[:, 4] == count - 1).all()
 
 
 def on_gpu(layout: Layout, device_bytes: int) -> Layout:

@@ -22,6 +22,7 @@ from curator_df.core.memory.limits import status_bytes
 from curator_df.core.memory.resources import DEVICE_PARTS, Capacity, Resources, admitted, shared
 from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import lower
+from curator_df.core.ranges.set_up import set_up
 from curator_df.core.runner import run
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, ParquetFormat
@@ -102,9 +103,72 @@ def test_models_that_do_not_fit_on_a_gpu_together_are_refused():
     alone = Capacity(1, device_bytes=16_000).holding(models[:1])
     alone.require("embed", models[0])
     with pytest.raises(
-        errors.BudgetError, match=r"the models of other steps hold 9 kB; .* with checkpoint between them"
+        errors.BudgetError, match=r"the models and objects of other steps hold 9 kB; .* with checkpoint between them"
     ):
         Capacity(1, device_bytes=16_000).holding(models).require("embed", models[0])
+
+
+class Tagger:
+    """A user's object that puts something on a GPU and leaves it there."""
+
+    def __init__(self, name, asked, kept=None):
+        self.name, self.resources = name, asked
+        if kept is not None:
+            self.device_held_bytes = kept
+
+    def setup(self):
+        self.there = True
+
+    def __call__(self, block):
+        return block["text"].notna()
+
+
+def taking(name, kept=None, **asked):
+    made = set_up("keep_where", Tagger(name, cdf.resources(**asked), kept))
+    return made.taking(made.resources)
+
+
+def test_what_setup_leaves_on_a_gpu_counts_while_others_run():
+    told = taking("told", "6GB", gpu_memory="8GB")
+    capacity = Capacity(4, device_bytes=16_000_000_000).holding([told])
+    assert (capacity.device_held_bytes, capacity.at_once(told)) == (6_000_000_000, 4)  # each takes 2 of the 10 left
+    # Nothing is said of it: after setup() all of it may be there, and a second call might take as much again.
+    untold = taking("untold", gpu_memory="8GB")
+    capacity = Capacity(4, device_bytes=16_000_000_000).holding([untold])
+    assert (capacity.device_held_bytes, capacity.at_once(untold)) == (8_000_000_000, 1)
+    assert capacity.device_parts(untold) == 0  # the plan does not count it twice
+    capacity.require("keep_where", untold)
+    # A share says nothing of bytes, and what has no setup() leaves nothing there.
+    assert taking("share", gpus=0.5).weight_bytes == 0
+
+
+def test_objects_that_do_not_fit_on_a_gpu_together_are_refused():
+    both = [taking(name, gpu_memory="9GB") for name in ("one", "two")]
+    Capacity(1, device_bytes=18_000_000_000).holding(both).require("keep_where", both[0])
+    with pytest.raises(
+        errors.BudgetError, match=r"gpu_memory=9_000_000_000\), but what is left .* other steps hold 9\.00 GB"
+    ):
+        Capacity(1, device_bytes=16_000_000_000).holding(both).require("keep_where", both[0])
+    model = of_model("model", 9_000_000_000, 10_000_000_000, gpus=1)
+    beside = taking("beside", "1GB", gpu_memory="3GB")
+    Capacity(1, device_bytes=16_000_000_000).holding([model, beside]).require("keep_where", beside)
+    with pytest.raises(errors.BudgetError, match=r"left for it is 2\.00 GB of 11\.00 GB"):
+        Capacity(1, device_bytes=11_000_000_000).holding([model, beside]).require("keep_where", beside)
+    with pytest.raises(errors.ParameterError, match=r"keeps device_held_bytes=4_000_000_000 .* which is less"):
+        taking("wrong", "4GB", gpu_memory="3GB")
+
+
+def test_a_function_gets_the_gpu_memory_that_it_asks_for_or_is_refused(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+    docs = cdf.read_jsonl(str(tmp_path / "in.jsonl")).pipe(
+        cdf.keep_where, Tagger("one", cdf.resources(gpu_memory="9GB"))
+    )
+    both = docs.pipe(cdf.keep_where, Tagger("two", cdf.resources(gpu_memory="9GB")))
+    layout = dataclasses.replace(choose_layout(4_000_000_000, cpus=2, held_bytes=0), device_bytes=16_000_000_000)
+    sink = FileSink(Folder("."), ParquetFormat("zstd"), 1)
+    assert plan_stream(lower(docs), sink, None, layout).device_bytes == 9_000_000_000
+    with pytest.raises(errors.BudgetError, match="keep_where: resources"):
+        plan_stream(lower(both), sink, None, layout)
 
 
 def test_no_more_calls_at_a_time_than_fit_and_no_fewer():

@@ -287,6 +287,17 @@ def test_a_model_that_computes_as_it_does_has_no_numbers_in_the_table():
     assert "None" not in " ".join(Page(report_page(one)).text)
 
 
+def test_a_model_behind_a_server_has_documents_and_tokens_a_second():
+    counted = {"requests": 12, "retries": 2, "cached": 4, "documents": 10, "tokens": 500}
+    one = receipt(steps=[StepReceipt("add_completion", 14, 14, 5.0, {}, counted)])
+    [figures] = one.models().to_dict("records")
+    assert [figures[name] for name in ("documents", "documents_per_second", "tokens_per_second")] == [10, 2.0, 100.0]
+    assert one.models()[["dtype", "padding_share", "documents_per_batch", "batch_tokens"]].isna().all(axis=None)
+    text = " ".join(Page(report_page(one)).text)
+    assert "nan" not in text
+    assert "add_completion" in text
+
+
 def test_what_a_model_held_on_a_gpu_is_there():
     held = {"device_allocated_bytes": 3_000_000_000, "device_reserved_bytes": 4_000_000_000}
     one = receipt(steps=[StepReceipt("add_class", 300, 300, 5.0, {}, BATCHES, held)])

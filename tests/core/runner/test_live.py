@@ -95,11 +95,15 @@ def test_what_models_are_given_a_second_is_said(clock):
     view(event)
     models = "models: 5 documents and 3,000 tokens a second, 20% padding"
     assert view.progress() == f"write: 2 of 10, 4 s, about 16 s left; {models}"
+    event.manifest.steps[1].counters |= {"tokens_in_batches_of_512": 900, "tokens_in_batches_of_256": 900}
+    view(event)
+    assert view.progress().endswith("20% padding, trying batches of 256, 512 tokens")
+    event.manifest.steps[1].counters["settled_on_batches_of_512"] = 1
     event.manifest.steps[1].peaks["device_reserved_bytes"] = 2_100_000_000
     view(event)
     clock.seconds += 4
     view(RunEnded("finished"))
-    assert view.progress().endswith(" tokens a second, 20% padding, 2.10 GB of a GPU at most")
+    assert view.progress().endswith(" tokens a second, 20% padding, batches of 512 tokens, 2.10 GB of a GPU at most")
     event.manifest.steps[1].peaks.clear()
     event.manifest.steps[1].counters = {"documents": 10, "batches": 2}  # a function of the user
     view(StageStarted("write", JOB, 10, 0))

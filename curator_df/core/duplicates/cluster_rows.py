@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One cluster of a drop by vectors: its rows in order, and which of them are in a group.
+
+A cluster may be of any size. Its vectors, and the numbers that are kept for each row, lie in memory or, if they are too many,
+in files without a name. Vectors are compared in tiles, and rows follow their parents some at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+
+from curator_df.core.duplicates.vector_tasks import CLUSTER_HEAD, stored_addresses
+from curator_df.core.exchange.vector_barrier import VectorBarrier
+from curator_df.core.exchange.vector_math import (
+    Floats,
+    from_words,
+    most_similar_earlier,
+    roots_of,
+    tile_rows,
+    unit_rows,
+)
+from curator_df.core.files.row_order import Rows
+from curator_df.core.files.scratch import ScratchColumn, scratch_directory
+from curator_df.core.files.storage import Folder, disk_errors
+
+MEMBER_HEAD = 3
+"""Words of a member: address, the row that it is most similar to (itself where it stays), bits of the cosine. Then for each
+``eps``: the row of its group that stays, rows of the group."""
+PIECE_ROW_BYTES = 200
+"""Held for each of the rows that are worked on at a time, and 40 for each ``eps``."""
+MOST_PIECE_ROWS = 65_536
+
+
+def member_words(barrier: VectorBarrier) -> int:
+    """Return the words of a member."""
+    return MEMBER_HEAD + 2 * len(barrier.eps)
+
+
+class ClusterRows:
+    """The rows of one cluster after the other; of vectors that repeat the one before, one is kept."""
+
+    def __init__(self, barrier: VectorBarrier, memory_bytes: int) -> None:
+        self._barrier, self._most = barrier, memory_bytes // 2
+        self._file: Any = None
+        several = len(barrier.eps)
+        share = memory_bytes // 2 // (7 + 2 * several)
+        self._addresses = ScratchColumn(np.uint64, share)
+        self._places = ScratchColumn(np.int64, share)
+        """Of each row, which of the different vectors it has."""
+        self._firsts = ScratchColumn(np.int64, share)
+        """Of each different vector, the row that had it first."""
+        self._cosines = ScratchColumn(np.float32, share)
+        """Of each different vector, with the earlier one that it is most similar to."""
+        self._nearest = ScratchColumn(np.int64, share)
+        """Which one that is; -1 for the first."""
+        self._parents = ScratchColumn(np.int64, share)
+        """Of each row, the earlier row that it is most similar to; the first has itself."""
+        self._found = ScratchColumn(np.float32, share)
+        """Their cosine."""
+        self._roots = [ScratchColumn(np.int64, share) for _ in barrier.eps]
+        """Of each row, for each ``eps``, the row of its group that stays."""
+        self._sizes = [ScratchColumn(np.int64, share) for _ in barrier.eps]
+        """Rows of the group, at the one that stays."""
+        self.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+        for column in self._columns:
+            column.close()
+
+    @property
+    def _columns(self) -> list[ScratchColumn]:
+        of_rows = [self._addresses, self._places, self._parents, self._found]
+        return [*of_rows, self._firsts, self._cosines, self._nearest, *self._roots, *self._sizes]
+
+    def clear(self) -> None:
+        """Begin with the next cluster."""
+        self._vector_bytes = 0  # in the file
+        self._held: list[Rows] = []
+        self._held_rows = 0
+        self._last: Rows | None = None
+        for column in self._columns:
+            column.clear()
+        if self._file is not None:
+            self._file.seek(0)
+            self._file.truncate()
+
+    @property
+    def rows(self) -> int:
+        """So far."""
+        return len(self._addresses)
+
+    @property
+    def different(self) -> int:
+        """Of these, rows whose vector is not that of the row before."""
+        return len(self._firsts)
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes in files."""
+        return self._vector_bytes + sum(column.spilled_bytes for column in self._columns)
+
+    def append(self, rows: Rows) -> None:
+        """Take the next rows."""
+        vectors = rows[:, CLUSTER_HEAD:]
+        is_new = np.ones(len(rows), dtype=np.bool_)
+        is_new[1:] = (vectors[1:] != vectors[:-1]).any(axis=1)
+        is_new[0] = self._last is None or bool((vectors[0] != self._last).any())
+        self._last = vectors[-1].copy()
+        self._places.append(self.different - 1 + np.cumsum(is_new))
+        self._firsts.append(self.rows + np.flatnonzero(is_new))
+        self._addresses.append(stored_addresses(self._barrier, rows[:, 2].copy()))
+        self._held.append(vectors[is_new])
+        self._held_rows += len(self._held[-1])
+        if self._held_rows * 8 * self._barrier.words > self._most // 2:
+            self._spill()
+
+    def members(self, memory_bytes: int) -> Iterator[Rows]:
+        """Yield the rows that are in a group for the largest ``eps``, in order; all rows have been taken."""
+        self._settle()
+        for cosines, nearest in most_similar_earlier(
+            self._read, self.different, tile_rows(self._barrier.width, memory_bytes)
+        ):
+            self._cosines.append(cosines)
+            self._nearest.append(nearest)
+        each = PIECE_ROW_BYTES + 40 * len(self._barrier.eps)
+        piece = min(max(memory_bytes // each, 1024), MOST_PIECE_ROWS)
+        for start in range(0, self.rows, piece):
+            self._follow(start, min(start + piece, self.rows))
+        for start in range(0, self.rows, piece):
+            yield self._members(start, min(start + piece, self.rows))
+
+    def _follow(self, start: int, stop: int) -> None:
+        """Find the groups of some rows; those of all before them are known."""
+        rows = np.arange(start, stop)
+        places = self._places.read(start, stop)
+        firsts = self._firsts.take(places)
+        nearest = self._nearest.take(places)
+        is_first = firsts == rows
+        parents = firsts.copy()
+        of_nearest = is_first & (nearest >= 0)
+        parents[of_nearest] = self._firsts.take(nearest[of_nearest])
+        found = np.where(is_first, self._cosines.take(places), np.float32(1.0))
+        self._parents.append(parents)
+        self._found.append(found)
+        for eps, known, sizes in zip(self._barrier.eps, self._roots, self._sizes, strict=True):
+            roots = roots_of(np.where(found >= np.float32(1 - eps), parents, rows), start)
+            before = roots < start
+            roots[before] = known.take(roots[before])
+            known.append(roots)
+            sizes.append(np.zeros(len(rows), dtype=np.int64))
+            those, counts = np.unique(roots, return_counts=True)
+            sizes.put(those, sizes.take(those) + counts)
+
+    def _members(self, start: int, stop: int) -> Rows:
+        roots = [known.read(start, stop) for known in self._roots]
+        sizes = [counted.take(ends) for counted, ends in zip(self._sizes, roots, strict=True)]
+        chosen = np.flatnonzero(sizes[-1] > 1)
+        addresses = self._addresses.read(start, stop)[chosen]
+        going = roots[-1][chosen] != chosen + start
+        table = np.empty((len(chosen), member_words(self._barrier)), dtype=np.uint64)
+        table[:, 0] = addresses
+        similar = self._addresses.take(self._parents.read(start, stop)[chosen])
+        table[:, 1] = np.where(going, similar, addresses)
+        found = self._found.read(start, stop)[chosen].astype(np.float64)
+        table[:, 2] = np.where(going, found, np.nan).view(np.uint64)
+        for place, (ends, counts) in enumerate(zip(roots, sizes, strict=True)):
+            table[:, MEMBER_HEAD + 2 * place] = self._addresses.take(ends[chosen])
+            table[:, MEMBER_HEAD + 2 * place + 1] = counts[chosen].astype(np.uint64)
+        return table
+
+    def _settle(self) -> None:
+        """Put the vectors that are held in one piece, or into the file where some of them are there already."""
+        if self._vector_bytes:
+            self._spill()
+        else:
+            self._held = [np.concatenate(self._held)]
+
+    def _read(self, start: int, stop: int) -> Floats:
+        """Return some of the different vectors, with length 1; after `_settle`."""
+        if not self._vector_bytes:
+            words = self._held[0][start:stop]
+        else:
+            each = 8 * self._barrier.words
+            stop = min(stop, self.different)
+            raw = os.pread(self._file.fileno(), (stop - start) * each, start * each)
+            words = np.frombuffer(raw, dtype=np.uint64).reshape(-1, self._barrier.words)
+        return unit_rows(from_words(words, self._barrier.width, self._barrier.dtype))
+
+    def _spill(self) -> None:
+        directory = scratch_directory()
+        with disk_errors(Folder(directory)):
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - closed with the task
+            for rows in self._held:
+                self._file.write(np.ascontiguousarray(rows).data)
+                self._vector_bytes += rows.nbytes
+            self._file.flush()
+        self._held, self._held_rows = [], 0

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why functions take no cuDF blocks: an error says it beside the way out, and docs/operators.md beside "pandas".
+
+What a function that takes cuDF blocks for some arguments says of the others stands where it refuses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from curator_df.core.backend import require_backend
+
+MODEL = "models and their tokenizers take Python strings"
+LANGUAGE = "the language model runs on the CPU and takes Python strings"
+CONTAMINATION = "n-grams are looked up in host memory, by a kernel that is compiled for CPUs alone"
+WRITES = "its kernel, which writes new texts, is compiled for CPUs alone"
+VECTORS = "vectors are written to files, and compared on CPUs"
+FIXED_WIDTH = "cuDF has no type for the fixed-width bytes of signatures"
+
+HOST_ONLY: Mapping[str, str] = {
+    "add_class": MODEL,
+    "add_comment_ratio": "code is parsed by Python, or scanned by a kernel that is compiled for CPUs alone",
+    "add_completion": "prompts are made of Python strings, and sent from host memory",
+    "add_contamination": CONTAMINATION,
+    "add_embedding": MODEL,
+    "add_html_text_ratio": "pages are parsed by Python's html.parser",
+    "add_language": LANGUAGE,
+    "add_minhash": FIXED_WIDTH,
+    "add_prompt_scores": MODEL,
+    "add_quality_tier": "scores are combined with NumPy, in host memory",
+    "add_token_count": "tokenizers take Python strings",
+    "describe_drops": "rows and characters are counted with NumPy, in host memory",
+    "drop_contaminated": CONTAMINATION,
+    "drop_semantic_duplicates": VECTORS,
+    "explore_thresholds": "values are counted with NumPy, in host memory",
+    "find_semantic_duplicates": VECTORS,
+    "join_documents": "documents that span blocks are held and joined in host memory",
+    "keep_class": MODEL,
+    "keep_language": LANGUAGE,
+    "normalize_newlines": WRITES,
+    "normalize_unicode": "ftfy repairs Python strings",
+    "normalize_whitespace": WRITES,
+    "redact_pii": "values are found by regular expressions of Python",
+    "remove_boilerplate": WRITES,
+    "remove_c4_lines": WRITES,
+    "remove_contamination": CONTAMINATION,
+    "remove_html": "pages are parsed by resiliparse, on the CPU",
+    "remove_lines": WRITES,
+    "remove_markdown": WRITES,
+    "remove_outside": WRITES,
+    "remove_quotation_marks": WRITES,
+    "remove_urls": WRITES,
+    "split_documents": WRITES,
+}
+"""A clause by function, as `require_backend` takes it."""
+
+
+def require_host(block: Any, operator: str) -> None:
+    """Raise `UnsupportedBackendError`, with the reason and the way out, unless the block is of pandas.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> require_host(pd.DataFrame({"text": ["a"]}), "normalize_unicode")
+    """
+    require_backend(block, operator, "pandas", because=HOST_ONLY[operator])
