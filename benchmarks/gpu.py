@@ -5,8 +5,8 @@
 
 Needs a GPU and the gpu extra. The file has a column ``text`` and fits on the device; its texts are there before the clock
 starts. Every line is the median of ``--repeat`` calls after one that compiles, beside a copy of the texts on the device (read
-once, written once), which says what its memory allows. Results are compared with those of the CPU before anything is timed,
-so that a page is also a proof.
+once, written once), which says what its memory allows, and its speed as a multiple of plain cuDF's. Results are compared with
+those of the CPU before anything is timed, so that a page is also a proof.
 """
 
 from __future__ import annotations
@@ -113,6 +113,29 @@ def cudf_signatures(moved: Any, scheme: Scheme) -> Callable[[], Any]:
     )
 
 
+def exact_duplicates(texts: pd.Series, moved: Any, given: Any) -> dict[str, Callable[[], Any]]:
+    """Return calls that find the first row of each text: by content hashes, and as cuDF does it, by the texts themselves."""
+    return {
+        "curator_df, CPU": lambda: first_rows(column_hashes(texts)),
+        "curator_df, GPU": lambda: first_rows(host(text_hashes(given))),
+        "cuDF drop_duplicates": lambda: moved.drop_duplicates(keep="first"),
+    }
+
+
+def first_rows(hashes: Any) -> Any:
+    """Return the positions of the first row of each hash, shape (rows, 2)."""
+    return np.flatnonzero(~pd.DataFrame(hashes).duplicated())
+
+
+def require_same_rows(name: str, calls: dict[str, Callable[[], Any]]) -> None:
+    """Stop unless all contestants keep the same rows: positions, or a Series with these as its index."""
+    expected, *others = (
+        kept if isinstance(kept := call(), np.ndarray) else np.sort(kept.index.to_numpy()) for call in calls.values()
+    )
+    for found in others:
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+
+
 def measured(texts: pd.Series, names: tuple[str, ...]) -> dict[str, Any]:
     """Return all metrics of a column on the CPU."""
     parts = list(measure(texts, names))
@@ -159,7 +182,7 @@ def lines(path: str, repeat: int) -> Iterator[str]:
     size = pc.sum(pc.binary_length(pa.array(texts))).as_py()
     packages = ", ".join(f"{name} {version(name)}" for name in ("curator-df", "cudf-cu12", "numba", "numba-cuda"))
     yield f"{len(texts):,} texts, {size / 1e6:,.0f} MB; {cuda.get_current_device().name}; {platform.machine()}; {packages}\n"
-    yield "| work | who | median s | MB/s | of a copy |\n|---|---|---|---|---|"
+    yield "| work | who | median s | MB/s | of a copy | times cuDF |\n|---|---|---|---|---|---|"
     copy = {"cuDF, device to device": lambda: moved.copy(deep=True)}
     yield from rows(
         "copy of the texts", copy, size, repeat, least := seconds_of(copy["cuDF, device to device"], repeat)
@@ -169,6 +192,9 @@ def lines(path: str, repeat: int) -> Iterator[str]:
         for name, calls in contests:
             require_equal(name, calls, valid)
             yield from rows(name, calls, size, repeat, least)
+        calls = exact_duplicates(texts, moved, given)
+        require_same_rows("exact duplicates", calls)
+        yield from rows("exact duplicates of texts", calls, size, repeat, least)
     for profile in PROFILES:
         calls = filters(path, profile)
         assert calls["curator_df, CPU"]() == calls["curator_df, GPU"]()
@@ -177,9 +203,11 @@ def lines(path: str, repeat: int) -> Iterator[str]:
 
 def rows(name: str, calls: dict[str, Callable[[], Any]], size: int, repeat: int, least: float) -> Iterator[str]:
     """Yield the lines of one contest; ``least``: seconds of a copy on the device."""
-    for who, call in calls.items():
-        taken = seconds_of(call, repeat)
-        yield f"| {name} | {who} | {taken:.4f} | {size / 1e6 / taken:,.0f} | {least / taken:.1%} |"
+    taken = {who: seconds_of(call, repeat) for who, call in calls.items()}
+    of_cudf = next((seconds for who, seconds in taken.items() if who.startswith("cuDF")), None)
+    for who, seconds in taken.items():
+        times = "-" if of_cudf is None else f"{of_cudf / seconds:.2f}"
+        yield f"| {name} | {who} | {seconds:.4f} | {size / 1e6 / seconds:,.0f} | {least / seconds:.1%} | {times} |"
 
 
 def main() -> None:

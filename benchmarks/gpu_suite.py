@@ -6,10 +6,10 @@
 CORPUS is JSON Lines with a column ``text``, a file or a folder, such as ``make_corpus.py`` makes; 10 GB or more say most. One
 after the other:
 
-1. ``pytest tests/gpu tests/contracts tests/models/test_devices.py``, slow ones too;
+1. ``pytest`` on `TESTS`, or on what ``--tests`` names; slow ones too;
 2. ``gpu.py`` on the first ``--kernel-bytes`` of the corpus, which are to fit on the device three times;
 3. ``gpu_end_to_end.py`` on all of it;
-4. ``gpu_models.py`` on the first ``--model-bytes``, which needs the models extra.
+4. ``gpu_models.py`` on the first ``--model-bytes``, where the models extra is installed.
 
 A part that fails does not keep the others from running; its last words are on the page. The exit code is 0 where all went
 well, 1 where something failed, and 2 where there is no GPU: then the page says what was skipped.
@@ -21,6 +21,7 @@ import argparse
 import collections
 import datetime as dt
 import importlib.metadata
+import importlib.util
 import platform
 import shlex
 import subprocess
@@ -37,7 +38,15 @@ import pyarrow.parquet as pq
 from curator_df.core.memory.gpus import read_gpus
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = ("tests/gpu", "tests/contracts", "tests/models/test_devices.py")
+TESTS = (
+    "tests/gpu",
+    "tests/contracts",
+    "tests/cluster/test_protocols.py",
+    "tests/cluster/test_worker_devices.py",
+    "tests/core/memory/test_gpus.py",
+    "tests/models/test_devices.py",
+)
+"""What runs kernels and models on a GPU, starts CUDA workers, or asks for their devices and limits."""
 PACKAGES = (
     "curator-df",
     "cudf-cu12",
@@ -63,28 +72,34 @@ def main() -> int:
     parser.add_argument("--device-memory", help="of each GPU")
     parser.add_argument("--kernel-bytes", type=int, default=2_000_000_000, help="of text, for the kernels alone")
     parser.add_argument("--model-bytes", type=int, default=50_000_000, help="of text, for a model")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="files and folders of tests, instead of those above")
     given = parser.parse_args()
     gpus = read_gpus()
     page = ["# Results on a GPU", "", *machine(len(gpus)), ""]
     codes = []
     with tempfile.TemporaryDirectory() as folder:
         report, part, texts = Path(folder, "tests.xml"), Path(folder, "part.md"), Path(folder, "texts.parquet")
-        command = [sys.executable, "-m", "pytest", *TESTS, "-m", "slow or not slow", f"--junitxml={report}", "-q"]
+        command = [sys.executable, "-m", "pytest", *given.tests, "-m", "slow or not slow", f"--junitxml={report}", "-q"]
         codes.append(run("Tests", command, page))
         page += [*outcomes(report), ""] if report.exists() else []
         if gpus:
             write_texts(given.corpus, texts, given.kernel_bytes)
             command = [sys.executable, "benchmarks/gpu.py", str(texts), "--page", str(part)]
             codes.append(run("Kernels", command, page, part))
+        else:
+            page += skipped("Kernels", "needs a GPU")
         limits = []
         for name in ("memory", "device_memory"):
             if (value := getattr(given, name)) is not None:
                 limits += [f"--{name.replace('_', '-')}", value]
         command = [sys.executable, "benchmarks/gpu_end_to_end.py", str(given.corpus.resolve()), "--page", str(part)]
         codes.append(run("Whole runs", [*command, *limits], page, part))
-        write_texts(given.corpus, texts, given.model_bytes)
-        command = [sys.executable, "benchmarks/gpu_models.py", str(texts), "--page", str(part)]
-        codes.append(run("Models", [*command, *limits], page, part))
+        if importlib.util.find_spec("torch") is not None:
+            write_texts(given.corpus, texts, given.model_bytes)
+            command = [sys.executable, "benchmarks/gpu_models.py", str(texts), "--page", str(part)]
+            codes.append(run("Models", [*command, *limits], page, part))
+        else:
+            page += skipped("Models", "needs the models extra (torch is not installed)")
     given.page.write_text("\n".join(page) + "\n", encoding="utf-8")
     print(f"written: {given.page}")
     return 2 if not gpus else int(any(codes))
@@ -108,22 +123,28 @@ def machine(gpus: int) -> Iterator[str]:
 
 
 def run(title: str, command: list[str], page: list[str], part: Path | None = None) -> int:
-    """Run a part from the root of the checkout; put its page, or its last words if it failed, on the page."""
+    """Run a part from the root of the checkout; put its page on the page, or its last words if it failed without one."""
     print(f"== {title}: {shlex.join(command)}", flush=True)
     if part is not None:
         part.unlink(missing_ok=True)
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     last: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
-    for line in process.stdout or ():
-        print(line, end="", flush=True)
-        last.append(line.rstrip())
-    code = process.wait()
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        for line in process.stdout or ():
+            print(line, end="", flush=True)
+            last.append(line.rstrip())
+        code = process.wait()
     page += [f"## {title}", ""]
     if part is not None and part.exists():
         page += [part.read_text(encoding="utf-8").rstrip(), ""]
-    if code:
+        page += [f"Exit code {code}.", ""] if code else []
+    elif code:
         page += [f"Exit code {code}. Its last words:", "", "```text", *last, "```", ""]
     return code
+
+
+def skipped(title: str, why: str) -> list[str]:
+    """Return what is on the page of a part that was not run."""
+    return [f"## {title}", "", f"Skipped: {why}.", ""]
 
 
 def outcomes(report: Path) -> Iterator[str]:
