@@ -34,6 +34,8 @@ SGE_NO_GPU = re.compile("mem|ram|rt$|cpu$", re.IGNORECASE)
 """In the names of those that cannot be GPUs: memory, ``h_rt`` and ``s_rt``, ``h_cpu``."""
 GPU_DIRECTIVES = {"slurm": "--gres=gpu:{}", "lsf": '-gpu "num={}"'}
 """How jobs ask for GPUs; PBS has them in its ``select``, and at SGE each site has a name of its own."""
+JOB_SHELL = "-S /bin/bash"
+"""Has PBS and SGE run the script in bash: they go by the user's or the queue's shell, not by its first line."""
 JOB_SPILL_DIRECTORY = "${TMPDIR:-/tmp}"
 """The job's own disk, as the shell of the job sees it."""
 
@@ -104,7 +106,8 @@ class JobRequest:
 
     def _directives(self) -> list[str]:
         asked = GPU_DIRECTIVES.get(self.system, "") if self.gpus else ""
-        return [*([asked.format(self.gpus)] if asked else []), *self._reservation(), *self.directives]
+        lines = [*([asked.format(self.gpus)] if asked else []), *self._reservation(), *self.directives]
+        return [JOB_SHELL, *lines] if self.system in {"pbs", "sge"} else lines  # of two -S, the last one counts
 
     def _reservation(self) -> list[str]:
         """Return how LSF keeps the memory free for the job: its ``-M``, all that dask-jobqueue asks for, is a bound only."""

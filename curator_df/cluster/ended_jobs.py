@@ -22,19 +22,19 @@ class Question:
     """What stands between the numbers in one word; None where each is a word of its own, empty where all jobs are listed."""
     row: re.Pattern[str]
     """A job's number and its state, in a line of the answer."""
-    ended: frozenset[str]
+    ended: re.Pattern[str]
     """States of jobs that will not run (again)."""
     unknown: re.Pattern[str]
     """What it says, though it then fails, of a number that it has forgotten."""
 
 
-SLURM_ENDED = "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED REVOKED TIMEOUT"
+SLURM_ENDED = "BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|REVOKED|TIMEOUT"
 QUESTIONS = {
     "slurm": Question(
         ("squeue", "--noheader", "--states=all", "--format=%A %T", "--jobs"),
         joined_by=",",
         row=re.compile(r"^(\d+) (\w+)", re.MULTILINE),
-        ended=frozenset(SLURM_ENDED.split()),
+        ended=re.compile(SLURM_ENDED),
         unknown=re.compile("Invalid job id"),
     ),
     # Job id, name, user, time, state, queue.
@@ -42,7 +42,7 @@ QUESTIONS = {
         ("qstat",),
         joined_by=None,
         row=re.compile(r"^(\d+)\S* .*\s(\w)\s+\S+\s*$", re.MULTILINE),
-        ended=frozenset("CFX"),
+        ended=re.compile("[CFX]"),
         unknown=re.compile("Unknown Job Id|Job has finished"),
     ),
     # JOBID USER STAT QUEUE ...
@@ -50,22 +50,23 @@ QUESTIONS = {
         ("bjobs", "-w"),
         joined_by=None,
         row=re.compile(r"^(\d+)\s+\S+\s+(\w+)", re.MULTILINE),
-        ended=frozenset({"DONE", "EXIT"}),
+        ended=re.compile("DONE|EXIT"),
         unknown=re.compile("is not found"),
     ),
-    # job-ID prior name user state ...: of all jobs of the user that have not ended
+    # job-ID prior name user state ...: of all jobs of the user that have not ended. A job that could not be started (its folder
+    # or its shell is not on the node) is kept in error, Eqw, until somebody clears it; one with a d is being deleted.
     "sge": Question(
         ("qstat",),
         joined_by="",
         row=re.compile(r"^\s*(\d+)\s+\S+\s+\S+\s+\S+\s+(\w+)", re.MULTILINE),
-        ended=frozenset(),
+        ended=re.compile(r"\w*[Ed]\w*"),
         unknown=re.compile("do not exist"),
     ),
 }
 
 
-def ended_jobs(system: str, numbers: Collection[str]) -> set[str]:
-    """Return which of these jobs have ended; none where the batch system does not answer.
+def ended_jobs(system: str, numbers: Collection[str]) -> dict[str, str]:
+    """Return which of these jobs have ended, and their states; none where the batch system does not answer.
 
     Parameters
     ----------
@@ -73,6 +74,11 @@ def ended_jobs(system: str, numbers: Collection[str]) -> set[str]:
         The batch system, as `curator_df.cluster.batch.BatchSystem` names it.
     numbers : collection of str
         The jobs, by the numbers that it gave them.
+
+    Returns
+    -------
+    dict of str to str
+        The batch system's word for the state of each; empty for one that it has forgotten.
     """
     question = QUESTIONS[system]
     named = (
@@ -83,8 +89,9 @@ def ended_jobs(system: str, numbers: Collection[str]) -> set[str]:
             [*question.command, *named], capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS
         )
     except (OSError, subprocess.SubprocessError):
-        return set()
+        return {}
     if answer.returncode and not question.unknown.search(answer.stderr):
-        return set()
+        return {}
     states = dict(question.row.findall(answer.stdout))
-    return {number for number in numbers if number not in states or states[number] in question.ended}
+    ended = {number: states.get(number, "") for number in numbers}
+    return {number: state for number, state in ended.items() if not state or question.ended.fullmatch(state)}

@@ -42,6 +42,7 @@ class JobKeeper:
         self._numbers = itertools.count()
         self._seen_at: dict[str, float] = {}  # when a job was sent, or a worker of it was there for the last time
         self._came: set[str] = set()  # jobs that have had a worker
+        self._states: dict[str, str] = {}  # what the batch system called those that had ended when it was asked last
         self._ask_from = self._send_from = self._fruitless_at = -math.inf
         self._fruitless = self._looks_with_too_many = 0
         self._refusal = ""
@@ -108,8 +109,9 @@ class JobKeeper:
         ended: set[str] = set()
         if asked and now >= self._ask_from:
             self._ask_from = now + ASK_SECONDS
-            ended = {asked[number] for number in await asyncio.to_thread(ended_jobs, self._request.system, asked)}
-            ended -= self._workers().keys()
+            states = await asyncio.to_thread(ended_jobs, self._request.system, asked)
+            self._states = {asked[number]: state for number, state in states.items()}
+            ended = self._states.keys() - self._workers().keys()
         # A nanny may start workers again. Then they are gone for good, though the batch system may not know it of the node.
         lost = {job for job in self._came.intersection(quiet) if quiet[job] >= WORKER_START_SECONDS}
         # Dask itself ends a job of one worker 15 s after that worker, and takes it out of `workers`.
@@ -123,13 +125,16 @@ class JobKeeper:
         self._send_from = now + min(LEAST_WAIT_SECONDS * 2 ** (self._fruitless - 1), MOST_WAIT_SECONDS)
         if self._fruitless < MOST_FRUITLESS:
             return
-        numbers = [there.job_id for job in jobs if (there := self._cluster.workers.get(job)) and there.job_id]
+        numbers = {job: there.job_id for job in jobs if (there := self._cluster.workers.get(job)) and there.job_id}
         system, folder = self._request.system, self._request.job_directory
-        self.problem = f"{self._fruitless} times in a row, jobs of {system} came to nothing: " + (
-            f"job {numbers[-1]} ended before a worker of it had connected. What the jobs wrote is in {folder}"
-            if numbers
-            else f"it did not take them, and said\n{self._refusal}"
-        )
+        self.problem = f"{self._fruitless} times in a row, jobs of {system} came to nothing: "
+        if numbers:
+            job, number = numbers.popitem()
+            state = f" ({system} has it as {self._states[job]})" if self._states.get(job) else ""
+            self.problem += f"job {number} ended before a worker of it had connected{state}. "
+            self.problem += f"What the jobs wrote is in {folder}"
+        else:
+            self.problem += f"it did not take them, and said\n{self._refusal}"
         wait_seconds = self._send_from - now
         LOG.warning("%s\nThe next is sent in %.0f s; workers that are there go on", self.problem, wait_seconds)
 

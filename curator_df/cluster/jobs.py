@@ -35,6 +35,8 @@ from curator_df.core.sizes import show_size
 from curator_df.errors import NoClusterError, ParameterError
 
 POLL_SECONDS = 0.2
+TAKEN_JOB = re.compile(r"^Your job (\d+) .*has been submitted", re.MULTILINE)
+"""What SGE says of a job that it has taken."""
 
 
 class JobCluster:
@@ -51,11 +53,12 @@ class JobCluster:
             raise ParameterError(f"job_directory={request.job_directory!r} cannot be made: {exc}") from exc
         # One address that the nodes can reach, not all of this machine's.
         listen = {} if request.interface is not None else {"host": get_ip()}
-        module = importlib.import_module("dask_jobqueue")
+        cluster_class = getattr(importlib.import_module("dask_jobqueue"), CLUSTERS[request.system])
         # A job that ends says little of the range it had: three times, as Dask has it by default.
         with dask.config.set({"distributed.scheduler.allowed-failures": 3}):
-            self._jobs = getattr(module, CLUSTERS[request.system])(
+            self._jobs = cluster_class(
                 **request.arguments(),
+                job_cls=withdrawing(cluster_class.job_cls),
                 security=security,
                 scheduler_options={"dashboard_address": "127.0.0.1:0", **listen},
                 silence_logs="critical",
@@ -185,6 +188,24 @@ class JobCluster:
             for name, value in self._lines()
         )
         return f"<table>{rows}</table><pre>{html.escape(self.job_script)}</pre>"
+
+
+def withdrawing(job_class: Any) -> Any:
+    """Return dask-jobqueue's class of a job, of which none stays in the queue when its submission fails.
+
+    SGE's ``qsub`` fails with a warning, such as that a user may use none of the queues, and takes the job all the same.
+    """
+
+    class WithdrawnJob(job_class):  # type: ignore[misc]
+        async def _submit_job(self, script: str) -> Any:
+            try:
+                return await super()._submit_job(script)
+            except RuntimeError as exc:
+                if taken := TAKEN_JOB.search(str(exc)):
+                    await self._close_job(taken[1], self.cancel_command)
+                raise
+
+    return WithdrawnJob
 
 
 def job_cluster(

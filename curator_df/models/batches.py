@@ -139,6 +139,19 @@ class BatchSize:
             self._most_tokens = best
 
 
+def row_batches(most: int) -> BatchSize:
+    """Return sizes in documents, for what has no tokens: lengths are then 0, and documents keep their order.
+
+    Examples
+    --------
+    >>> size, counts = row_batches(100), BatchCounts()
+    >>> size.failed(100, 0, counts)
+    >>> size.rows(0)
+    50
+    """
+    return BatchSize(most, most, row_tokens=1)
+
+
 def run_batches(
     lengths: npt.NDArray[np.int64],
     size: BatchSize,

@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from curator_df.core.memory.held import held
 from curator_df.errors import OperatorError
-from curator_df.models.batches import BatchCounts
+from curator_df.models.batches import BatchCounts, row_batches, run_batches
 
 DEFAULT_ROWS = 256
 """Texts that a function is given at a time."""
@@ -35,17 +36,21 @@ class UserModel:
     """Most texts that it is given at a time."""
 
     def run(self, texts: pa.ChunkedArray, keep: Callable[[npt.NDArray[np.int64], Any], None]) -> BatchCounts:
-        """Give all texts but null to the function, in order, and what it makes of them to ``keep`` with their places."""
-        counts = BatchCounts()
-        for start in range(0, len(texts), self.rows):
-            window = texts.slice(start, self.rows)
-            places = np.flatnonzero(window.is_valid().to_numpy()) + start
+        """Give all texts but null to the function, in order, and what it makes of them to ``keep`` with their places.
+
+        Where it runs out of memory it is given half as many, from then on in this process.
+        """
+        counts, places = BatchCounts(), np.flatnonzero(texts.is_valid().to_numpy())
+
+        def call(chosen: npt.NDArray[np.int64]) -> None:
+            these = places[chosen]
+            window = texts.slice(these[0], these[-1] - these[0] + 1).drop_null()
             if self.max_chars is not None:
                 window = pc.utf8_slice_codeunits(window, 0, self.max_chars)
-            if len(places):
-                keep(places, self._checked(self.function(window.drop_null().to_pylist()), len(places)))
-                counts.documents += len(places)
-                counts.batches += 1
+            keep(these, self._checked(self.function(window.to_pylist()), len(these)))
+
+        size = held(("rows", self.operator, id(self.function), self.rows), lambda: row_batches(self.rows))
+        run_batches(np.zeros(len(places), np.int64), size, call, counts)
         return counts
 
     def _checked(self, made: Any, rows: int) -> npt.NDArray[np.float32]:

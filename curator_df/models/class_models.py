@@ -42,39 +42,28 @@ def chosen_model(
     require_text(df, operator, text)
     require_host(df._meta, operator)
     chosen = _checked(operator, given)
-    of_entry: dict[str, Any] = {}
-    if isinstance(classifier, Classifier):
-        name = classifier.model
-        of_entry = _where(operator, classifier, revision)
+    of_entry: dict[str, Any] = {"revision": revision}
+    if not isinstance(classifier, Classifier):
+        settings = {
+            "max_length": chosen["max_length"],
+            "max_batch_tokens": batches["batch_tokens"],
+            "revision": revision,
+        }
+        settings |= {name: batches[name] for name in ("dtype", "trust_remote_code")}
+        found = _of_another_kind(operator, classifier, chosen, settings, batches["batch_rows"])
+        if found is not None:
+            return found
+        name = path_of(operator, "classifier", classifier)
+    else:
+        name, of_entry = classifier.model, _where(operator, classifier, revision)
         of_catalogue = {
             "tiers": classifier.tiers,
             "max_length": classifier.max_length,
             "max_chars": classifier.max_chars,
         }
         chosen |= {key: value for key, value in of_catalogue.items() if chosen[key] is None}
-    elif is_pipeline(classifier):
-        refuse_settings(operator, batches["dtype"], batches["trust_remote_code"])
-        made = pipeline(operator, classifier, chosen["max_chars"])
-        kind: Meaning = "largest" if made.labels else "probabilities"
-        names = tuple(chosen["labels"] or made.labels)
-        return made, ClassScores.of(operator, names, max(len(made.labels), 1), chosen["tiers"], None, kind)
-    elif is_fasttext(classifier):
-        refuse_settings(operator, batches["dtype"], batches["trust_remote_code"])
-        file = fasttext_classifier(operator, os.fspath(classifier), chosen["max_chars"])  # type: ignore[arg-type]
-        names = tuple(chosen["labels"] or file.labels)
-        return file, ClassScores.of(operator, names, len(file.labels), chosen["tiers"], None, "largest")
-    elif callable(classifier):
-        if not chosen["labels"]:
-            raise ParameterError(f"{operator}: a function needs labels=, the names of its classes in order")
-        scores = ClassScores.of(operator, tuple(chosen["labels"]), len(chosen["labels"]), None, None, "largest")
-        width = len(scores.labels)
-        refuse_settings(operator, batches["dtype"], batches["trust_remote_code"])
-        return user_model(operator, classifier, width, chosen["max_chars"], batches["batch_rows"]), scores
-    else:
-        name = path_of(operator, "classifier", classifier)
     lengths = {key: chosen[key] for key in ("max_length", "max_chars")}
-    where = {"revision": revision} | of_entry
-    model = text_model(operator, name, head="classes", **where, **lengths, **batches)
+    model = text_model(operator, name, head="classes", **of_entry, **lengths, **batches)
     if model.answers is not None:
         names = tuple(chosen["labels"] or model.answers.labels)
         return model, ClassScores.of(operator, names, len(model.answers.labels), chosen["tiers"], None, "answers")
@@ -91,6 +80,34 @@ def chosen_model(
     names = tuple(chosen["labels"] or model.files.classes)
     clip = classifier.clip if isinstance(classifier, Classifier) else None
     return model, ClassScores.of(operator, names, widths[0], chosen["tiers"], clip, "probabilities")
+
+
+def _of_another_kind(
+    operator: str, classifier: Any, chosen: Mapping[str, Any], settings: Mapping[str, Any], rows: Any
+) -> tuple[Found, ClassScores] | None:
+    """Return a pipeline, a file of fastText or a function, and what its numbers mean; None if it is none of these."""
+    labels, tiers = chosen["labels"], chosen["tiers"]
+    if is_pipeline(classifier):
+        refuse_settings(operator, settings)
+        made = pipeline(operator, classifier, chosen["max_chars"])
+        kind: Meaning = "largest" if made.labels else "probabilities"
+        names = tuple(labels or made.labels)
+        return made, ClassScores.of(operator, names, max(len(made.labels), 1), tiers, None, kind)
+    if is_fasttext(classifier):
+        refuse_settings(operator, settings)
+        file = fasttext_classifier(operator, os.fspath(classifier), chosen["max_chars"])
+        return file, ClassScores.of(operator, tuple(labels or file.labels), len(file.labels), tiers, None, "largest")
+    if not callable(classifier):
+        return None
+    if not labels:
+        raise ParameterError(f"{operator}: a function needs labels=, the names of its classes in order")
+    if tiers is not None:
+        raise ParameterError(
+            f"{operator}: tiers= is for models that make one number; a function returns one for each class"
+        )
+    refuse_settings(operator, settings)
+    scores = ClassScores.of(operator, tuple(labels), len(labels), None, None, "largest")
+    return user_model(operator, classifier, len(scores.labels), chosen["max_chars"], rows), scores
 
 
 def _where(operator: str, classifier: Classifier, revision: str | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import string
 from collections import Counter
@@ -20,7 +21,7 @@ from curator_df.core.arguments import require_mapping, require_number, require_s
 from curator_df.core.columns import refuse_columns, require_columns
 from curator_df.core.memory.held import held
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
-from curator_df.errors import ParameterError
+from curator_df.errors import ParameterError, SchemaError
 from curator_df.models.completion_calls import MOST_ANSWER_BYTES, Caller, Server
 from curator_df.models.text_model import require_count
 from curator_df.ops.host_only import require_host
@@ -103,6 +104,10 @@ def add_completion(
     ParameterError
         If the prompt names no column, the URL is invalid, a parameter is out of range, or httpx is missing; when
         running, if the environment variable is not set.
+    SchemaError
+        If a column of the prompt has lists or structs.
+    OperatorError
+        When running, if the server answers no request any more: 20 one after the other in a process. Resume when it does.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -132,6 +137,7 @@ def add_completion(
     columns = _columns(operator, prompt)
     require_columns(df, operator, *columns)
     require_host(df._meta, operator)
+    _require_words(df, operator, columns)
     refuse_columns(df, operator, into)
     if importlib.util.find_spec("httpx") is None:
         raise ParameterError(f"{operator} needs httpx: pip install 'curator-df[completions]'")
@@ -178,6 +184,16 @@ def add_completion(
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series([], dtype=pd.StringDtype("pyarrow"))}))
 
 
+def _require_words(df: Any, operator: str, columns: tuple[str, ...]) -> None:
+    for name in columns:
+        arrow = getattr(df._meta[name].dtype, "pyarrow_dtype", None)
+        if arrow is not None and pa.types.is_nested(arrow):
+            raise SchemaError(
+                f"{operator}: the prompt names {name!r}, whose values are of the type {arrow}; make text of them before, as with "
+                f"docs.assign({name}=...)"
+            )
+
+
 def add_completion_block(
     block: Any, *, prompt: str, system: str | None, max_chars: int, server: Server, into: str
 ) -> Outcome:
@@ -207,7 +223,9 @@ def _prompts(
     for start in range(0, len(block), ROWS_AT_A_TIME):
         some = block[list(columns)].iloc[start : start + ROWS_AT_A_TIME]
         for values in zip(*(some[name].astype(object).tolist() for name in columns), strict=True):
-            if any(value is None or value is pd.NA or value != value for value in values):  # noqa: PLR0124 - NaN
+            if any(
+                value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)) for value in values
+            ):
                 yield None
                 continue
             filled = dict(zip(columns, (str(value)[:max_chars] for value in values), strict=True))

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from curator_df.core.files.storage import Folder
-from curator_df.errors import ParameterError
+from curator_df.core.memory.held import is_outside_of_runs
+from curator_df.errors import OperatorError, ParameterError
 
 FIRST_WAIT_SECONDS = 0.5
 MOST_WAIT_SECONDS = 60.0
@@ -71,8 +72,18 @@ class Server:
         return json.dumps(fields, ensure_ascii=False, sort_keys=True).encode()
 
 
+MOST_UNANSWERED = 20
+"""Requests one after the other that a server may leave unanswered, each after all tries, in a process."""
+MOST_FAILED = 10_000
+"""Of which a process remembers that they failed."""
+
+
 class NoAnswerError(RuntimeError):
     """A server refused a request, or did not answer it after all tries."""
+
+
+class UnansweredError(NoAnswerError):
+    """A server did not answer a request after all tries."""
 
 
 class StrangeAnswerError(Exception):
@@ -109,6 +120,9 @@ class Caller:
         self._threads = _Threads(server.max_concurrent, thread_name_prefix="completion")
         weakref.finalize(self, _close, self._client, self._threads)
         self._folder = Folder(server.cache)
+        self._lock = threading.Lock()
+        self._failed: dict[str, str] = {}
+        self._unanswered = 0  # one after the other
 
     def answers(self, prompts: Iterable[list[dict[str, str]] | None]) -> Iterator[tuple[Answer | None, dict[str, int]]]:
         """Yield the answer to each prompt (None: to none) and what it took, in order; few prompts are held at a time.
@@ -119,10 +133,10 @@ class Caller:
             When a request is refused, or not answered after all tries; what was asked before it is answered first.
         """
         waiting: collections.deque[Future[tuple[Answer | None, dict[str, int]]]] = collections.deque()
-        given_up = threading.Event()
+        given_up, remembers = threading.Event(), not is_outside_of_runs()
         try:
             for messages in prompts:
-                waiting.append(self._threads.submit(self._answer, messages, given_up))
+                waiting.append(self._threads.submit(self._answer, messages, given_up, remembers))
                 if len(waiting) >= 2 * self.server.max_concurrent:
                     yield waiting.popleft().result()
             while waiting:
@@ -136,7 +150,7 @@ class Caller:
                     future.exception()
 
     def _answer(
-        self, messages: list[dict[str, str]] | None, given_up: threading.Event
+        self, messages: list[dict[str, str]] | None, given_up: threading.Event, remembers: bool
     ) -> tuple[Answer | None, dict[str, int]]:
         if messages is None:
             return None, {}
@@ -145,9 +159,30 @@ class Caller:
         if self._folder.exists(name):
             with contextlib.suppress(ValueError):  # a file that is not whole is asked for again
                 return json.loads(self._folder.read(name)), {"cached": 1}
-        answer, counts = self._asked(body, given_up)
+        if name in self._failed:  # the row is being looked for on which a block fails
+            raise NoAnswerError(self._failed[name])
+        try:
+            answer, counts = self._asked(body, given_up)
+        except NoAnswerError as exc:
+            if remembers and not given_up.is_set():
+                self._note(name, exc)
+            raise
         self._folder.write(name, json.dumps(answer).encode())
+        self._unanswered = 0
         return answer, counts
+
+    def _note(self, name: str, exc: NoAnswerError) -> None:
+        """Remember a request that failed, so that it is not sent again in this run; end the run where all of them fail."""
+        with self._lock:
+            while len(self._failed) >= MOST_FAILED:
+                del self._failed[next(iter(self._failed))]
+            self._failed[name] = str(exc)
+            self._unanswered = self._unanswered + 1 if isinstance(exc, UnansweredError) else 0
+            if self._unanswered >= MOST_UNANSWERED:
+                raise OperatorError(
+                    f"add_completion: {self._unanswered} requests one after the other were not answered, so it is not the rows: "
+                    f"{exc}. Run the same again with on_existing='resume' when the server answers; what it has answered is kept"
+                ) from exc
 
     def _asked(self, body: bytes, given_up: threading.Event) -> tuple[Answer, dict[str, int]]:
         for attempt in range(self.server.max_retries + 1):
@@ -167,7 +202,7 @@ class Caller:
                 problem = f"a response that is not a completion ({exc})"
             if attempt < self.server.max_retries and given_up.wait(next_wait(attempt) if wait is None else wait):
                 break
-        raise NoAnswerError(
+        raise UnansweredError(
             f"{self.server.base_url} did not answer a request in {self.server.max_retries + 1} tries; the last ended with "
             f"{problem}"
         )

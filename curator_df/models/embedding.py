@@ -81,7 +81,8 @@ def add_embedding(
     max_length : int, optional
         Tokens of a text to read, after which it is truncated; by default the model's limit, but at most 512.
     max_chars : int, optional
-        Characters of a text to tokenize (or to pass to a function); by default 16 per token.
+        Characters of a text to tokenize (or to pass to a function); by default 16 per token, and more where these make
+        fewer than ``max_length`` tokens. A function gets whole texts by default.
     model_inference_batch_size : int or "auto"
         Maximum documents in a batch. By default only tokens limit a batch, and the best number of tokens is measured at
         first, up to ``max_batch_tokens``; a function gets 256 documents.
@@ -157,7 +158,8 @@ def add_embedding(
         if dimensions is None:
             raise ParameterError(f"{operator}: a function needs dimensions=, how many numbers it returns for a text")
         width = require_count(operator, "dimensions", dimensions)
-        refuse_settings(operator, dtype, trust_remote_code)
+        settings = {"dtype": dtype, "trust_remote_code": trust_remote_code, "revision": revision, "pooling": pooling}
+        refuse_settings(operator, settings | {"max_length": max_length, "max_batch_tokens": max_batch_tokens})
         function = user_model(operator, model, width, max_chars, model_inference_batch_size)
         parameters |= {"model": function}
     else:

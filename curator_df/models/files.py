@@ -39,6 +39,8 @@ CODE = "*.py"
 """And code of its own, where the user trusts it."""
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 INSTALL = "install what models need: pip install 'curator-df[models]'"
+UNSTEADY_KINDS = frozenset({"big_bird", "reformer", "yoso"})
+"""Kinds that choose by chance or by the length of a batch what is compared with what: a text has other numbers each time."""
 OFFSET_POSITIONS = frozenset(
     {
         *("camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "markuplm", "mpnet", "roberta"),
@@ -265,6 +267,11 @@ def _described(
         raise InputError(f"{operator}: {folder!r} has no tokenizer (tokenizer.json or tokenizer_config.json)")
     config = read_json(Path(folder, "config.json"))
     encoder = _encoder(config, base_revision)
+    if encoder.get("model_type") in UNSTEADY_KINDS:
+        raise ParameterError(
+            f"{operator}: the model {name!r} is of the kind {encoder['model_type']!r}, whose numbers of a text depend on "
+            "the texts beside it; use a model of another kind"
+        )
     sizes: dict[str, Any] = _sizes(operator, name, encoder)
     shapes = {key: shape for path in weights for key, shape in _shapes(path).items()}
     layers = None if encoder is config else own_layers(operator, name, json.dumps(encoder, sort_keys=True), shapes)

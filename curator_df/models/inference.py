@@ -35,6 +35,14 @@ WINDOW_CHARACTERS = 2_000_000
 """Texts whose tokens are held at a time (as 4 bytes each), and among which documents of like length are looked for."""
 ENCODE_CHARACTERS = 100_000
 """Texts that the tokenizer is given at a time: it takes about 100 bytes for a token."""
+TEXT_CHARACTERS = 64
+"""What a text counts beside its own: the tokenizer takes about 1,400 bytes for one however short it is."""
+MOST_GROWTH = 16
+"""Times ``max_chars`` are read of a text that made fewer tokens than the model reads, as white space does."""
+PROBES = ("a", "a text of some words")
+"""What is read alone and in a batch, to see whether a model reads them alike."""
+MOST_DIFFERENCE = {"float32": 1e-3, "bfloat16": 0.25}
+"""Between the two, as a part of the largest number: more than rounding makes of it."""
 
 
 Keep = Callable[[npt.NDArray[np.int64], npt.NDArray[Any]], None]
@@ -67,7 +75,9 @@ class LoadedModel:
                 local_files_only=True,
                 trust_remote_code=model.files.runs_code,
             )
-        self._padding = self._padding_token()
+            self._padding = self._padding_token()
+            if model.answers is None:
+                self._require_no_neighbours()
         self.size = batch_size(model, resources)
 
     def run(self, texts: pa.ChunkedArray, keep: Keep, resources: Resources = NO_LIMITS) -> BatchCounts:
@@ -76,7 +86,7 @@ class LoadedModel:
 
         counts = BatchCounts(computed_in=self.model.numbers)
         characters = pc.fill_null(pc.utf8_length(texts), 0).to_numpy()
-        beside = self.model.prompt_characters
+        beside = self.model.prompt_characters + TEXT_CHARACTERS
         for rows in windows(np.minimum(characters, self.model.max_chars) + beside, WINDOW_CHARACTERS):
             window = texts.slice(rows.start, rows.stop - rows.start)
             places = np.flatnonzero(window.is_valid().to_numpy()) + rows.start
@@ -84,6 +94,8 @@ class LoadedModel:
                 window = middles(window, self.model.center_chars)
             # Cut before nulls are taken out, which copies.
             tokens, offsets = self._encode(pc.utf8_slice_codeunits(window, 0, self.model.max_chars).drop_null())
+            if self.model.reads_on:
+                tokens, offsets = self._with_more(window.drop_null(), tokens, offsets)
 
             def forward(chosen: npt.NDArray[np.int64]) -> None:
                 keep(places[chosen], self._forward(tokens, offsets, chosen))  # noqa: B023 - called in this turn only
@@ -114,10 +126,24 @@ class LoadedModel:
             )
         return 0 if known is None else int(known)
 
+    def _require_no_neighbours(self) -> None:
+        """Refuse a model whose numbers of a text depend on the batch that it is in: padding is read by some kinds."""
+        tokens, offsets = self._encode(pa.chunked_array([pa.array(PROBES, pa.large_string())]))
+        alone, beside = (
+            self._forward(tokens, offsets, np.array([0]))[0],
+            self._forward(tokens, offsets, np.arange(2))[0],
+        )
+        if np.abs(alone - beside).max() > MOST_DIFFERENCE[self.model.numbers] * max(np.abs(alone).max(), 1.0):
+            raise ParameterError(
+                f"the model {self.model.files.name!r}, of the kind {self.model.files.kind!r}, makes other numbers of a text when "
+                "a longer one is in its batch, so they would depend on blocks and batches; use a model of another kind, or a "
+                "function of yours that gives it one text at a time"
+            )
+
     def _encode(self, texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Return the tokens of all texts one after the other, and where each text begins."""
         pieces, lengths = [np.empty(0, np.int32)], [np.zeros(1, np.int64)]
-        characters = pc.utf8_length(texts).to_numpy() + self.model.prompt_characters
+        characters = pc.utf8_length(texts).to_numpy() + self.model.prompt_characters + TEXT_CHARACTERS
         for rows in windows(characters, ENCODE_CHARACTERS):
             encoded = self._tokens_of(texts.slice(rows.start, rows.stop - rows.start).to_pylist())
             # A text that makes no token at all is one of padding, so that there is something to read.
@@ -125,6 +151,23 @@ class LoadedModel:
             lengths.append(np.array([len(tokens) for tokens in whole], np.int64))
             pieces.append(np.concatenate([np.asarray(tokens, np.int32) for tokens in whole]))
         return np.concatenate(pieces), np.cumsum(np.concatenate(lengths))
+
+    def _with_more(
+        self, texts: pa.ChunkedArray, tokens: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Return tokens of which those of texts that were cut, and made too few, come from more of the text."""
+        characters = pc.utf8_length(texts).to_numpy()
+        few = np.flatnonzero((characters > self.model.max_chars) & (np.diff(offsets) < self.model.max_length))
+        if not len(few):
+            return tokens, offsets
+        pieces = np.split(tokens, offsets[1:-1])
+        for row in few.tolist():
+            most, end = self.model.max_chars, min(int(characters[row]), MOST_GROWTH * self.model.max_chars)
+            while most < end and len(pieces[row]) < self.model.max_length:
+                most = min(2 * most, end)
+                [found] = self._tokens_of([texts[row].as_py()[:most]])
+                pieces[row] = np.asarray(found or [self._padding], np.int32)
+        return np.concatenate(pieces), np.cumsum([0, *map(len, pieces)])
 
     def _tokens_of(self, texts: list[str]) -> list[list[int]]:
         if self.model.answers is not None:

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from curator_df.core.memory.held import held
 from curator_df.errors import InputError, OperatorError, ParameterError
-from curator_df.models.batches import BatchCounts
+from curator_df.models.batches import BatchCounts, row_batches, run_batches
 from curator_df.models.files import INSTALL
 from curator_df.models.k_means import LIBRARY_BYTES, require_sklearn
 from curator_df.ops.language_blocks import LanguageModel, find_model, loaded
@@ -121,20 +121,29 @@ class Pipeline:
     def run(self, texts: pa.ChunkedArray, keep: Callable[[npt.NDArray[np.int64], Any], None]) -> BatchCounts:
         """Give all texts but null to the pipeline, and its numbers to ``keep``."""
         made: Any = held(self.digest, lambda: cloudpickle.loads(self.content) if self.content else _load(self.path))
-        counts, width = BatchCounts(), max(len(self.labels), 1)
-        for places, window in _windows(texts, self.max_chars):
-            numbers = np.asarray(getattr(made, self.method)(window), dtype=np.float32)
-            if numbers.ndim == 1:  # a decision between two classes, or one number
-                numbers = np.stack([-numbers, numbers], axis=1) if width == 2 else numbers[:, None]
-            if numbers.shape != (len(places), width):
-                raise OperatorError(
-                    f"{self.operator}: {self.method} must return numbers of shape ({len(places)}, {width}) for "
-                    f"{len(places)} texts; it returned the shape {numbers.shape}"
-                )
-            keep(places, numbers)
-            counts.documents += len(places)
-            counts.batches += 1
+        counts, places = BatchCounts(), np.flatnonzero(texts.is_valid().to_numpy())
+
+        def call(chosen: npt.NDArray[np.int64]) -> None:
+            these = places[chosen]
+            window = pc.utf8_slice_codeunits(texts.slice(these[0], these[-1] - these[0] + 1), 0, self.max_chars)
+            keep(these, self._numbers(made, window.drop_null().to_pylist()))
+
+        run_batches(
+            np.zeros(len(places), np.int64), held(("rows", self.digest), lambda: row_batches(ROWS)), call, counts
+        )
         return counts
+
+    def _numbers(self, made: Any, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        width = max(len(self.labels), 1)
+        numbers = np.asarray(getattr(made, self.method)(texts), dtype=np.float32)
+        if numbers.ndim == 1:  # a decision between two classes, or one number
+            numbers = np.stack([-numbers, numbers], axis=1) if width == 2 else numbers[:, None]
+        if numbers.shape != (len(texts), width):
+            raise OperatorError(
+                f"{self.operator}: {self.method} must return numbers of shape ({len(texts)}, {width}) for "
+                f"{len(texts)} texts; it returned the shape {numbers.shape}"
+            )
+        return numbers
 
 
 def is_pipeline(classifier: Any) -> bool:
@@ -209,6 +218,12 @@ def pipeline(operator: str, classifier: Any, max_chars: int | None) -> Pipeline:
     else:
         made, path = classifier, ""
         packed = content = cloudpickle.dumps(classifier)
+    if hasattr(made, "classes_") and not any(hasattr(made, name) for name in ("predict_proba", "decision_function")):
+        raise ParameterError(
+            f"{operator}: {type(made).__name__} names a class for a text without a number for each; one with predict_proba or "
+            "decision_function is needed (VotingClassifier(voting='soft'), or CalibratedClassifierCV around it), or a function "
+            "of yours that returns 1 for the class and 0 for the others, with labels="
+        )
     method = next((name for name in ("predict_proba", "decision_function", "predict") if hasattr(made, name)), "")
     labels = tuple(map(str, getattr(made, "classes_", ()))) if method != "predict" else ()
     if not method or (method != "predict" and not labels):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -70,6 +70,8 @@ class TextModel:
     """Characters on either side of a text's middle that are read at all; None for the text from its beginning."""
     answers: Answers | None = None
     """What a language model is asked about a text, of one that answers in words; its tokens are those of the whole prompt."""
+    reads_on: bool = False
+    """Whether more is read of a text of which ``max_chars`` characters make fewer than ``max_length`` tokens."""
     numbers: Numbers = "float32"
     """In which it computes."""
     device: Device = field(default="cpu", metadata={"identity": False})
@@ -216,9 +218,19 @@ def text_model(
     characters = (
         CHARACTERS_PER_TOKEN * longest if max_chars is None else require_count(operator, "max_chars", max_chars)
     )
-    fills_device = device == "cuda" and batch_tokens is None
     return TextModel(
-        files, head, longest, characters, tokens, rows, center_chars, answers, numbers, device, fills_device
+        files,
+        head,
+        longest,
+        characters,
+        tokens,
+        rows,
+        center_chars,
+        answers,
+        reads_on=max_chars is None,
+        numbers=numbers,
+        device=device,
+        fills_device=device == "cuda" and batch_tokens is None,
     )
 
 
@@ -240,12 +252,12 @@ def user_model(
     return UserModel(operator, made, width, characters, rows)
 
 
-def refuse_settings(operator: str, dtype: Dtype, trust_remote_code: bool) -> None:
+def refuse_settings(operator: str, settings: Mapping[str, Any]) -> None:
     """Raise `ParameterError` where something is set that only models as files of transformers have."""
-    choose(operator, "dtype", dtype, Dtype)
-    if dtype != "auto" or trust_remote_code:
-        given = f"dtype={dtype!r}" if dtype != "auto" else "trust_remote_code=True"
-        raise ParameterError(f"{operator}: {given} applies only to transformers models")
+    choose(operator, "dtype", settings["dtype"], Dtype)
+    for name, value in settings.items():
+        if value not in (None, False, "auto"):
+            raise ParameterError(f"{operator}: {name}={value!r} applies only to transformers models")
 
 
 def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:

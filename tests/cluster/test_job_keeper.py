@@ -55,7 +55,7 @@ def cluster():
 def ended(monkeypatch):
     """Numbers of jobs that the batch system says have ended."""
     numbers = set()
-    monkeypatch.setattr(job_keeper, "ended_jobs", lambda system, asked: numbers & set(asked))
+    monkeypatch.setattr(job_keeper, "ended_jobs", lambda system, asked: dict.fromkeys(numbers & set(asked), "FAILED"))
     return numbers
 
 
@@ -124,7 +124,7 @@ def test_jobs_that_end_before_a_worker_comes_are_sent_again_ever_later_and_it_is
     assert 12 <= rounds <= 20  # each took 15 s and more to be found; without waiting there would be 200
     assert keeper.problem in caplog.text
     assert "times in a row, jobs of slurm came to nothing: job " in keeper.problem
-    assert keeper.problem.endswith("What the jobs wrote is in /logs")
+    assert keeper.problem.endswith("had connected (slurm has it as FAILED). What the jobs wrote is in /logs")
     ended.clear()
     look(keeper, clock, job_keeper.MOST_WAIT_SECONDS)
     cluster.come(f"{next(iter(cluster.worker_spec))}-0")

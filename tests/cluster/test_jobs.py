@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scripts of jobs follow from the budget; nothing is sent here (`test_slurm.py` does)."""
+"""The scripts of jobs follow from the budget; nothing is sent here (`test_slurm.py` and `test_grid_engine.py` do)."""
 
+import asyncio
 import re
 
 import pytest
@@ -55,9 +56,9 @@ def test_the_budget_becomes_the_job_and_the_limits_of_its_workers(tmp_path):
 @pytest.mark.parametrize(
     ("system", "lines"),
     [
-        ("pbs", ["#PBS -l select=1:ncpus=4:mem=3815MB", "#PBS -l walltime=4:00:00"]),
+        ("pbs", ["#PBS -S /bin/bash", "#PBS -l select=1:ncpus=4:mem=3815MB", "#PBS -l walltime=4:00:00"]),
         ("lsf", ["#BSUB -n 4", '#BSUB -R "span[hosts=1]"', '#BSUB -R "rusage[mem=3815MB]"', "#BSUB -W 4:00"]),
-        ("sge", ["#$ -l h_rt=4:00:00", "#$ -l m_mem_free=954M", "#$ -pe smp 4"]),
+        ("sge", ["#$ -S /bin/bash", "#$ -l h_rt=4:00:00", "#$ -l m_mem_free=954M", "#$ -pe smp 4"]),
     ],
 )
 def test_other_batch_systems_ask_in_their_words(system, lines, tmp_path):
@@ -67,6 +68,35 @@ def test_other_batch_systems_ask_in_their_words(system, lines, tmp_path):
         assert set(lines) <= set(cluster.job_script.splitlines())
     finally:
         cluster.close()
+
+
+def test_a_shell_of_the_users_counts(tmp_path):
+    cluster = made("sge", tmp_path, directives=["-S /opt/bash", "-l h_vmem=4G", "-pe smp 4"], security=False)
+    try:
+        assert option(cluster.job_script, "-S") == "/opt/bash"
+    finally:
+        cluster.close()
+
+
+def test_a_job_that_is_taken_by_a_submission_that_fails_is_withdrawn():
+    class Job:
+        cancel_command = "qdel"
+
+        async def _submit_job(self, script):
+            raise RuntimeError(script)
+
+        async def _close_job(self, number, command):
+            withdrawn.append((number, command))
+
+    withdrawn = []
+    job = jobs_module.withdrawing(Job)()
+    for said in (
+        'Unable to run job: warning: no queue\nYour job 14 ("curator-df") has been submitted\nExiting.',
+        'Unable to run job: unknown queue "15"\nExiting.',
+    ):
+        with pytest.raises(RuntimeError, match="Unable to run job"):
+            asyncio.run(job._submit_job(said))
+    assert withdrawn == [("14", "qdel")]
 
 
 def test_what_a_user_reserves_at_lsf_is_not_reserved_again(tmp_path):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections import Counter
 
 import dask.dataframe as dd
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import curator_df as cdf
@@ -143,6 +145,51 @@ def test_after_all_tries_it_is_an_error(server, tmp_path):
     with pytest.raises(NoAnswerError, match="in 3 tries; the last ended with status 500"):
         answers(ask(server, tmp_path, max_retries=2))
     assert Counter(server.prompts())["Say: three"] == 3
+
+
+def test_a_request_that_failed_in_a_run_is_not_sent_again_in_it(server, tmp_path):
+    server.faults = {"three": ["500"] * 99}
+    (kernel,) = kernels_of(ask(server, tmp_path, max_retries=2))
+    block = table().compute(scheduler="synchronous")
+    for _ in range(4):  # as a run does that looks for the row
+        with pytest.raises(NoAnswerError, match="in 3 tries"):
+            kernel.run(block)
+    assert Counter(server.prompts())["Say: three"] == 3
+    release_held()  # the run is over
+    with pytest.raises(NoAnswerError, match="in 3 tries"):
+        kernel.run(block)
+    assert Counter(server.prompts())["Say: three"] == 6
+
+
+def test_where_a_server_answers_nothing_any_more_the_run_ends(server, tmp_path):
+    texts = [f"text {number}" for number in range(30)]
+    server.faults = {"": ["500"] * 10_000}
+    (kernel,) = kernels_of(ask(server, tmp_path, texts, max_concurrent=1, max_retries=2))
+
+    def one_after_the_other():
+        for text in texts:
+            with contextlib.suppress(NoAnswerError):
+                kernel.run(table([text]).compute(scheduler="synchronous"))
+
+    with pytest.raises(
+        errors.OperatorError, match=r"^add_completion: 20 requests .* not answered.*on_existing='resume'"
+    ):
+        one_after_the_other()
+    assert len(server.asked) == 20 * 3
+    # One that is answered in between shows that it is the rows.
+    release_held()
+    server.faults = {f" {number}": ["500"] * 3 for number in range(1, 30) if number % 5}
+    server.asked.clear()
+    one_after_the_other()
+    assert len(set(server.prompts())) == 30
+
+
+def test_lists_in_a_prompt_are_refused_before_anything_is_asked(server, tmp_path):
+    lists = pd.Series([["a", "b"]], dtype=pd.ArrowDtype(pa.list_(pa.string())))
+    docs = dd.from_pandas(pd.DataFrame({"text": ["x"], "tags": lists}), npartitions=1)
+    with pytest.raises(errors.SchemaError, match=r"the prompt names 'tags', whose values are of the type list"):
+        docs.pipe(cdf.add_completion, prompt="{text} {tags}", base_url=server.base_url, model="m", cache=tmp_path)
+    assert server.asked == []
 
 
 def test_no_more_requests_are_in_flight_than_allowed(server, tmp_path):

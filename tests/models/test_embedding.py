@@ -120,6 +120,9 @@ def test_while_sizes_of_batches_are_tried_vectors_are_the_same_and_nothing_is_do
     texts = [f"{text or ''} {number}" for number in range(40) for text in TEXTS]
     wanted = vectors(table(texts).pipe(cdf.add_embedding, model=model, model_inference_batch_size=3))
     given, forward = [], inference.LoadedModel._forward
+    monkeypatch.setattr(
+        inference.LoadedModel, "_require_no_neighbours", lambda self: None
+    )  # it is given some texts, too
 
     def noted(self, tokens, offsets, chosen):
         lengths = offsets[chosen + 1] - offsets[chosen]
@@ -168,6 +171,7 @@ def test_a_model_is_loaded_once_and_let_go_of(model, monkeypatch):
 def test_a_model_computes_in_as_many_threads_as_it_takes(model, monkeypatch):
     seen = []
     forward = inference.LoadedModel._forward
+    monkeypatch.setattr(inference.LoadedModel, "_require_no_neighbours", lambda self: None)
 
     def noted(*given):
         seen.append(torch.get_num_threads())
@@ -291,7 +295,55 @@ def test_a_function_needs_its_width_and_is_given_cut_texts_in_batches():
         cdf.add_embedding, model=keep, dimensions=1, normalize=False, max_chars=4, model_inference_batch_size=9
     )
     assert vectors(docs)[:, 0].tolist() == [len(text[:4]) for text in TEXTS if text is not None]
-    assert [len(texts) for texts in given] == [8, 5]  # one of the first nine is null
+    assert [len(texts) for texts in given] == [9, 4]  # without the one that is null
+
+
+def test_a_function_that_runs_out_of_memory_is_given_half_as_much_from_then_on():
+    given = []
+
+    def scarce(texts):
+        given.append(len(texts))
+        if len(texts) > 30:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return [[len(text)] for text in texts]
+
+    texts = [f"{'long ' * (number % 7)}text {number}" for number in range(300)]
+    docs = table([None, *texts]).pipe(cdf.add_embedding, model=scarce, dimensions=1, normalize=False)
+    (kernel,) = kernels_of(docs)
+    for _ in range(2):
+        outcome = kernel.run(docs.compute(scheduler="synchronous")[["text"]])
+        found = outcome.block["embedding"].dropna().tolist()
+        assert found == [[len(text)] for text in texts]
+    assert outcome.counters["batches_halved"] == 0  # the good size is remembered
+    assert max(given[10:]) <= 30
+    assert given[:5] == [256, 128, 64, 32, 16]
+
+
+def test_many_short_texts_are_tokenized_some_at_a_time(model, monkeypatch):
+    given, encode = [], inference.LoadedModel._tokens_of
+
+    def noted(self, texts):
+        given.append(len(texts))
+        return encode(self, texts)
+
+    monkeypatch.setattr(inference.LoadedModel, "_tokens_of", noted)
+    texts = ["", "a"] * 10_000
+    found = vectors(table(texts).pipe(cdf.add_embedding, model=model))
+    assert len(found) == sum(given) - 2 == 20_000  # and two to see what the model is like
+    assert max(given) < 2_000  # each takes 1,400 bytes of the tokenizer
+    np.testing.assert_allclose(found[2:], found[:-2], atol=1e-5)
+
+
+def test_what_stands_behind_white_space_is_read(model):
+    words = vectors(table(["the river is long"]).pipe(cdf.add_embedding, model=model))
+    behind = table([" " * 3_000 + "the river is long"])
+    np.testing.assert_allclose(vectors(behind.pipe(cdf.add_embedding, model=model)), words, atol=1e-5)
+    cut = vectors(behind.pipe(cdf.add_embedding, model=model, max_chars=1_000))
+    assert np.abs(cut - words).max() > 0.01  # as was asked for
+    # It ends somewhere.
+    far = table([" " * 20_000 + "the river is long", ""])
+    nothing, empty = vectors(far.pipe(cdf.add_embedding, model=model))
+    np.testing.assert_allclose(nothing, empty, atol=1e-5)
 
 
 @pytest.mark.skipif(

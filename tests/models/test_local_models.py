@@ -167,3 +167,40 @@ def test_a_file_of_skops_is_loaded_and_strange_types_in_it_are_not(fitted, tmp_p
     skops.dump(strange, tmp_path / "strange.skops")
     with pytest.raises(errors.InputError, match=r"not loaded.*write_fasttext"):
         table().pipe(cdf.add_class, tmp_path / "strange.skops")
+
+
+def test_a_pipeline_that_only_names_classes_says_what_is_missing(fitted):
+    from sklearn.ensemble import VotingClassifier
+
+    class Names:
+        """Names a class for each text."""
+
+        classes_ = ("a", "b")
+
+        def get_params(self):
+            return {}
+
+        def predict(self, texts):
+            return ["a"] * len(texts)
+
+    with pytest.raises(errors.ParameterError, match=r"names a class for a text .*predict_proba or decision_function"):
+        table().pipe(cdf.add_class, Names(), into="kind")
+    hard = VotingClassifier([("one", fitted)], voting="hard").fit(["cheap pills", "dear friend"], ["x", "y"])
+    with pytest.raises(errors.ParameterError, match="VotingClassifier names a class"):
+        table().pipe(cdf.add_class, hard, into="kind")
+
+
+def test_settings_of_other_models_are_refused(fitted):
+    def function(texts):
+        return [[1.0, 0.0]] * len(texts)
+
+    for name, value in (("revision", "v1"), ("max_length", 3), ("max_batch_tokens", 7), ("dtype", "bfloat16")):
+        for model, labels in ((fitted, None), (function, ["a", "b"])):
+            with pytest.raises(errors.ParameterError, match=f"{name}={value!r} applies only to transformers models"):
+                table().pipe(cdf.add_class, model, into="kind", labels=labels, **{name: value})
+        with pytest.raises(errors.ParameterError, match=f"{name}={value!r} applies only to"):
+            table().pipe(cdf.add_embedding, model=function, dimensions=2, **{name: value})
+    with pytest.raises(errors.ParameterError, match="tiers= is for models that make one number"):
+        table().pipe(cdf.add_class, function, into="kind", labels=["a", "b"], tiers={"a": 0.5, "b": 0})
+    with pytest.raises(errors.ParameterError, match="pooling='cls' applies only to"):
+        table().pipe(cdf.add_embedding, model=function, dimensions=2, pooling="cls")

@@ -86,3 +86,15 @@ def test_positions_that_begin_behind_padding_are_not_exceeded(tmp_path, kind):
     assert kernel.parameters["model"].max_length == 62
     found = np.stack(docs.compute(scheduler="synchronous")["embedding"].to_list())
     assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("ConvBert", "when a longer one is in its batch"), ("BigBird", "texts beside it")]
+)
+def test_a_model_that_reads_padding_is_refused(tmp_path, kind, said):
+    write_tokenizer(tmp_path)
+    torch.manual_seed(2)
+    config = getattr(transformers, f"{kind}Config")(**SIZES)
+    getattr(transformers, f"{kind}Model")(config).eval().save_pretrained(tmp_path)
+    with pytest.raises(errors.ParameterError, match=said):
+        table(TEXTS).pipe(cdf.add_embedding, model=tmp_path).compute(scheduler="synchronous")

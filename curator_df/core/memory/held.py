@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from curator_df.core.memory.limits import release_free_memory
@@ -17,6 +18,11 @@ from curator_df.core.memory.limits import release_free_memory
 T = TypeVar("T")
 
 _held: dict[Hashable, Any] = {}
+_bare: set[Hashable] = set()
+"""Of these, what was made outside of a run: nobody says when that is over."""
+_left: dict[str, int] = {}
+"""Packages that kernels outside of a run have imported, and their bytes."""
+_is_bare: ContextVar[bool] = ContextVar("is_bare", default=False)
 _lock = threading.RLock()  # what is made may hold something else
 
 
@@ -33,8 +39,44 @@ def held(key: Hashable, make: Callable[[], T]) -> T:
     with _lock:
         if key not in _held:
             _held[key] = make()
+            if _is_bare.get():
+                _bare.add(key)
         found: T = _held[key]
         return found
+
+
+@contextlib.contextmanager
+def outside_of_runs(libraries: Mapping[str, int]) -> Iterator[None]:
+    """Say that this thread computes a block outside of a run, as ``.compute()`` does, with such packages."""
+    token = _is_bare.set(True)
+    try:
+        yield
+    finally:
+        _is_bare.reset(token)
+        if libraries:
+            with _lock:
+                _left.update(libraries)
+
+
+def is_outside_of_runs() -> bool:
+    """Tell whether this thread computes a block outside of a run."""
+    return _is_bare.get()
+
+
+def release_bare() -> dict[str, int]:
+    """Let go of what this process holds since something was computed outside of a run; return the packages that stay."""
+    with _lock:
+        going = [_held.pop(key) for key in _bare if key in _held]
+        stays = dict(_left)
+        _bare.clear()
+        _left.clear()
+    for one in going:
+        if (failure := _closed(one)) is not None:
+            warnings.warn(f"after a compute(): {failure}", UserWarning, stacklevel=2)
+    if going:
+        going.clear()
+        release_free_memory()
+    return stays
 
 
 def release_held() -> list[str]:
@@ -42,6 +84,7 @@ def release_held() -> list[str]:
     with _lock:
         going = list(_held.values())
         _held.clear()
+        _bare.clear()
     failures = [failure for one in going if (failure := _closed(one)) is not None]
     going.clear()
     release_free_memory()

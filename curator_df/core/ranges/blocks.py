@@ -14,6 +14,7 @@ from typing import Any
 import dask
 import dask.dataframe as dd
 
+from curator_df.core.memory.held import outside_of_runs
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 
 
@@ -99,10 +100,11 @@ class BlockKernel:
 
     def __call__(self, block: Any) -> Any:
         """Return the block of rows that go on (what Dask calls)."""
-        outcome = self.run(block)
-        if outcome.rest is None:
-            return outcome.block
-        return dd.methods.concat([outcome.block, *(more.block for more in outcome.rest)])
+        with outside_of_runs(self.libraries):
+            outcome = self.run(block)
+            if outcome.rest is None:
+                return outcome.block
+            return dd.methods.concat([outcome.block, *(more.block for more in outcome.rest)])
 
     def run(self, block: Any) -> Outcome:
         """Return the outcome (what the runner calls)."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from curator_df.core.memory import peak
 from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, Layout
+from curator_df.core.memory.held import release_bare
 from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.runner.events import Event
 from curator_df.errors import NoClusterError
@@ -126,7 +127,14 @@ class Session:
     """Called with what happens in a run, in the thread that runs it."""
 
     def weigh_client(self) -> Layout:
-        """Return the layout, with less for work by what this process has taken since the session opened, such as a table."""
+        """Return the layout, with less for work by what this process has taken since the session opened, such as a table.
+
+        Workers let go of what a ``.compute()`` or ``.head()`` has left there; the packages that it imported count from now on.
+        """
+        if self.client.status == "running":
+            for stays in self.client.run(release_bare, on_error="ignore").values():
+                if stays:
+                    self.keep(stays)
         if self.client_bytes is not None:
             layout = self.layout
             own = self.client_bytes + CLIENT_GROWTH_BYTES

@@ -15,11 +15,13 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.core.memory import held as memory_held
 from curator_df.core.memory.held import release_held
 from curator_df.core.memory.resources import Capacity, shared
 from curator_df.core.planning.program import lower
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.core.runner import run
+from curator_df.core.runner.session import current_session
 from curator_df.core.tasks.leak_probe import restart
 from tests.contracts.operator_cases import kernels_of
 
@@ -189,6 +191,27 @@ def test_outside_of_a_run_it_is_set_up_where_it_is_called(tmp_path):
     release_held()
     here = [os.getpid()]
     assert [processes(notes, what) for what in ("on_node", "setup", "teardown")] == [here, here, here]
+
+
+def held_here():
+    return len(memory_held._held)
+
+
+def left_here(name, size_bytes):
+    with memory_held.outside_of_runs({name: size_bytes}):
+        pass
+
+
+def test_what_a_compute_left_in_workers_goes_before_the_next_plan_and_its_packages_count(cluster, docs, tmp_path):
+    notes = tmp_path / "notes"
+    assert len(docs.pipe(cdf.keep_where, Noting(notes)).compute()) == ROWS - 100
+    assert sum(cluster.client.run(held_here).values()) > 0
+    cluster.client.run(left_here, "a package", 50_000_000)
+    cdf.write_parquet(docs, tmp_path / "out")
+    assert sum(cluster.client.run(held_here).values()) == 0
+    assert processes(notes, "teardown") == processes(notes, "setup") != []
+    assert dict(current_session().layout.kept)["a package"] == 50_000_000
+    assert "a package" in str(cdf.explain(docs))
 
 
 def test_what_it_holds_is_in_the_plan_or_refused(cluster, docs, tmp_path):
