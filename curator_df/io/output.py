@@ -23,6 +23,7 @@ from curator_df.core.files.storage import FileRecord, Folder, NewFile
 from curator_df.core.fingerprint import fingerprint
 from curator_df.errors import ParameterError, RowCountError, SchemaError
 from curator_df.io.folder_columns import HIVE_NULL
+from curator_df.io.spooled_file import SpooledFile
 
 MOST_OPEN_FILES = 64
 """Partitioned output: beyond that the one that has least waiting is finished, and goes on in another file."""
@@ -114,7 +115,7 @@ class FileSink:
 class _Growing:
     """One file of a range while it grows."""
 
-    file: NewFile
+    file: NewFile | SpooledFile
     writer: TableWriter
     waiting: list[pa.Table] = field(default_factory=list)
     waiting_bytes: int = 0
@@ -195,7 +196,11 @@ class RangeFiles:
             part = self._files_in.get(folder, 0)
             self._files_in[folder] = part + 1
             name = f"{folder}part-{self._number:06d}-{part:03d}.{self._sink.format.suffix}"
-            file = self._stack.enter_context(self._sink.folder.create(name))
+            new = self._stack.enter_context(self._sink.folder.create(name))
+            file: NewFile | SpooledFile = new
+            if self._sink.partition_on and not self._sink.folder.is_local:
+                file = SpooledFile(new)
+                self._stack.callback(file.discard)
             self._growing[folder] = _Growing(file, self._sink.format.open(file, self._file_schema))
         return self._growing[folder]
 
@@ -211,7 +216,8 @@ class RangeFiles:
         growing.flush()
         growing.writer.close()
         growing.file.seal()
-        self._finished.append((growing.file, growing.rows))
+        file = growing.file.file if isinstance(growing.file, SpooledFile) else growing.file
+        self._finished.append((file, growing.rows))
 
 
 def arrow_schema(meta: Any) -> pa.Schema:

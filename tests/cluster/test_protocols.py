@@ -3,6 +3,10 @@
 
 import importlib.util
 import json
+import os
+import signal
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -13,6 +17,7 @@ from curator_df import errors
 from curator_df.cluster import protocols
 from curator_df.cluster.protocols import protocol_arguments, require_processes_for
 from curator_df.core.memory.budget import choose_layout
+from tests.faults.runs import EXPECTED, ROWS, SCRIPT, finish, ids, living, wait_for_ranges, workers_of, write_corpus
 
 HAS_UCX = importlib.util.find_spec("distributed_ucxx") is not None
 
@@ -74,3 +79,44 @@ def test_workers_talk_by_ucx_and_a_run_is_as_ever(tmp_path):
     assert receipt.rows_written == 1_000
     assert pd.read_parquet(tmp_path / "out")["id"].tolist() == list(range(0, 2_000, 2))
     assert receipt.measured_bytes < receipt.allowed_bytes
+
+
+@pytest.fixture
+def run_by_ucx(tmp_path):
+    """A run of many ranges on two workers that talk by UCX, as a process of its own, with what it starts in its group."""
+    (tmp_path / "in").mkdir()
+    write_corpus(tmp_path / "in/a.jsonl")
+    of_ucx = 'all(name.startswith("ucx://") for name in cluster.client.scheduler_info()["workers"])'
+    script = SCRIPT.replace("start_cluster(", 'start_cluster(protocol="ucx", ')
+    script = script.replace("    with cluster:\n", f"    assert {of_ucx}\n    with cluster:\n")
+    assert "protocol=" in script
+    assert of_ucx in script
+    (tmp_path / "script.py").write_text(script)
+    arguments = [str(tmp_path / name) for name in ("script.py", "in", "out")]
+    process = subprocess.Popen(
+        [sys.executable, *arguments, "3GB", "slow", "error"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "SLEEP": "0.15"},
+        start_new_session=True,
+    )
+    yield process
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_UCX, reason="needs the ucx extra (distributed-ucxx)")
+def test_a_worker_that_talks_by_ucx_is_killed_and_no_row_is_lost(run_by_ucx, tmp_path):
+    wait_for_ranges(tmp_path / "out", 3, run_by_ucx)
+    workers = workers_of(run_by_ucx)
+    assert len(workers) == 2
+    workers[0].send_signal(signal.SIGKILL)
+    done = len((tmp_path / "out/_curator/done.jsonl").read_bytes().splitlines())
+    receipt = finish(run_by_ucx)
+    assert living(workers[:1]) == []
+    assert done < receipt["ranges"] - 2  # so that the worker had something to do
+    assert (receipt["rows_read"], receipt["rows_written"]) == (ROWS, len(EXPECTED))
+    assert ids(tmp_path / "out") == EXPECTED

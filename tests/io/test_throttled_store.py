@@ -91,6 +91,25 @@ def refusing(throttle):
 
 
 @pytest.fixture
+def few_tries(cluster, monkeypatch):
+    """One try of s3fs itself, here and in the workers, so that it is ours that are tested, and quickly."""
+
+    def set_tries(tries):
+        import s3fs
+
+        s3fs.S3FileSystem.retries = tries
+
+    monkeypatch.setattr(pytest.importorskip("s3fs", reason="needs s3fs").S3FileSystem, "retries", 1)
+    cluster.client.run(set_tries, 1)
+    yield
+    cluster.client.run(set_tries, 5)
+
+
+def ids_in(url, options):
+    return cdf.read_parquet(url, storage_options=options).id.compute().tolist()
+
+
+@pytest.fixture
 def soon(monkeypatch):
     s3fs = pytest.importorskip("s3fs", reason="needs s3fs, and moto[server] to serve it")
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
@@ -111,7 +130,36 @@ def test_a_run_gets_through_and_loses_no_row(cluster, options, refusing, monkeyp
     receipt = cdf.write_parquet(docs, "s3://bucket/out", storage_options=options)
     assert throttle.refused > 20
     assert receipt.rows_written == ROWS
-    assert cdf.read_parquet("s3://bucket/out", storage_options=options).id.compute().tolist() == list(range(ROWS))
+    assert ids_in("s3://bucket/out", options) == list(range(ROWS))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_stages_and_folders_of_values_get_through_if_need_be_in_several_runs(
+    cluster, options, refusing, few_tries, monkeypatch
+):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 10_000)
+    docs = cdf.read_jsonl("s3://bucket/in/*.jsonl", storage_options=options)
+    docs = docs.assign(key=docs.id % 2).assign(text=docs.text.str[:7])  # "text 10" is also that of 100 to 109
+    tables = {"s3://bucket/all": docs, "s3://bucket/unique": docs.curate.drop_exact_duplicates()}
+    throttle = refusing(1)
+    how = {"partition_on": "key", "rejects": {"s3://bucket/unique": "s3://bucket/again"}, "storage_options": options}
+    # A task that writes several files gives up when each of its tries meets another one that is refused.
+    for _ in range(6):
+        try:
+            receipts = cdf.write_many(tables, on_existing="resume", **how)
+            break
+        except RemoteFileError as exc:
+            assert "on_existing='resume'" in str(exc)  # noqa: PT017
+    refused = throttle.refused
+    throttle.first = 0
+    assert refused > 20
+    assert [receipt.rows_written for receipt in receipts.values()] == [ROWS, 100]
+    found = {name: sorted(ids_in(f"s3://bucket/{name}", options)) for name in ("all", "unique", "again")}
+    assert found == {"all": list(range(ROWS)), "unique": list(range(100)), "again": list(range(100, ROWS))}
+    for name in found:
+        left = Folder(f"s3://bucket/{name}/_curator", options).names()
+        assert not any(path.startswith(("owners/", "stages/", "unfinished/")) for path in left)
 
 
 def test_a_run_that_a_store_refuses_to_take_ends_in_a_clear_error_and_resumes(cluster, options, refusing, monkeypatch):
@@ -125,13 +173,13 @@ def test_a_run_that_a_store_refuses_to_take_ends_in_a_clear_error_and_resumes(cl
     with monkeypatch.context() as patch:
         patch.setattr(throttle, "refuses", refuses)
         with pytest.raises(
-            RemoteFileError, match=r"cannot finish task 0: OSError: .*tried 3 times.*on_existing='resume'"
+            RemoteFileError, match=r"cannot finish task 0: OSError: .*tried 6 times.*on_existing='resume'"
         ):
             cdf.write_parquet(docs, "s3://bucket/full", storage_options=options)
-    assert throttle.refused >= 3
+    assert throttle.refused >= 6
     receipt = cdf.write_parquet(docs, "s3://bucket/full", on_existing="resume", storage_options=options)
     assert receipt.rows_written == ROWS
-    assert cdf.read_parquet("s3://bucket/full", storage_options=options).id.compute().tolist() == list(range(ROWS))
+    assert ids_in("s3://bucket/full", options) == list(range(ROWS))
 
 
 def test_a_store_that_refuses_all_ends_in_an_error_that_says_so(options, refusing, soon):

@@ -35,6 +35,8 @@ LOG = logging.getLogger("curator_df")
 
 STALE_LOOKS = 3
 """At a local file that is stale on each, before it is taken for gone."""
+PART_BYTES = 5 << 20
+"""Held of a file on its way to a store, and the least that S3 takes as a part of one; s3fs by itself would hold 50 MB."""
 _UNUSABLE = (NotADirectoryError, FileExistsError, FileNotFoundError, PermissionError)
 
 T = TypeVar("T")
@@ -85,6 +87,11 @@ class Folder:
         return "file" in _protocols(self._filesystem[0])
 
     @property
+    def filesystem(self) -> Any:
+        """The fsspec file system that it is on."""
+        return self._filesystem[0]
+
+    @property
     def root(self) -> str:
         """Path of the folder on its file system."""
         return self._filesystem[1]
@@ -111,9 +118,8 @@ class Folder:
         if self.is_local:
             sizes = {}
             for name in self.names():
-                with suppress(
-                    FileNotFoundError
-                ):  # a task of a run that was killed may still rename or delete its files
+                # A task of a run that was killed may still rename or delete its files.
+                with suppress(FileNotFoundError):
                     sizes[name] = os.stat(self.path(name)).st_size
             return sizes
         return {name: int(entry["size"]) for name, entry in self._found().items()}
@@ -236,7 +242,7 @@ class NewFile:
             self._path = self._final
             filesystem = folder._filesystem[0]
             filesystem.makedirs(filesystem._parent(self._final), exist_ok=True)
-            self._file = filesystem.open(self._final, "wb")
+            self._file = filesystem.open(self._final, "wb", block_size=PART_BYTES)
 
     def write(self, content: Any) -> int:
         """Append bytes."""

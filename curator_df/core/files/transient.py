@@ -19,7 +19,7 @@ from curator_df.errors import CuratorError, RemoteFileError
 
 TRIES = 6
 """Of one request, or of a small file."""
-TASK_TRIES = 3
+TASK_TRIES = 6
 """Of a task that a transient error ended in the middle, as where a large file was being written."""
 FIRST_WAIT_SECONDS = 0.5
 """Before the second try, doubled before each other one. What is waited is between half of it and all: workers that were

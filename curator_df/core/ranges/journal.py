@@ -15,6 +15,7 @@ import errno
 import fcntl
 import io
 import json
+import logging
 import os
 import time
 import uuid
@@ -41,6 +42,7 @@ from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Ranges
 from curator_df.errors import OutputExistsError, ResumeError
 
+LOG = logging.getLogger("curator_df")
 OnExisting = Literal["error", "resume", "overwrite"]
 FORMAT = 2
 SYNC_SECONDS = 1.0
@@ -287,6 +289,7 @@ def delete_unfinished(folder: Folder, sink: Sink, done: np.ndarray[Any, Any]) ->
     folder.delete_tree(TEMPORARY_FOLDER)
     numbers = ((name, sink.owns(name)) for name in folder.names())
     delete_files(folder, [name for name, n in numbers if n is not None and not (n < len(done) and done[n])])
+    end_uploads(folder, sink)
 
 
 def delete_strays(journal: Journal, sinks: Iterable[Sink]) -> None:
@@ -295,6 +298,38 @@ def delete_strays(journal: Journal, sinks: Iterable[Sink]) -> None:
     for sink in sinks:
         names = sink.folder.names()
         delete_files(sink.folder, [name for name in names if name not in known and sink.owns(name) is not None])
+        end_uploads(sink.folder, sink)
+
+
+def end_uploads(folder: Folder, sink: Sink) -> None:
+    """End uploads in parts that processes which were killed have left.
+
+    S3 keeps the parts until somebody does, in no listing of files, and charges for them; other stores forget them in days.
+    """
+    if folder.is_local or not hasattr(folder.filesystem, "call_s3"):
+        return
+    bucket, key, _ = folder.filesystem.split_path(folder.root)
+    prefix = f"{key}/" if key else ""
+    try:
+        for upload in _uploads(folder.filesystem.call_s3, bucket, prefix):
+            name = upload["Key"].removeprefix(prefix)
+            if name.startswith(f"{JOURNAL_FOLDER}/") or sink.owns(name) is not None:
+                which = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
+                folder.filesystem.call_s3("abort_multipart_upload", Bucket=bucket, **which)
+    except Exception as exc:  # noqa: BLE001 - no permission, or a server that has no word for it: no row depends on it
+        LOG.info("cannot end the uploads that were left in %s: %s", folder.url, exc)
+
+
+def _uploads(call: Any, bucket: str, prefix: str) -> list[dict[str, str]]:
+    """Return all uploads in parts, below a prefix, that nobody has ended."""
+    found: list[dict[str, str]] = []
+    after: dict[str, str] = {}
+    while True:
+        page = call("list_multipart_uploads", Bucket=bucket, Prefix=prefix, **after)
+        found += page.get("Uploads", ())
+        if not page.get("IsTruncated"):
+            return found
+        after = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
 
 
 def difference(plan: dict[str, Any], identity: Identity) -> str:
