@@ -12,19 +12,17 @@ from typing import Any
 
 from curator_df.core.files.scratch import scratch_directory
 from curator_df.core.files.storage import Folder, NewFile, disk_errors
+from curator_df.core.files.write_only import WriteOnly
 
 COPY_BYTES = 1 << 20
 
 
-class SpooledFile:
+class SpooledFile(WriteOnly):
     """Takes what a `NewFile` takes, and gives it that when it is sealed."""
 
     def __init__(self, file: NewFile) -> None:
         self.file = file
         """What becomes visible in the end."""
-        self.size_bytes = 0
-        """Written so far."""
-        self.closed = False
         self._local = tempfile.TemporaryFile(dir=scratch_directory())  # noqa: SIM115 - closed when it is sealed
 
     def write(self, content: Any) -> int:
@@ -34,28 +32,6 @@ class SpooledFile:
             self._local.write(view)
         self.size_bytes += len(view)
         return len(view)
-
-    def tell(self) -> int:
-        """Return the bytes written so far."""
-        return self.size_bytes
-
-    def flush(self) -> None:
-        """Do nothing: what counts is `NewFile.commit`."""
-
-    def close(self) -> None:
-        """Do nothing: pyarrow's writers close what they write to, before it is known to be whole."""
-
-    def readable(self) -> bool:
-        """Return False."""
-        return False
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return False."""
-        return False
 
     def seal(self) -> None:
         """Bring it to the store, and give the local disk back."""

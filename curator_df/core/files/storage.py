@@ -23,6 +23,7 @@ import fsspec
 from fsspec.spec import AbstractBufferedFile
 
 from curator_df.core.files.transient import patiently
+from curator_df.core.files.write_only import WriteOnly
 from curator_df.core.sizes import show_size
 from curator_df.errors import CuratorError, DiskFullError, OutputExistsError, ParameterError
 
@@ -222,13 +223,11 @@ class Folder:
             file.discard()
 
 
-class NewFile:
+class NewFile(WriteOnly):
     """A file being written: a binary, write-only file object that pyarrow accepts."""
 
     def __init__(self, folder: Folder, name: str) -> None:
         self.folder, self.name = folder, name
-        self.size_bytes = 0
-        self.closed = False
         self._checksum = 0
         self._sealed: dict[str, Any] | None = None
         self._final = folder.path(name)
@@ -251,28 +250,6 @@ class NewFile:
         self._file.write(view)
         self.size_bytes += len(view)
         return len(view)
-
-    def tell(self) -> int:
-        """Return the bytes written so far."""
-        return self.size_bytes
-
-    def flush(self) -> None:
-        """Do nothing: what counts is `commit`."""
-
-    def close(self) -> None:
-        """Do nothing: pyarrow's writers close what they write to, before it is known to be whole."""
-
-    def readable(self) -> bool:
-        """Return False."""
-        return False
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return False."""
-        return False
 
     def seal(self) -> None:
         """Finish writing and give back the file descriptor; a local file is still under its temporary name."""
