@@ -9,9 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
-import itertools
 import logging
-import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,7 +17,7 @@ from distributed import LocalCluster
 
 from curator_df.cluster.settings import ANY_LOOPBACK_PORT, PRELOAD, worker_memory_limit
 from curator_df.core.memory.budget import Layout, layout_of_workers
-from curator_df.core.memory.gpus import read_gpus
+from curator_df.core.memory.gpus import SLICE, read_gpus, visible_gpus
 from curator_df.core.memory.limits import usable_cpus
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, ParameterError
@@ -28,8 +26,6 @@ DEVICE_FRACTION = 0.8
 """Share of a GPU's memory that ``device_memory=None`` takes; the rest is for CUDA's own context and for others."""
 REQUIRED = ("dask_cuda", "cudf", "rmm", "pynvml")
 """What GPU workers import (the gpu extra)."""
-UUIDS = ("GPU-", "MIG-")
-"""How a name begins that is not a number."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +56,11 @@ def choose_devices(gpus: int | Literal["auto"], device_memory: str | int | None)
     if gpus != "auto" and gpus > len(names):
         raise ParameterError(f"gpus={gpus}, but only {len(names)} are visible here ({', '.join(names)})")
     chosen = names if gpus == "auto" else names[:gpus]
+    if device_memory is None and (slices := [name for name in chosen if name.startswith(SLICE)]):
+        raise ParameterError(
+            f"{slices[0]} is a part of a GPU, and how much memory it has is not read here; say device_memory=, about "
+            f"{DEVICE_FRACTION:.0%} of what nvidia-smi lists for it"
+        )
     total_bytes = _smallest(chosen)
     device_bytes = (
         int(total_bytes * DEVICE_FRACTION) if device_memory is None else read_size("device_memory", device_memory)
@@ -77,19 +78,6 @@ def describe_gpus(gpus: int | str, devices: Devices | None) -> str:
         share = f"{show_size(devices.device_bytes)} of {show_size(devices.total_bytes)} each"
         return f"{', '.join(devices.names)}: {share}; cuDF spills"
     return f"{_why_not(visible_gpus())}: the workers use the CPU" if gpus == "auto" else ""
-
-
-def visible_gpus() -> tuple[str, ...]:
-    """Return the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them.
-
-    As CUDA reads it: what comes after the first name that is no GPU's, such as ``-1``, is not seen either.
-    """
-    numbers = tuple(str(gpu.index) for gpu in read_gpus())
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is None or not numbers:
-        return numbers
-    names = (name.strip() for name in given.split(","))
-    return tuple(itertools.takewhile(lambda name: name in numbers or name.startswith(UUIDS), names))
 
 
 def _smallest(names: tuple[str, ...]) -> int:

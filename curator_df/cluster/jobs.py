@@ -73,6 +73,7 @@ class JobCluster:
             workdir=workdir,
             compile=compile_kernels,
             workless_seconds=queue_timeout,
+            unstarted=f"no job was submitted to {request.system} yet: use the cluster in a with statement, or call its start()",
         )
         open_session(self._session)
 
@@ -106,6 +107,7 @@ class JobCluster:
             raise NoClusterError(
                 f"{request.system} did not take the job:\n{exc}\nThe script was:\n{self.job_script}"
             ) from exc
+        self._session.unstarted = ""
         if not request.least_jobs:
             self._session.watchers.extend([self._verify_first_devices] * bool(request.gpus))
             return self

@@ -122,13 +122,15 @@ class Cluster:
             os.environ.pop(WORK_BYTES_VARIABLE, None)  # nannies leave that of an earlier cluster in this process
         with dask.config.set(_settings(self._spill_bytes // layout.workers, environment)):
             if self._devices is not None:
-                return start_gpu_workers(
+                on_gpus = start_gpu_workers(
                     layout,
                     self._devices,
                     spill_directory=self._spill.path,
                     dashboard=dashboard,
                     comm=self._comm,
                 )
+                wait_for_workers(on_gpus, layout.workers)
+                return on_gpus
             cluster = LocalCluster(
                 n_workers=0,
                 threads_per_worker=layout.threads,

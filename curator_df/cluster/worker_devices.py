@@ -15,7 +15,7 @@ from typing import Any
 
 from distributed import Client
 
-from curator_df.core.memory.gpus import read_gpus
+from curator_df.core.memory.gpus import read_gpus, uuid_of
 from curator_df.core.memory.limits import usable_cpus
 from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError
@@ -40,6 +40,8 @@ class WorkerDevice:
     """Whether dask-cuda spills results of tasks to the host."""
     cpus: int = 1
     """CPUs that its process may use, those of other workers among them."""
+    uuid: str = ""
+    """Of the GPU, where NVML says it: jobs and containers of one machine may each call another GPU 0."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def read_worker_device(dask_worker: Any) -> WorkerDevice | None:
         # A zict buffer over a dict, where dask-cuda has a limit; the dict alone where it has none.
         dask_cuda_spills=hasattr(getattr(dask_worker.data, "device_buffer", None), "fast"),
         cpus=usable_cpus(),
+        uuid=uuid_of(name),
     )
 
 
@@ -141,7 +144,7 @@ def _problem(found: Mapping[str, WorkerDevice | None], hosts: Mapping[str, str],
             return f"worker {address} has no GPU; start all of them with {HOW_TO_START}"
         if wrong := _wrong(device, allowed_bytes):
             return f"worker {address} {wrong}"
-        other = seen.setdefault((hosts[address], device.name), address)
+        other = seen.setdefault((hosts[address], device.uuid or device.name), address)
         if other != address:
             return f"workers {other} and {address} share GPU {device.name} of {hosts[address]}; start one for each GPU"
     return ""

@@ -14,8 +14,8 @@ import pyarrow as pa
 from curator_df.core.backend import Backend, backend_of
 from curator_df.core.columns import choose, require_table
 from curator_df.core.host_blocks import NUMBER_DTYPES, host_block
-from curator_df.core.memory.device_peak import measured_by
-from curator_df.core.memory.gpus import read_gpus
+from curator_df.core.memory.device_peak import counting_resource, measured_by
+from curator_df.core.memory.gpus import read_gpus, visible_gpus
 from curator_df.core.planning.device_steps import TO_HOST
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import SchemaError, UnsupportedBackendError
@@ -80,6 +80,8 @@ def require_gpu(operator: str, backend: Backend) -> None:
         why = f"{', '.join(missing)} not installed: it needs the gpu extra"
     elif not read_gpus():
         why = "the driver lists no GPU here, or there is no driver"
+    elif not visible_gpus():
+        why = "CUDA_VISIBLE_DEVICES shows none of the GPUs"
     else:
         return
     raise UnsupportedBackendError(f"{operator}: backend='cudf', but {why}. Leave backend= out to use the CPU")
@@ -108,19 +110,21 @@ class DeviceCounts:
     def __init__(self) -> None:
         import rmm.statistics
 
-        self._statistics, self._before = rmm.statistics, 0
+        # cuDF puts a resource of its own on top when its spilling is first asked for, and RMM's functions ask the top one only.
+        self._before = _spilled_bytes()
         rmm.statistics.enable_statistics()
+        self._counting = counting_resource()
         self.start()
 
     def start(self) -> None:
         """Count anew."""
-        self._statistics.push_statistics()
+        if self._counting is not None:
+            self._counting.push_counters()
         self._before = _spilled_bytes()
 
     def peak_bytes(self) -> int:
         """Return the most bytes since `start`."""
-        counted = self._statistics.get_statistics()
-        return 0 if counted is None else int(counted.peak_bytes)
+        return 0 if self._counting is None else int(self._counting.allocation_counts.peak_bytes)
 
     def spilled_bytes(self) -> int:
         """Return the bytes that went from the GPU to the host since `start`; 0 where cuDF does not spill, or does not count."""

@@ -9,6 +9,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from curator_df.core.memory.device_peak import counting_resource
 from curator_df.core.memory.gpus import GpuReading, read_gpus
 from curator_df.monitor.processes import ProcessMemory, ProcessReader
 
@@ -79,9 +80,8 @@ def read_worker(dask_worker: Any, *, with_gpus: bool = False) -> WorkerReading:
 
 def _rmm_bytes() -> int | None:
     """Return what RMM has allocated; None where nobody imported it, or its statistics are off."""
-    statistics = sys.modules.get("rmm.statistics")
-    now = None if statistics is None else statistics.get_statistics()
-    return None if now is None else int(now.current_bytes)
+    counting = counting_resource()
+    return None if counting is None else int(counting.allocation_counts.current_bytes)
 
 
 def _cudf_spilled_bytes() -> int | None:

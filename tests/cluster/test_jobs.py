@@ -99,6 +99,20 @@ def test_a_job_that_is_taken_by_a_submission_that_fails_is_withdrawn():
     assert withdrawn == [("14", "qdel")]
 
 
+def test_a_run_before_the_jobs_are_submitted_says_so_at_once(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+    docs = cdf.read_jsonl(str(tmp_path / "in.jsonl"))
+    cluster = cdf.slurm_cluster(memory="2GB", cpus=1, jobs=1, job_directory=tmp_path / "jobs")
+    try:
+        assert "projected" in str(cdf.explain(docs))
+        for run in (cdf.write_jsonl, cdf.find_exact_duplicates):
+            with pytest.raises(errors.NoClusterError, match=r"no job was submitted to slurm yet.*call its start\(\)"):
+                run(docs, *([tmp_path / "out"] if run is cdf.write_jsonl else []))
+        assert not (tmp_path / "out").exists()
+    finally:
+        cluster.close()
+
+
 def test_what_a_user_reserves_at_lsf_is_not_reserved_again(tmp_path):
     cluster = made("lsf", tmp_path, directives=['-R "rusage[mem=5000]"'], security=False)
     try:

@@ -57,6 +57,16 @@ def test_a_worker_that_does_not_keep_it_is_named(other, said):
     assert (found.device_bytes, found.said.partition(said)[0]) == (0, "GPUs are not used: worker ")
 
 
+def test_gpus_that_jobs_of_one_machine_both_call_the_first_are_told_apart():
+    apart = {address: dataclasses.replace(GOOD, uuid=f"GPU-{address}") for address in HOSTS}
+    one_host = dict.fromkeys(HOSTS, "a")
+    assert verify_devices(apart, one_host, 60 * GB).device_bytes == 60 * GB
+    for same in ("GPU-5a", ""):
+        shared = dict.fromkeys(HOSTS, dataclasses.replace(GOOD, uuid=same))
+        with pytest.raises(errors.BudgetError, match="share GPU 0 of a"):
+            verify_devices(shared, one_host, 60 * GB)
+
+
 def test_more_than_is_allowed_a_shared_gpu_and_none_at_all():
     with pytest.raises(errors.BudgetError, match=r"device_memory=40\.00 GB: worker tcp://a:1 may hand out 60\.00 GB"):
         verify_devices(both(), HOSTS, 40 * GB)
@@ -88,7 +98,7 @@ def test_a_worker_reads_its_gpu_and_the_limits_around_it(gpu, monkeypatch):
     assert read_worker_device(plain) == WorkerDevice("0", 80 * GB, 10 * GB, True, False, 6)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5a")
     dask_cuda = SimpleNamespace(data=SimpleNamespace(device_buffer=SimpleNamespace(fast={})))
-    assert read_worker_device(dask_cuda) == WorkerDevice("GPU-5a", 40 * GB, 10 * GB, True, True, 6)
+    assert read_worker_device(dask_cuda) == WorkerDevice("GPU-5a", 40 * GB, 10 * GB, True, True, 6, "GPU-5a")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert read_worker_device(plain) is None
     monkeypatch.setattr(worker_devices, "read_gpus", tuple)

@@ -29,18 +29,20 @@ SPILLED_BYTES = 7_000
 
 def stand_in_for_rmm():
     """Put doubles of RMM's statistics and of cuDF's where they are imported from: each run of a process sees the same bytes."""
-    statistics, counters, moved = ModuleType("rmm.statistics"), [], {}
+    statistics, moved = ModuleType("rmm.statistics"), {}
 
-    def begin():
-        counters.append(COUNTED_BYTES)
-        moved["gpu", "cpu"] = (5_000, 0.1)  # before the run
+    class Counting:
+        def push_counters(self):
+            moved["gpu", "cpu"] = (5_000, 0.1)  # before the run
 
-    def read():
-        moved["gpu", "cpu"] = (5_000 + SPILLED_BYTES, 0.2)
-        return SimpleNamespace(peak_bytes=counters[-1])
+        @property
+        def allocation_counts(self):
+            moved["gpu", "cpu"] = (5_000 + SPILLED_BYTES, 0.2)
+            return SimpleNamespace(peak_bytes=COUNTED_BYTES)
 
-    statistics.enable_statistics = lambda: counters.append(0)
-    statistics.push_statistics, statistics.get_statistics = begin, read
+    statistics.enable_statistics = lambda: None
+    # What cuDF puts on top when it spills.
+    on_top = SimpleNamespace(get_upstream=Counting)
     spilling = ModuleType("cudf.core.buffer.spill_manager")
     spilling.get_global_manager = lambda: SimpleNamespace(
         statistics=SimpleNamespace(spill_totals=moved), buffers=lambda: ()
@@ -48,6 +50,7 @@ def stand_in_for_rmm():
     sys.modules[spilling.__name__] = spilling
     rmm = ModuleType("rmm")
     rmm.statistics, rmm.__path__, rmm.__spec__ = statistics, [], ModuleSpec("rmm", None)
+    rmm.mr = SimpleNamespace(get_current_device_resource=lambda: on_top)
     sys.modules |= {"rmm": rmm, "rmm.statistics": statistics}
 
 
@@ -83,6 +86,7 @@ def main(folder):
     stand_in_for_cudf()
     stand_in_for_rmm()
     moves.read_gpus = lambda: (object(),)
+    moves.visible_gpus = lambda: ("0",)
 
     def read():
         return cdf.read_jsonl(folder / "input", backend="cudf")

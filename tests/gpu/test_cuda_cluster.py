@@ -12,23 +12,30 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster import cuda
+from curator_df.core.memory import gpus
 from curator_df.core.memory.gpus import GpuReading
 from curator_df.core.memory.limits import usable_cpus
 
 GB = 1_000_000_000
 
 
+def there(monkeypatch, *found):
+    """Tell this process of GPUs."""
+    for module in (cuda, gpus):
+        monkeypatch.setattr(module, "read_gpus", lambda: found)
+
+
 @pytest.fixture
 def two_gpus(monkeypatch):
     """Two GPUs of 80 GB, as far as this process is told."""
-    monkeypatch.setattr(cuda, "read_gpus", lambda: tuple(GpuReading(n, 0, 80 * GB, None, ()) for n in range(2)))
+    there(monkeypatch, *(GpuReading(n, 0, 80 * GB, None, ()) for n in range(2)))
     monkeypatch.setattr(cuda, "_missing", list)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
 @pytest.fixture
 def no_gpu(monkeypatch):
-    monkeypatch.setattr(cuda, "read_gpus", tuple)
+    there(monkeypatch)
     monkeypatch.setattr(cuda, "_missing", list)
 
 
@@ -63,6 +70,11 @@ def test_devices_and_their_bytes_follow_from_what_is_there(two_gpus, monkeypatch
         cuda.choose_devices("all", None)
     with pytest.raises(errors.ParameterError, match="gpus=0 asks for none"):
         cuda.choose_devices(0, "10GB")
+    with monkeypatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "MIG-7c")
+        assert cuda.choose_devices(1, "8GB").device_bytes == 8 * GB
+        with pytest.raises(errors.ParameterError, match=r"MIG-7c is a part of a GPU.*say device_memory="):
+            cuda.choose_devices(1, None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5a,")
     assert cuda.visible_gpus() == ("GPU-5a",)
 
@@ -81,9 +93,7 @@ def test_what_cuda_does_not_see_is_not_used(two_gpus, monkeypatch, given, seen):
 
 def test_the_smallest_gpu_is_that_of_those_which_are_used(monkeypatch):
     sizes = (80 * GB, 8 * GB)
-    monkeypatch.setattr(
-        cuda, "read_gpus", lambda: tuple(GpuReading(n, 0, size, None, ()) for n, size in enumerate(sizes))
-    )
+    there(monkeypatch, *(GpuReading(n, 0, size, None, ()) for n, size in enumerate(sizes)))
     monkeypatch.setattr(cuda, "_missing", list)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert cuda.choose_devices(1, "60GB") == cuda.Devices(("0",), 60 * GB, 80 * GB)

@@ -163,6 +163,10 @@ def test_without_a_gpu_or_its_packages_a_reader_says_so_at_once(monkeypatch, tmp
     monkeypatch.setattr(moves, "read_gpus", tuple)
     with pytest.raises(errors.UnsupportedBackendError, match="the driver lists no GPU here"):
         cdf.read_jsonl(nowhere, backend="cudf")
+    monkeypatch.setattr(moves, "read_gpus", lambda: (object(),))
+    monkeypatch.setattr(moves, "visible_gpus", tuple)
+    with pytest.raises(errors.UnsupportedBackendError, match="CUDA_VISIBLE_DEVICES shows none of the GPUs"):
+        cdf.read_jsonl(nowhere, backend="cudf")
 
 
 def test_dasks_own_moves_are_refused_in_a_run(tmp_path):

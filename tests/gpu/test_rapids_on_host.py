@@ -7,9 +7,9 @@ question which GPU is the current one, which needs a driver, is answered by the 
 
 import ctypes
 import json
+import subprocess
 import sys
 import types
-from unittest import mock
 
 import pytest
 
@@ -48,20 +48,47 @@ def test_what_rmm_hands_out_is_counted_anew_for_each_run(rmm):
     from curator_df.monitor.workers import _rmm_bytes
 
     assert _rmm_bytes() is None
-    with mock.patch("curator_df.io.moves._spilled_bytes", return_value=0):
-        meter = DeviceCounts()
-        memory = rmm.mr.get_current_device_resource()
-        first, second = memory.allocate(3_000), memory.allocate(2_000)
-        rounded = _rmm_bytes()
-        assert 5_000 <= rounded < 6_000
-        memory.deallocate(first, 3_000)
-        memory.deallocate(second, 2_000)
-        assert (meter.peak_bytes(), _rmm_bytes()) == (rounded, 0)
-        meter.start()
-        assert meter.peak_bytes() == 0
-        memory.deallocate(memory.allocate(1_000), 1_000)
-        assert 1_000 <= meter.peak_bytes() < 2_000
+    meter = DeviceCounts()
+    memory = rmm.mr.get_current_device_resource()
+    first, second = memory.allocate(3_000), memory.allocate(2_000)
+    rounded = _rmm_bytes()
+    assert 5_000 <= rounded < 6_000
+    memory.deallocate(first, 3_000)
+    memory.deallocate(second, 2_000)
+    assert (meter.peak_bytes(), _rmm_bytes()) == (rounded, 0)
+    meter.start()
+    assert meter.peak_bytes() == 0
+    memory.deallocate(memory.allocate(1_000), 1_000)
+    assert 1_000 <= meter.peak_bytes() < 2_000
     assert _limit_bytes() == LIMIT_BYTES  # behind the counting
+
+
+SPILLING = """
+import cudf
+import rmm
+from tests.gpu.test_rapids_on_host import host_memory
+
+current = [rmm.mr.LimitingResourceAdaptor(host_memory(rmm), 1_000_000)]
+rmm.mr.get_current_device_resource, rmm.mr.set_current_device_resource = lambda: current[-1], current.append
+cudf.set_option("spill", True)  # as in a worker of ours
+cudf.set_option("spill_stats", 1)
+from curator_df.io.moves import DeviceCounts
+from curator_df.monitor.workers import _rmm_bytes
+
+meter = DeviceCounts()
+rmm.mr.set_current_device_resource(rmm.mr.FailureCallbackResourceAdaptor(current[-1], lambda size: False))  # someone's, on top
+place = current[-1].allocate(500_000)
+assert 500_000 <= _rmm_bytes() == meter.peak_bytes() < 600_000, (_rmm_bytes(), meter.peak_bytes())
+current[-1].deallocate(place, 500_000)
+assert (_rmm_bytes(), meter.spilled_bytes()) == (0, 0)
+"""
+
+
+def test_what_rmm_hands_out_is_counted_beside_cudfs_spilling():
+    for package in ("cudf", "rmm"):
+        pytest.importorskip(package, reason=f"needs the gpu extra ({package})")
+    done = subprocess.run([sys.executable, "-c", SPILLING], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_does_not_fit_into_rmms_limit_is_known_as_out_of_memory(rmm):

@@ -117,12 +117,7 @@ USES = {
     "rmm.mr.get_current_device_resource": "",
     "rmm.mr.get_current_device_resource().get_allocation_limit": "",
     "rmm.mr.get_current_device_resource().get_upstream": "",
-    "rmm.statistics": "",
     "rmm.statistics.enable_statistics": "",
-    "rmm.statistics.get_statistics": "",
-    "rmm.statistics.get_statistics().current_bytes": "",
-    "rmm.statistics.get_statistics().peak_bytes": "",
-    "rmm.statistics.push_statistics": "",
 }
 """Paths as `uses_in` has them, and the keywords of their calls."""
 BUILT_NAMES = {f"cudf.Series().str.{name}" for name in ("minhash", "minhash64", "minhash_ngrams", "minhash64_ngrams")}

@@ -180,8 +180,9 @@ def stand_in_for_a_gpu():
         nvmlDeviceGetComputeRunningProcesses=lambda _: [],
     )
     gpus._nvml = lambda: nvml
-    statistics = SimpleNamespace(current_bytes=20)
-    sys.modules["rmm.statistics"] = SimpleNamespace(get_statistics=lambda: statistics)
+    counting = SimpleNamespace(allocation_counts=SimpleNamespace(current_bytes=20))
+    memory = SimpleNamespace(get_current_device_resource=lambda: counting)
+    sys.modules |= {"rmm": SimpleNamespace(mr=memory), "rmm.statistics": SimpleNamespace()}
     manager = SimpleNamespace(buffers=lambda: [SimpleNamespace(size=10, is_spilled=True)])
     sys.modules["cudf.core.buffer.spill_manager"] = SimpleNamespace(get_global_manager=lambda: manager)
 

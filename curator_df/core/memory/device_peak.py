@@ -1,14 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a worker process held of its GPU in a run at most, and what was moved out of it, as those say who hand that memory out.
 
-Core itself knows no RAPIDS.
+RAPIDS is looked up among the modules that are there, and never imported.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
+
+
+def counting_resource() -> Any:
+    """Return RMM's resource that counts what is handed out, whatever wraps it; None where nobody counts, or uses RMM."""
+    rmm = sys.modules.get("rmm")
+    if rmm is None or "rmm.statistics" not in sys.modules:
+        return None
+    resource = rmm.mr.get_current_device_resource()
+    while resource is not None and not hasattr(resource, "allocation_counts"):
+        resource = resource.get_upstream() if hasattr(resource, "get_upstream") else None
+    return resource
 
 
 class DeviceMeter(Protocol):

@@ -4,12 +4,18 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import threading
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+SLICE = "MIG-"
+"""How the name of a part of a GPU begins."""
+UUIDS = ("GPU-", SLICE)
+"""How a name begins that is not a number."""
 USE_SECONDS = 1.0
 """How often the use of GPUs is read while a run goes on."""
 
@@ -42,6 +48,19 @@ def read_gpus() -> tuple[GpuReading, ...]:
     return tuple(reading for reading in read if reading is not None)
 
 
+def visible_gpus() -> tuple[str, ...]:
+    """Return the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them.
+
+    As CUDA reads it: what comes after the first name that is no GPU's, such as ``-1``, is not seen either.
+    """
+    numbers = tuple(str(gpu.index) for gpu in read_gpus())
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None or not numbers:
+        return numbers
+    names = (name.strip() for name in given.split(","))
+    return tuple(itertools.takewhile(lambda name: name in numbers or name.startswith(UUIDS), names))
+
+
 @contextlib.contextmanager
 def measured_use(names: Collection[str]) -> Iterator[dict[str, float]]:
     """Measure GPUs of this machine while the block runs; the mean utilisation of each is in the dict when it has ended.
@@ -71,6 +90,23 @@ def measured_use(names: Collection[str]) -> Iterator[dict[str, float]]:
         if names:
             thread.join()
         mean.update((name, round(sum(shares) / len(shares), 3)) for name, shares in sorted(found.items()))
+
+
+def uuid_of(name: str) -> str:
+    """Return the UUID of a GPU that goes by its number here, or by that UUID; empty where NVML does not say.
+
+    Numbers are those of what this process may see: two jobs of one machine may each call another GPU 0.
+    """
+    if name.startswith(UUIDS):
+        return name
+    nvml = _nvml()
+    if nvml is None or not name.isdigit():
+        return ""
+    try:
+        found = nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(int(name)))
+    except nvml.NVMLError:
+        return ""
+    return found.decode() if isinstance(found, bytes) else str(found)
 
 
 @cache

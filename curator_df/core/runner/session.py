@@ -121,6 +121,8 @@ class Session:
     """Starts workers again after so much, where that was asked for."""
     gpus: tuple[str, ...] = ()
     """GPUs that the workers have, as NVML counts them; none where they are on other machines."""
+    unstarted: str = ""
+    """Why no run can begin yet: the cluster was made, and not started. `explain` works all the same."""
     client_bytes: int | None = None
     """Private resident bytes of this process when the session opened, where they are part of the budget."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)
@@ -144,6 +146,11 @@ class Session:
                 release_free_memory()
             self.layout = layout.beside(max(0, status_bytes("RssAnon") - own))
         return self.layout
+
+    def require_started(self) -> None:
+        """Raise `NoClusterError` if the cluster was made, and not started."""
+        if self.unstarted:
+            raise NoClusterError(self.unstarted)
 
     def keep(self, libraries: Mapping[str, int]) -> None:
         """Note which packages a run has left in the workers: plans of later runs have room for them."""
