@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import mmap
 import subprocess
@@ -59,6 +60,12 @@ def pytest_configure() -> None:
     missing = [group for group in GROUPS if not is_compiled(group)]
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(_compile, missing))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is here out of later collections of garbage: each walked all modules and tests, for 0.1 to 0.4 s."""
+    gc.collect()
+    gc.freeze()
 
 
 def _compile(group: str) -> None:

@@ -12,14 +12,17 @@ def curator_df(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
-@pytest.fixture
-def corpus(tmp_path):
-    folder = tmp_path / "in"
+def write_rows(folder):
     folder.mkdir()
     good = "The cat and the dog have been to the house of a friend, and that was good with them. " * 5
     rows = [{"id": n, "text": good if n % 2 else f"short {n}"} for n in range(20)]
     (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    write_rows(tmp_path / "in")
+    return tmp_path / "in"
 
 
 def test_curate_writes_and_says_why_rows_went(corpus, tmp_path):
@@ -28,7 +31,7 @@ def test_curate_writes_and_says_why_rows_went(corpus, tmp_path):
     assert "20 read, 10 written, 10 dropped" in done.stdout
     assert "gopher_short_doc" in done.stdout
     assert "dashboard" in done.stderr
-    again = curator_df("curate", corpus, tmp_path / "out", "--memory", "1GB")
+    again = curator_df("curate", corpus, tmp_path / "out", "--memory", "500MB")
     assert again.returncode == 1
     assert again.stderr.splitlines()[-1].startswith("OutputExistsError: ")
     assert "Traceback" not in again.stderr
@@ -50,7 +53,7 @@ def test_recommend_says_what_to_set_and_why(corpus, tmp_path):
 
 
 def test_dedup_keeps_one_of_each(corpus, tmp_path):
-    done = curator_df("dedup", corpus, tmp_path / "out", "--exact", "--memory", "1GB")
+    done = curator_df("dedup", corpus, tmp_path / "out", "--exact", "--memory", "500MB")
     assert done.returncode == 0, done.stderr
     assert "20 read, 11 written, 9 dropped" in done.stdout
 
@@ -59,41 +62,68 @@ def test_dedup_without_more_keeps_one_of_those_that_are_alike(tmp_path):
     page = " ".join(f"word{number}" for number in range(200))
     texts = [page, f"{page} and more", "another one", page]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    arguments = ("--memory", "1GB", "--scheme", "fineweb")
+    arguments = ("--memory", "500MB", "--scheme", "fineweb")
     done = curator_df("dedup", str(tmp_path / "in.jsonl"), str(tmp_path / "out"), *arguments)
     assert done.returncode == 0, done.stderr
     assert "4 read, 2 written, 2 dropped" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["curate", "nowhere/*.jsonl", "out"], "InputError: "),
-        (["curate", "IN", "out", "--memory", "50MB"], "BudgetError: --memory 50 MB is under the floor"),
-        (
-            ["curate", "IN", "out", "--profile", "mine"],
-            "ParameterError: --profile 'mine' is not one of 'datatrove_c4', 'datatrove_fineweb', 'datatrove_gopher_quality'",
-        ),
-        (["curate", "IN", "out", "--format", "csv"], "ParameterError: --format 'csv'"),
-        (["curate", "IN", "out", "--text", "body"], "ColumnError: normalize_unicode needs the column 'body'"),
-        (["dedup", "IN", "out", "--exact", "--keep", "best"], "ParameterError: drop_exact_duplicates: --keep best"),
-        (["dedup", "IN", "out", "--scheme", "mine"], "ParameterError: --scheme 'mine' is not one of 'nemo', 'fineweb'"),
-        (
-            ["dedup", "IN", "out", "--exact", "--scheme", "fineweb", "--verify", "0.5"],
-            "ParameterError: --scheme and --verify cannot be used with --exact",
-        ),
-        (["dedup", "IN", "out", "--on-text", "lines"], "ParameterError: --normalize and --on-text go with --exact"),
-        (
-            ["dedup", "IN", "out", "--exact", "--on-text", "words"],
-            "ParameterError: drop_exact_duplicates: --on-text words",
-        ),
-    ],
-)
-def test_mistakes_are_one_message_without_a_traceback(corpus, arguments, message):
-    done = curator_df(*(str(corpus) if argument == "IN" else argument for argument in arguments))
-    assert done.returncode == (1 if message.startswith("InputError") else 2)  # a file may come; the rest stays as it is
-    assert done.stderr.startswith(message), done.stderr
-    assert "Traceback" not in done.stderr
+MISTAKES = [
+    (["curate", "nowhere/*.jsonl", "out"], "InputError: "),
+    (["curate", "IN", "out", "--memory", "50MB"], "BudgetError: --memory 50 MB is under the floor"),
+    (
+        ["curate", "IN", "out", "--profile", "mine"],
+        "ParameterError: --profile 'mine' is not one of 'datatrove_c4', 'datatrove_fineweb', 'datatrove_gopher_quality'",
+    ),
+    (["curate", "IN", "out", "--format", "csv"], "ParameterError: --format 'csv'"),
+    (["curate", "IN", "out", "--text", "body"], "ColumnError: normalize_unicode needs the column 'body'"),
+    (["dedup", "IN", "out", "--exact", "--keep", "best"], "ParameterError: drop_exact_duplicates: --keep best"),
+    (["dedup", "IN", "out", "--scheme", "mine"], "ParameterError: --scheme 'mine' is not one of 'nemo', 'fineweb'"),
+    (
+        ["dedup", "IN", "out", "--exact", "--scheme", "fineweb", "--verify", "0.5"],
+        "ParameterError: --scheme and --verify cannot be used with --exact",
+    ),
+    (["dedup", "IN", "out", "--on-text", "lines"], "ParameterError: --normalize and --on-text go with --exact"),
+    (
+        ["dedup", "IN", "out", "--exact", "--on-text", "words"],
+        "ParameterError: drop_exact_duplicates: --on-text words",
+    ),
+]
+FORKED = """
+import json, os, sys
+from curator_df.cli import main
+
+for number, arguments in enumerate(json.loads(sys.stdin.read())):
+    pid = os.fork()
+    if pid == 0:
+        for stream in (1, 2):
+            os.dup2(os.open(f"{number}.{stream}", os.O_WRONLY | os.O_CREAT), stream)
+        sys.argv = ["curator-df", *arguments]
+        sys.exit(main())
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def mistaken(tmp_path_factory):
+    """The status, and what is said, of every mistake: each in a fork of one process, which has imported the program."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    write_rows(folder / "in")
+    asked = [["in" if argument == "IN" else argument for argument in arguments] for arguments, _ in MISTAKES]
+    command = [sys.executable, "-c", FORKED]
+    done = subprocess.run(
+        command, input=json.dumps(asked), capture_output=True, text=True, timeout=240, check=True, cwd=folder
+    )
+    said = [[(folder / f"{number}.{stream}").read_text() for stream in (1, 2)] for number in range(len(asked))]
+    return [(int(status), *both) for status, both in zip(done.stdout.split(), said, strict=True)]
+
+
+@pytest.mark.parametrize("number", range(len(MISTAKES)), ids=[message.partition(" ")[0] for _, message in MISTAKES])
+def test_mistakes_are_one_message_without_a_traceback(mistaken, number):
+    message, (status, _, stderr) = MISTAKES[number][1], mistaken[number]
+    assert status == (1 if message.startswith("InputError") else 2)  # a file may come; the rest stays as it is
+    assert stderr.startswith(message), stderr
+    assert "Traceback" not in stderr
 
 
 def test_metrics_are_served_while_a_run_goes_on(corpus, tmp_path, monkeypatch):

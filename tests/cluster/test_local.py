@@ -26,47 +26,13 @@ def data_limit():
     return resource.getrlimit(resource.RLIMIT_DATA)[0]
 
 
-def test_workers_cannot_allocate_beyond_their_share():
-    with cdf.start_cluster(memory="2GB", cpus=2) as cluster:
-        work_bytes = cluster.layout.work_bytes
-        assert cluster.client.submit(hold, work_bytes // 2).result() == work_bytes // 2
-        with pytest.raises(MemoryError):
-            cluster.client.submit(hold, work_bytes * 2).result()
-        assert cluster.client.submit(os.getpid).result() != os.getpid()
-
-
-def flags_of_a_buffer():
-    """Return the kernel's flags of the mapping that a buffer of Arrow lies in."""
-    held = pa.allocate_buffer(64_000_000)
-    inside = False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        first, dash, last = line.partition(" ")[0].partition("-")
-        inside = int(first, 16) <= held.address < int(last, 16) if dash else inside
-        if inside and line.startswith("VmFlags:"):
-            return line.split()[1:]
-    raise AssertionError("no such mapping")
-
-
-@pytest.mark.skipif(platform.libc_ver() < ("glibc", "2.35"), reason="glibc asks for large pages from 2.35 on")
-def test_large_buffers_of_workers_ask_for_large_pages(monkeypatch):
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    with cdf.start_cluster(memory="2GB", cpus=1) as cluster:
-        [flags] = cluster.client.run(flags_of_a_buffer).values()
-    assert "hg" in flags
-
-
-def test_a_restarted_worker_has_a_limit_again():
-    with cdf.start_cluster(memory="2GB", cpus=1) as cluster:
-        cluster.client.restart(timeout=60)
-        (limit,) = cluster.client.run(data_limit).values()
-        assert 0 < limit < 3_000_000_000
-
-
-def test_the_process_gets_its_own_limit_back():
+def test_when_it_ends_the_process_has_its_own_limit_and_no_cluster():
     before = data_limit()
     with cdf.start_cluster(memory="2GB", cpus=1):
         assert data_limit() == before
     assert data_limit() == before
+    with pytest.raises(errors.NoClusterError, match="start_cluster"):
+        current_session()
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.4, 1.0])
@@ -81,17 +47,6 @@ def test_a_cluster_whose_worker_was_just_killed_can_be_closed(seconds):
 
 def worker_processes():
     return [child for child in psutil.Process().children() if "--multiprocessing-fork" in child.cmdline()]
-
-
-def test_a_cluster_shows_itself_and_listens_on_loopback_only():
-    with cdf.start_cluster(memory="2GB", cpus=2) as cluster:
-        assert "2.00 GB for all processes together" in repr(cluster)
-        assert "<a href='http://127.0.0.1:" in cluster._repr_html_()
-        addresses = [cluster.client.scheduler.address, *cluster.client.scheduler_info(n_workers=-1)["workers"]]
-        assert all(address.startswith("tcp://127.0.0.1:") for address in addresses)
-        assert current_session().client is cluster.client
-    with pytest.raises(errors.NoClusterError, match="start_cluster"):
-        current_session()
 
 
 LISTENING = """
@@ -166,3 +121,52 @@ def test_a_script_without_a_main_guard_is_told_so_at_once(tmp_path):
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode != 0
     assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Open from its first test on: tests that want none come before."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delenv("GLIBC_TUNABLES", raising=False)
+        with cdf.start_cluster(memory="2GB", cpus=2) as running:
+            yield running
+
+
+def test_workers_cannot_allocate_beyond_their_share(cluster):
+    work_bytes = cluster.layout.work_bytes
+    assert cluster.client.submit(hold, work_bytes // 2).result() == work_bytes // 2
+    with pytest.raises(MemoryError):
+        cluster.client.submit(hold, work_bytes * 2).result()
+    assert cluster.client.submit(os.getpid).result() != os.getpid()
+
+
+def test_a_cluster_shows_itself_and_listens_on_loopback_only(cluster):
+    assert "2.00 GB for all processes together" in repr(cluster)
+    assert "<a href='http://127.0.0.1:" in cluster._repr_html_()
+    addresses = [cluster.client.scheduler.address, *cluster.client.scheduler_info(n_workers=-1)["workers"]]
+    assert all(address.startswith("tcp://127.0.0.1:") for address in addresses)
+    assert current_session().client is cluster.client
+
+
+def flags_of_a_buffer():
+    """Return the kernel's flags of the mapping that a buffer of Arrow lies in."""
+    held = pa.allocate_buffer(64_000_000)
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, dash, last = line.partition(" ")[0].partition("-")
+        inside = int(first, 16) <= held.address < int(last, 16) if dash else inside
+        if inside and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    raise AssertionError("no such mapping")
+
+
+@pytest.mark.skipif(platform.libc_ver() < ("glibc", "2.35"), reason="glibc asks for large pages from 2.35 on")
+def test_large_buffers_of_workers_ask_for_large_pages(cluster):
+    assert all("hg" in flags for flags in cluster.client.run(flags_of_a_buffer).values())
+
+
+def test_a_restarted_worker_has_a_limit_again(cluster):
+    before = set(cluster.client.run(os.getpid).values())
+    cluster.client.restart(timeout=120)
+    assert before.isdisjoint(cluster.client.run(os.getpid).values())
+    assert all(0 < limit < 3_000_000_000 for limit in cluster.client.run(data_limit).values())

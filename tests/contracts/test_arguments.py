@@ -66,6 +66,11 @@ def wide(*names):
     return dd.from_pandas(pd.DataFrame([["a"] * len(names)], columns=list(names)), npartitions=1)
 
 
+@pytest.fixture(scope="module")
+def widest():
+    return wide(*(f"text_{number:04d}" for number in range(3_000)))
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -85,9 +90,9 @@ def wide(*names):
         (lambda df: cdf.add_completion(df, prompt="{", base_url="http://a", model="m"), "write {{ and }} for literal"),
     ],
 )
-def test_what_was_wrong_is_said(call, said):
+def test_what_was_wrong_is_said(widest, call, said):
     with pytest.raises(CuratorError, match=said):
-        call(wide(*(f"text_{number:04d}" for number in range(3_000))))
+        call(widest)
 
 
 def test_columns_of_one_name_are_refused():

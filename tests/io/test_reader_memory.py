@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `reader_factor` states, measured in a fresh process on texts that are hard in different ways."""
+"""What `reader_factor` states, measured in a fork of one process on texts that are hard in different ways."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ BLOCK_BYTES = 16_000_000
 SLACK_BYTES = 10_000_000
 """What the allocator keeps and the batch that is parsed cost, whatever the block."""
 MEASURE = """
-import gc, sys
+import gc, json, os, pickle, sys
 import numpy as np
 import curator_df.kernels.json_texts  # as a worker does
 from curator_df.core.memory.limits import give_back_large_buffers, reset_peak, status_bytes
@@ -31,32 +31,44 @@ from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
 from curator_df.io.text_files import read_text_files
 from curator_df.io.warc import read_warc
-give_back_large_buffers()  # so too
-path, block_bytes = sys.argv[1], int(sys.argv[2])
-read = read_parquet if path.endswith("parquet") else read_jsonl
-if path.endswith("shuffled"):
-    import pickle
-    source = pickle.load(open(path, "rb"))
-elif path.endswith("texts"):
-    source = read_text_files(path).expr.operand("func").source
-elif path.endswith((".warc", ".warc.gz")):
-    source = read_warc(path).expr.frame.operand("func").source
-else:
+
+def source_of(path):
+    if path.endswith("shuffled"):
+        return pickle.load(open(path, "rb"))
+    if path.endswith("texts"):
+        return read_text_files(path).expr.operand("func").source
+    if path.endswith((".warc", ".warc.gz")):
+        return read_warc(path).expr.frame.operand("func").source
+    read = read_parquet if path.endswith("parquet") else read_jsonl
     texts = ("text", "code") if path.endswith("codes.jsonl") else ("text",)
-    source = read(path, add_source=True, dtype=dict.fromkeys(texts, "string")).expr.operand("func").source
-piece = source.cut(10**12)[0]
-warm = source.blocks(piece, block_bytes=100_000)
-next(warm)
-warm.close()
-del warm
+    return read(path, add_source=True, dtype=dict.fromkeys(texts, "string")).expr.operand("func").source
+
+def measure(path, block_bytes, wanted=None):
+    source = source_of(path)
+    piece = source.cut(10**12)[0]
+    warm = source.blocks(piece, block_bytes=100_000)
+    next(warm)
+    warm.close()
+    del warm
+    gc.collect()
+    reset_peak()
+    wanted = None if wanted is None else np.load(wanted)
+    before, largest = status_bytes("VmRSS"), 0
+    for block in source.blocks(piece, block_bytes=block_bytes, wanted=wanted):
+        largest = max(largest, len(block))
+        del block
+    return status_bytes("VmHWM") - before, source.reader_factor
+
+give_back_large_buffers()  # so too
 gc.collect()
-reset_peak()
-wanted = np.load(sys.argv[3]) if sys.argv[3:] else None
-before, largest = status_bytes("VmRSS"), 0
-for block in source.blocks(piece, block_bytes=block_bytes, wanted=wanted):
-    largest = max(largest, len(block))
-    del block
-print(status_bytes("VmHWM") - before, source.reader_factor)
+gc.freeze()  # a collection in a fork would walk, and so copy, all that is here already
+for line in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        print(json.dumps(measure(*json.loads(line))), flush=True)
+        os._exit(0)
+    if os.waitpid(pid, 0)[1]:
+        print(flush=True)
 """
 TEXTS = {
     "prose": lambda number: f"The {number}th of many lines of plain words. " * 30,
@@ -66,11 +78,24 @@ TEXTS = {
 }
 
 
-def measured(path, block_bytes, *wanted):
+@pytest.fixture(scope="module")
+def process():
+    """One that has imported what workers do, and measures each source in a fork."""
     environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}
-    command = [sys.executable, "-c", MEASURE, str(path), str(block_bytes), *wanted]
-    output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
-    return int(output[0]), float(output[1])
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+    with subprocess.Popen([sys.executable, "-c", MEASURE], **pipes) as running:
+        yield running
+        running.stdin.close()
+
+
+@pytest.fixture
+def measured(process):
+    def measured(path, *how):
+        process.stdin.write(json.dumps([str(path), *how]) + "\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
+
+    return measured
 
 
 def line_offsets(path):
@@ -81,7 +106,7 @@ def line_offsets(path):
 @pytest.mark.parametrize(
     ("kind", "wanted"), [*((kind, ()) for kind in TEXTS), ("one-letter words", ("half",)), ("nothing", ("half",))]
 )
-def test_json_lines(tmp_path, kind, wanted):
+def test_json_lines(measured, tmp_path, kind, wanted):
     path = tmp_path / "a.jsonl"
     rows = [{} if TEXTS[kind] is None else {"id": number, "text": TEXTS[kind](number)} for number in range(1000)]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
@@ -95,7 +120,7 @@ def test_json_lines(tmp_path, kind, wanted):
     assert peak <= factor * BLOCK_BYTES + SLACK_BYTES
 
 
-def test_one_long_row(tmp_path):
+def test_one_long_row(measured, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}\n' + json.dumps({"text": "漢字 words" * 3_000_000}, ensure_ascii=False) + "\n")
     peak, factor = measured(path, 1_000_000)
@@ -103,7 +128,7 @@ def test_one_long_row(tmp_path):
 
 
 @pytest.mark.parametrize("words", [3, 30, 3_000_000])
-def test_numbers_that_are_read_as_text(tmp_path, words):
+def test_numbers_that_are_read_as_text(measured, tmp_path, words):
     path = tmp_path / "codes.jsonl"
     rows = ({"text": "words " * words, "code": number / 7, "n": [{"code": number}]} for number in range(1000))
     with open(path, "w") as file:
@@ -114,7 +139,7 @@ def test_numbers_that_are_read_as_text(tmp_path, words):
     assert peak <= factor * max(BLOCK_BYTES, 6 * words) + SLACK_BYTES
 
 
-def test_parquet(tmp_path):
+def test_parquet(measured, tmp_path):
     path = tmp_path / "a.parquet"
     texts = [TEXTS["prose"](number) for number in range(3 * BLOCK_BYTES // 1300)]
     pq.write_table(pa.table({"text": texts}), path)
@@ -123,7 +148,7 @@ def test_parquet(tmp_path):
 
 
 @pytest.mark.parametrize("coded", [True, False])
-def test_a_long_text_held_once_for_many_rows(tmp_path, coded):
+def test_a_long_text_held_once_for_many_rows(measured, tmp_path, coded):
     path = tmp_path / "a.parquet"
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), ["x" * 1_000_000])
     pq.write_table(pa.table({"text": texts}), path)
@@ -133,7 +158,7 @@ def test_a_long_text_held_once_for_many_rows(tmp_path, coded):
     assert peak <= factor * 4_000_000 + SLACK_BYTES
 
 
-def test_long_rows_after_many_short_ones(tmp_path):
+def test_long_rows_after_many_short_ones(measured, tmp_path):
     path = tmp_path / "a.parquet"
     texts = [f"short {number}" for number in range(100_000)] + ["a long text" * 9_000] * 1000
     pq.write_table(pa.table({"text": texts}), path, row_group_size=10**6, use_dictionary=False, write_batch_size=2)
@@ -142,7 +167,7 @@ def test_long_rows_after_many_short_ones(tmp_path):
 
 
 @pytest.mark.parametrize("texts_of_a_file", [1, 3_000, 400_000])
-def test_text_files(tmp_path, texts_of_a_file):
+def test_text_files(measured, tmp_path, texts_of_a_file):
     folder = tmp_path / "texts"
     folder.mkdir()
     text = "The lines of a text, 漢字 and plain words.\n" * texts_of_a_file
@@ -164,7 +189,7 @@ PAGES = {
 
 
 @pytest.mark.parametrize("kind", PAGES)
-def test_pages_of_crawls(tmp_path, kind):
+def test_pages_of_crawls(measured, tmp_path, kind):
     one, count, block_bytes = PAGES[kind]
     (tmp_path / "a.warc.gz").write_bytes(gzip.compress(one, 1) * count)
     peak, factor = measured(tmp_path / "a.warc.gz", BLOCK_BYTES if count > 1 else 1_000_000)
@@ -172,7 +197,7 @@ def test_pages_of_crawls(tmp_path, kind):
 
 
 @pytest.mark.parametrize("words", [5, 5_000])
-def test_a_bucket_larger_than_a_block(tmp_path, words):
+def test_a_bucket_larger_than_a_block(measured, tmp_path, words):
     text = "word " * words
     rows = pd.DataFrame({"text": pd.array([text] * 2_000, "string[pyarrow]")})
     taken = Taken(0)

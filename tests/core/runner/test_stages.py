@@ -270,7 +270,7 @@ def test_notes_of_a_lost_machine_are_passed_over(tmp_path):
 def test_the_projection_of_a_receipt_has_room_for_keys_that_were_many(tmp_path, find):
     rows = 1_200_000
     pq.write_table(pa.table({"text": pa.array([f"{n % 1_000_000}" for n in range(rows)])}), tmp_path / "in.parquet")
-    docs = cdf.read_parquet(tmp_path / "in.parquet", blocksize="100kB")
+    docs = cdf.read_parquet(tmp_path / "in.parquet", blocksize="1MB")
     chain = docs.curate.drop_exact_duplicates()
     planned = cdf.explain(chain)
     if find:
