@@ -88,7 +88,7 @@ def completion_server() -> Iterator[Completions]:
     seen = Completions()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"seen": seen}))
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     seen.base_url = f"http://127.0.0.1:{server.server_address[1]}/v1"
     try:

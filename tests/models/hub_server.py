@@ -83,7 +83,7 @@ def hub_server(folder: Path) -> Iterator[Hub]:
     handler = type("Handler", (_Handler,), {"seen": seen, "folder": folder})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     seen.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield seen

@@ -65,7 +65,9 @@ def test_a_full_disk_says_where(tmp_path, monkeypatch):
 
 def test_files_of_a_task_lie_in_the_folder_of_its_worker(tmp_path):
     with (
-        LocalCluster(n_workers=1, processes=False, dashboard_address=None, local_directory=tmp_path) as cluster,
+        LocalCluster(
+            n_workers=1, processes=False, dashboard_address="127.0.0.1:0", local_directory=tmp_path
+        ) as cluster,
         Client(cluster) as client,
     ):
         found = Path(client.submit(scratch_directory).result())
