@@ -271,7 +271,7 @@ def check_sge(allowed_bytes: int, cpus: int, gpus: int, directives: Sequence[str
     has_gpus = not gpus or any(not SGE_NO_GPU.search(name.partition("=")[0]) for name in asked)
     if has_memory and has_cpus and has_gpus:
         return
-    example = [f"-l m_mem_free={-(-allowed_bytes // (cpus << 20))}M", *[f"-pe smp {cpus}"] * (cpus > 1)]
+    example = [f"-l mem_free={-(-allowed_bytes // (cpus << 20))}M", *[f"-pe smp {cpus}"] * (cpus > 1)]
     example += [f"-l gpu={gpus}"] * bool(gpus)
     raise ParameterError(
         f"SGE has no name of its own for a job's memory, nor for cpus={cpus} on one node (a parallel environment), nor for "

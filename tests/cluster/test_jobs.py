@@ -58,11 +58,11 @@ def test_the_budget_becomes_the_job_and_the_limits_of_its_workers(tmp_path):
     [
         ("pbs", ["#PBS -S /bin/bash", "#PBS -l select=1:ncpus=4:mem=3815MB", "#PBS -l walltime=4:00:00"]),
         ("lsf", ["#BSUB -n 4", '#BSUB -R "span[hosts=1]"', '#BSUB -R "rusage[mem=3815MB]"', "#BSUB -W 4:00"]),
-        ("sge", ["#$ -S /bin/bash", "#$ -l h_rt=4:00:00", "#$ -l m_mem_free=954M", "#$ -pe smp 4"]),
+        ("sge", ["#$ -S /bin/bash", "#$ -l h_rt=4:00:00", "#$ -l mem_free=954M", "#$ -pe smp 4"]),
     ],
 )
 def test_other_batch_systems_ask_in_their_words(system, lines, tmp_path):
-    directives = ["-l m_mem_free=954M", "-pe smp 4"] if system == "sge" else []
+    directives = ["-l mem_free=954M", "-pe smp 4"] if system == "sge" else []
     cluster = made(system, tmp_path, directives=directives, security=False)
     try:
         assert set(lines) <= set(cluster.job_script.splitlines())
@@ -122,14 +122,14 @@ def test_what_a_user_reserves_at_lsf_is_not_reserved_again(tmp_path):
 
 
 def test_a_job_for_sge_has_its_memory_and_its_cpus_from_the_user(tmp_path):
-    for directives, cpus in (([], 1), (["-l m_mem_free=4G"], 4), (["-pe smp 4"], 4)):
+    for directives, cpus in (([], 1), (["-l mem_free=4G"], 4), (["-pe smp 4"], 4)):
         with pytest.raises(
             errors.ParameterError, match=f"SGE has no name of its own for a job's memory, nor for cpus={cpus}"
         ):
             made("sge", tmp_path, directives=directives, cpus=cpus)
-    with pytest.raises(errors.ParameterError, match=re.escape("['-l m_mem_free=954M', '-pe smp 4']")):
+    with pytest.raises(errors.ParameterError, match=re.escape("['-l mem_free=954M', '-pe smp 4']")):
         made("sge", tmp_path)
-    made("sge", tmp_path, directives=["-l m_mem_free=4G"], cpus=1, security=False).close()
+    made("sge", tmp_path, directives=["-l mem_free=4G"], cpus=1, security=False).close()
 
 
 @pytest.mark.parametrize("directive", ["-l gpu=1", "-N curate", "-l h_rt=10:00:00"])

@@ -22,6 +22,8 @@ TEXTS = (
     "x",
 )
 COLUMNS = ["id", "text", "score", "is_old"]
+NEAR = {"ngram_size": 4, "num_bands": 6, "minhashes_per_band": 2}
+KEPT_LAST = NEAR | {"verify": 0.7, "keep": "last"}
 
 
 def write_input(folder):
@@ -57,6 +59,18 @@ def rewritten(docs, folder):
     cdf.checkpoint(docs.pipe(cdf.keep_where, "id > 3"), folder / "kept").compute().to_pickle(folder / "kept.pickle")
 
 
+def grouped(docs, folder):
+    """Find the groups that "drop_first" and "drop_near" drop, pickle them, and drop what they list."""
+    exact = cdf.find_exact_duplicates(docs, id="id", workdir=folder / "work")
+    near = cdf.find_near_duplicates(docs, id="id", workdir=folder / "work", **KEPT_LAST)
+    for name, groups, drop in (
+        ("drop_first", exact, cdf.drop_exact_duplicates),
+        ("drop_near", near, cdf.drop_near_duplicates),
+    ):
+        groups.compute().to_pickle(folder / f"{name}.pickle")
+        cdf.write_parquet(docs.pipe(drop, groups=groups), folder / f"{name}_found")
+
+
 CHAINS = {
     "as_it_is": lambda df: df,
     "keep_where": lambda df: df.pipe(cdf.keep_where, "id > 3", reason="early"),
@@ -69,9 +83,7 @@ CHAINS = {
     "add_ids": lambda df: df.pipe(cdf.add_ids, into="address_of").pipe(cdf.add_ids, into="number", dense=True, start=5),
     "drop_first": lambda df: df.pipe(cdf.drop_exact_duplicates),
     "drop_alike": lambda df: df.pipe(cdf.drop_exact_duplicates, normalize="case_and_spaces", keep="last"),
-    "drop_near": lambda df: df.pipe(
-        cdf.drop_near_duplicates, ngram_size=4, num_bands=6, minhashes_per_band=2, verify=0.7, keep="last"
-    ),
+    "drop_near": lambda df: df.pipe(cdf.drop_near_duplicates, **KEPT_LAST),
     # Pairs are compared by the CPU's kernel, which for words cannot run as Python.
     "drop_near_words": lambda df: df.pipe(
         cdf.drop_near_duplicates,
@@ -80,9 +92,7 @@ CHAINS = {
     ),
     "drop_longest": lambda df: df.pipe(cdf.drop_exact_duplicates, normalize="case_and_spaces", keep="longest"),
     "drop_best": lambda df: df.pipe(cdf.drop_exact_duplicates, keep=cdf.best("score")),
-    "drop_near_best": lambda df: df.pipe(
-        cdf.drop_near_duplicates, ngram_size=4, num_bands=6, minhashes_per_band=2, keep=cdf.best("id")
-    ),
+    "drop_near_best": lambda df: df.pipe(cdf.drop_near_duplicates, keep=cdf.best("id"), **NEAR),
     "to_and_fro": lambda df: cdf.to_backend(df.pipe(cdf.keep_where, "id > 3"), "pandas").pipe(cdf.normalize_whitespace),
 }
 """By name: what happens between a reader and a writer."""

@@ -19,7 +19,7 @@ import curator_df as cdf
 from curator_df.core.runner.session import current_session
 from curator_df.errors import CuratorError
 from curator_df.io import moves
-from tests.gpu.chains import CHAINS, FAILING, rewritten
+from tests.gpu.chains import CHAINS, FAILING, grouped, rewritten
 from tests.gpu.stand_ins import DataFrame, stand_in_for_cudf
 
 DEVICE_BYTES = 8_000_000_000
@@ -105,9 +105,7 @@ def main(folder):
             cdf.write_jsonl(chain(docs), folder / name, on_error="quarantine")
         cdf.write_many({folder / "many-a": docs, folder / "many-b": docs.pipe(cdf.keep_where, "id > 3")})
         rewritten(docs, folder)
-        found = cdf.find_exact_duplicates(docs, id="id", workdir=folder / "work")
-        found.compute().to_pickle(folder / "found.pickle")
-        cdf.write_parquet(docs.pipe(cdf.drop_exact_duplicates, groups=found), folder / "drop_found")
+        grouped(docs, folder)
         plan = cdf.explain(docs.pipe(cdf.keep_where, "id > 3"))
         results = {"plan": str(plan), "device_bytes": plan.device_bytes, "refusals": list(refusals(read, folder))}
     (folder / "results.json").write_text(json.dumps(results))

@@ -101,5 +101,5 @@ def _forget_lost_rounds(home: Folder) -> None:
     newest, rounds = None, 0
     while (said := Journal(home.below(f"stars/round-{rounds:03d}")).receipt) is not None:
         newest, rounds = said, rounds + 1
-    if newest is not None and any(home.size(file["name"]) != file["size_bytes"] for file in newest["files"]):
+    if newest is not None and not home.holds([FileRecord(**file) for file in newest["files"]]):
         home.delete_tree("stars")

@@ -112,7 +112,7 @@ class NearStages:
 
     def _is_whole(self, said: dict[str, Any]) -> bool:
         files = [file for name in ("drops", "members", "edges", "known") for file in said[name]]
-        return all(self.home.size(file["name"]) == file["size_bytes"] for file in files)
+        return self.home.holds([FileRecord(**file) for file in files])
 
     def _run_all(self, journal: Journal) -> dict[str, Any]:
         started = time.monotonic()
@@ -300,7 +300,7 @@ class NearStages:
         return done
 
     def _all_there(self, files: list[dict[str, Any]]) -> bool:
-        return all(self.home.size(file["name"]) == file["size_bytes"] for file in files)
+        return self.home.holds([FileRecord(**file) for file in files])
 
     def _bands_per_iteration(self, rows: int) -> int:
         """Return how many bands' rows the memory for work would hold while they are merged, from the rows there are."""

@@ -225,7 +225,7 @@ class VectorStages:
         return done
 
     def _all_there(self, files: list[dict[str, Any]]) -> bool:
-        return all(self.home.size(file["name"]) == file["size_bytes"] for file in files)
+        return self.home.holds([FileRecord(**file) for file in files])
 
     def _require_disk(self) -> int:
         """Return the bytes of temporary files, once as they come and once by cluster; refuse if there is no room."""

@@ -36,6 +36,8 @@ LOG = logging.getLogger("curator_df")
 
 STALE_LOOKS = 3
 """At a local file that is stale on each, before it is taken for gone."""
+MANY_NAMES = 20
+"""Files that a store is asked for one by one; of a thousand it tells in one answer, when it is listed."""
 PART_BYTES = 5 << 20
 """Held of a file on its way to a store, and the least that S3 takes as a part of one; s3fs by itself would hold 50 MB."""
 _UNUSABLE = (NotADirectoryError, FileExistsError, FileNotFoundError, PermissionError)
@@ -153,6 +155,17 @@ class Folder:
         """Return the bytes of a file, None if it is not there."""
         info = self.info(name)
         return None if info is None else int(info["size"])
+
+    def sizes_of(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the bytes of those of some files that are there. A store is listed if they are many: it answers slowly."""
+        if not self.is_local and len(names) > MANY_NAMES:
+            return self.sizes()
+        return {name: size for name in names if (size := self.size(name)) is not None}
+
+    def holds(self, files: Sequence[FileRecord]) -> bool:
+        """Tell whether files are all there and whole, as far as their sizes tell."""
+        sizes = self.sizes_of([file.name for file in files])
+        return all(sizes.get(file.name) == file.size_bytes for file in files)
 
     def delete(self, name: str) -> None:
         """Delete a file."""

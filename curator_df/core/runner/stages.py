@@ -160,8 +160,7 @@ class StageRunner:
         The number of each piece is its place in ``pieces``; ``folder`` holds the files. ``only`` says which pieces are
         wanted at all. Files of the sub-folder ``gone`` need not be there any more.
         """
-        noted = journal.records()
-        done = {number: record for number, record in noted.items() if _is_there(folder, record, gone)}
+        done = _still_there(folder, journal.records(), gone)
         wanted = range(len(pieces)) if only is None else np.flatnonzero(only).tolist()
 
         def note(manifest: Manifest) -> None:
@@ -257,8 +256,7 @@ class StageRunner:
             if done is None:
                 return None
             found[kind] = split_files(done, kind)
-        whole = all(home.size(file.name) == file.size_bytes for files in found.values() for file in files)
-        return found if whole else None
+        return found if home.holds([file for files in found.values() for file in files]) else None
 
     def _exchange_keys(
         self, journal: Journal, before: Program, step: Step, barrier: Barrier | PartBarrier
@@ -389,7 +387,12 @@ def first_pass(keys: Iterable[Mapping[str, Any]], ranges: int) -> tuple[npt.NDAr
     return rows, checksums
 
 
-def _is_there(folder: Folder, done: dict[str, Any], gone: str | None = None) -> bool:
-    """Tell whether the files of a task are all there and whole, as far as their sizes tell."""
-    files = [file for file in done["files"] if gone is None or not file.name.startswith(f"{gone}/")]
-    return all(folder.size(file.name) == file.size_bytes for file in files)
+def _still_there(folder: Folder, noted: dict[int, dict[str, Any]], gone: str | None) -> dict[int, dict[str, Any]]:
+    """Return the notes of tasks whose files are all there and whole, as far as their sizes tell; but for those of ``gone``."""
+    skipped = () if gone is None else (f"{gone}/",)
+    sizes = folder.sizes_of([file.name for record in noted.values() for file in record["files"]])
+
+    def is_there(file: FileRecord) -> bool:
+        return file.name.startswith(skipped) or sizes.get(file.name) == file.size_bytes
+
+    return {number: record for number, record in noted.items() if all(map(is_there, record["files"]))}

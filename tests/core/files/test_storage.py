@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from curator_df.core.files.storage import STALE_LOOKS, Folder, disk_errors
+from curator_df.core.files.storage import MANY_NAMES, STALE_LOOKS, Folder, disk_errors
 from curator_df.core.ranges.journal import Journal
 from curator_df.errors import CuratorError, DiskFullError
 
@@ -90,6 +90,23 @@ def test_a_folder_that_cannot_be_made_is_an_error_that_says_why(tmp_path, path, 
     (tmp_path / "file").write_text("mine")
     with pytest.raises(CuratorError, match=f"cannot be written to: .*{message}"), Journal(Folder(str(tmp_path / path))):
         pass
+
+
+@pytest.mark.parametrize("count", [3, MANY_NAMES + 2])
+def test_files_that_are_gone_or_were_cut_short_are_seen(folder, count, monkeypatch):
+    files = []
+    for number in range(count):
+        with folder.create(f"below/{number}") as file:
+            file.write(b"x" * number)
+            files.append(file.commit())
+    if count > MANY_NAMES and not folder.is_local:  # a store is not asked for each of many
+        monkeypatch.setattr(Folder, "info", lambda *_: pytest.fail("a file was asked for by itself"))
+    assert folder.holds(files)
+    assert folder.sizes_of([file.name for file in files]) == {file.name: file.size_bytes for file in files}
+    assert not folder.holds([*files[:-1], dataclasses.replace(files[-1], size_bytes=count)])
+    folder.delete("below/1")
+    assert not folder.holds(files)
+    assert folder.holds([files[0], *files[2:]])
 
 
 def test_a_name_that_vanishes_while_a_folder_is_listed_is_left_out(tmp_path, monkeypatch):
