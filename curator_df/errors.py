@@ -16,6 +16,7 @@
     ├── BudgetError (MemoryError)           the plan does not fit the allowed bytes; nothing was started
     ├── DiskFullError (OSError)             no space left; the run can be resumed
     ├── OutputExistsError (FileExistsError) the output folder is not empty
+    ├── OutputInUseError (OutputExistsError) another run is writing to it now
     ├── ResumeError (RuntimeError)          the journal there belongs to another input or program
     ├── OperatorError (RuntimeError)        a user's function raised; names the step and the rows
     ├── WorkerLostError (RuntimeError)      workers kept dying on one range
@@ -152,6 +153,10 @@ class DiskFullError(CuratorError, OSError):
 
 class OutputExistsError(CuratorError, FileExistsError):
     """The output folder is not empty."""
+
+
+class OutputInUseError(OutputExistsError):
+    """Another run is writing to the output folder. The same call is right when that one has ended."""
 
 
 class ResumeError(CuratorError, RuntimeError):

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import fcntl
+import importlib.util
 import json
 import subprocess
 import sys
@@ -32,9 +34,24 @@ def test_curate_writes_and_says_why_rows_went(corpus, tmp_path):
     assert "gopher_short_doc" in done.stdout
     assert "dashboard" in done.stderr
     again = curator_df("curate", corpus, tmp_path / "out", "--memory", "500MB")
-    assert again.returncode == 1
+    assert again.returncode == 2
     assert again.stderr.splitlines()[-1].startswith("OutputExistsError: ")
     assert "Traceback" not in again.stderr
+
+
+def test_the_exit_code_tells_what_may_pass(corpus, tmp_path):
+    home = tmp_path / "out/_curator"
+    home.mkdir(parents=True)
+    with open(home / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        busy = curator_df("curate", corpus, tmp_path / "out", "--memory", "500MB", "--on-existing", "resume")
+    assert (busy.returncode, busy.stderr.splitlines()[-1].partition(":")[0]) == (1, "OutputInUseError")
+    for source, code, error in (
+        (tmp_path / "nothing", 1, "InputError"),  # what is to be read may come
+        ("gs://bucket/in" if importlib.util.find_spec("gcsfs") is None else "nowhere://x", 2, "ParameterError"),
+    ):
+        done = curator_df("curate", source, tmp_path / "other", "--memory", "500MB")
+        assert (done.returncode, done.stderr.splitlines()[-1].partition(":")[0]) == (code, error)
 
 
 def test_explain_runs_nothing(corpus, tmp_path):

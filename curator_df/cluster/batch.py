@@ -15,14 +15,13 @@ from typing import Any, Literal, get_args
 from curator_df.cluster.cuda import gpu_options
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE
 from curator_df.cluster.settings import PRELOAD, as_exports, worker_environment, worker_memory_limit, worker_settings
+from curator_df.core.arguments import path_of
 from curator_df.core.memory.budget import Layout, choose_layout, layout_of_workers, least_with_workers
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, ParameterError
 
 BatchSystem = Literal["slurm", "pbs", "lsf", "sge"]
 """Batch systems that jobs can be sent to."""
-CLUSTERS = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster", "sge": "SGECluster"}
-"""Their classes in dask-jobqueue."""
 WALLTIME = re.compile(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)")
 LEAVE_SHARE, MOST_LEAVE_SECONDS = 0.1, 300
 """A worker leaves before its job's time is up: by a tenth of it, at most 5 minutes, and by as much again at random, so that
@@ -324,9 +323,11 @@ def request_jobs(
         walltime_seconds=read_walltime(walltime),
         directives=directives,
         prologue=prologue,
-        spill_directory=JOB_SPILL_DIRECTORY if spill_directory is None else os.fspath(spill_directory),
-        job_directory=os.path.abspath(os.fspath(job_directory)),
-        python=sys.executable if python is None else python,
+        spill_directory=JOB_SPILL_DIRECTORY
+        if spill_directory is None
+        else path_of("jobs", "spill_directory", spill_directory),
+        job_directory=os.path.abspath(path_of("jobs", "job_directory", job_directory)),
+        python=sys.executable if python is None else path_of("jobs", "python", python),
         queue=names["queue"],
         account=names["account"],
         interface=names["interface"],

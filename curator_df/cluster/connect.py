@@ -15,10 +15,12 @@ from distributed.security import Security
 
 from curator_df.cluster.clock import watch_streams
 from curator_df.cluster.worker_devices import verified_devices
+from curator_df.core.arguments import path_of
 from curator_df.core.memory.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.runner.session import Session, close_session, open_session
 from curator_df.core.sizes import read_size, show_size
+from curator_df.core.tasks.worker_limits import WorkerLimits
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
 
 
@@ -31,16 +33,36 @@ class Connection:
         layout: Layout,
         *,
         owns_client: bool,
-        workdir: str | None = None,
-        recycle_after: RecycleAfter | None = None,
-        gpus: str = "",
+        workdir: str | None,
+        recycle_after: RecycleAfter | None,
+        limits: WorkerLimits,
+        allowed_bytes: int | None,
+        gpus: str,
     ) -> None:
         self.client, self.layout, self._gpus = client, layout, gpus
+        self._limits, self._allowed_bytes = limits, allowed_bytes
         self._owns_client = owns_client
         recycling = None if recycle_after is None else Recycling(recycle_after, layout.workers)
-        self._session = Session(client, layout, limits_data=False, workdir=workdir, recycling=recycling)
+        self._session = Session(
+            client,
+            layout,
+            limits_data=False,
+            workdir=workdir,
+            recycling=recycling,
+            worker_limits=limits,
+            verify=self._verify,
+        )
         self._stop_watching = watch_streams(client)
         open_session(self._session)
+
+    def _verify(self) -> None:
+        """Raise `BudgetError` if workers that came since then break the budget; there may be none between two runs."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"] if self.client.status == "running" else {}
+        for address, worker in workers.items():
+            if error := self._limits.broken_by(address, worker["memory_limit"], worker["nthreads"]):
+                raise error
+        if workers:
+            verify_workers(workers, self._allowed_bytes)
 
     def close(self) -> None:
         """Disconnect from the cluster, which keeps running."""
@@ -127,17 +149,27 @@ def connect(
         client = _client(client_or_address, security)
     try:
         workers = client.scheduler_info(n_workers=-1)["workers"]
-        layout = verify_workers(workers, None if memory is None else read_size("memory", memory))
+        allowed_bytes = None if memory is None else read_size("memory", memory)
+        layout = verify_workers(workers, allowed_bytes)
         _require_nannies(workers, recycle)
         devices = verified_devices(client, device_bytes)
     except BaseException:
         if owns_client:
             client.close()
         raise
-    found = None if workdir is None else os.fspath(workdir)
+    found = None if workdir is None else path_of("connect", "workdir", workdir)
     spare_cpus = max(devices.cpus - layout.threads, 0) if devices.device_bytes else 0
     layout = dataclasses.replace(layout, device_bytes=devices.device_bytes, spare_cpus=spare_cpus)
-    return Connection(client, layout, owns_client=owns_client, workdir=found, recycle_after=recycle, gpus=devices.said)
+    return Connection(
+        client,
+        layout,
+        owns_client=owns_client,
+        workdir=found,
+        recycle_after=recycle,
+        limits=WorkerLimits(min(worker["memory_limit"] for worker in workers.values()), layout.threads),
+        allowed_bytes=allowed_bytes,
+        gpus=devices.said,
+    )
 
 
 def _require_nannies(workers: dict[str, dict[str, Any]], recycle_after: RecycleAfter | None) -> None:

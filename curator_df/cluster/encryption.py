@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 
 from distributed.security import Security
 
@@ -17,6 +18,7 @@ def as_security(security: bool | Security) -> Security | None:
             raise ParameterError(
                 "security= has require_encryption=False: connections would be open. Leave security= out"
             )
+        _require_usable(security)
         return security
     if not isinstance(security, bool):
         raise ParameterError(f"security={security!r} must be True, False or a distributed.Security")
@@ -28,3 +30,23 @@ def as_security(security: bool | Security) -> Security | None:
             "pip install 'curator-df[tls]'; or give a distributed.Security with certificates of your own"
         )
     return Security.temporary()
+
+
+def _require_usable(security: Security) -> None:
+    """Raise `ParameterError` if the certificates that client, scheduler and workers are to have are missing or no such."""
+    for role in ("client", "scheduler", "worker"):
+        fields = security.get_tls_config_for_role(role)
+        for name in ("ca_file", "cert", "key"):
+            field = "tls_ca_file" if name == "ca_file" else f"tls_{role}_{name}"
+            content = fields[name]
+            if content is None:
+                raise ParameterError(
+                    f"security= has no {field}, so nothing could be encrypted: name the certificates of client, scheduler and "
+                    "workers, or give security=True for new ones"
+                )
+            if "\n" not in content and not os.path.isfile(content):  # otherwise it is the certificate itself
+                raise ParameterError(f"security=: there is no file {content!r}, which is named as {field}")
+        try:
+            security.get_connection_args(role)
+        except (OSError, ValueError) as exc:  # what ssl raises is an OSError
+            raise ParameterError(f"security=: the certificate and key of the {role} cannot be used: {exc}") from exc

@@ -8,7 +8,6 @@ range that one of them was working on runs again elsewhere.
 from __future__ import annotations
 
 import html
-import importlib
 import importlib.util
 import os
 import re
@@ -23,20 +22,20 @@ from distributed import Client, Status
 from distributed.security import Security
 from distributed.utils import get_ip
 
-from curator_df.cluster.batch import CLUSTERS, BatchSystem, JobRequest, request_jobs
+from curator_df.cluster.batch import BatchSystem, JobRequest, request_jobs
 from curator_df.cluster.clock import watch_streams
 from curator_df.cluster.compiling import compile_kernels
 from curator_df.cluster.encryption import as_security
 from curator_df.cluster.job_keeper import JobKeeper
+from curator_df.cluster.jobqueue import cluster_class, require_commands, withdrawing
 from curator_df.cluster.worker_devices import verified_devices
+from curator_df.core.arguments import path_of, require_number
 from curator_df.core.runner.events import Event, TaskEnded
 from curator_df.core.runner.session import Session, close_session, open_session
 from curator_df.core.sizes import show_size
 from curator_df.errors import NoClusterError, ParameterError
 
 POLL_SECONDS = 0.2
-TAKEN_JOB = re.compile(r"^Your job (\d+) .*has been submitted", re.MULTILINE)
-"""What SGE says of a job that it has taken."""
 
 
 class JobCluster:
@@ -53,12 +52,12 @@ class JobCluster:
             raise ParameterError(f"job_directory={request.job_directory!r} cannot be made: {exc}") from exc
         # One address that the nodes can reach, not all of this machine's.
         listen = {} if request.interface is not None else {"host": get_ip()}
-        cluster_class = getattr(importlib.import_module("dask_jobqueue"), CLUSTERS[request.system])
+        made = cluster_class(request.system)
         # A job that ends says little of the range it had: three times, as Dask has it by default.
         with dask.config.set({"distributed.scheduler.allowed-failures": 3}):
-            self._jobs = cluster_class(
+            self._jobs = made(
                 **request.arguments(),
-                job_cls=withdrawing(cluster_class.job_cls),
+                job_cls=withdrawing(made.job_cls),
                 security=security,
                 scheduler_options={"dashboard_address": "127.0.0.1:0", **listen},
                 silence_logs="critical",
@@ -94,31 +93,38 @@ class JobCluster:
         Raises
         ------
         NoClusterError
-            If the batch system refuses the job (the message includes its output), no job has started after
-            ``queue_timeout`` seconds, or several in a row have ended before a worker connected.
+            If the commands of the batch system are not here, it refuses the job (the message includes its output), no job
+            has started after ``queue_timeout`` seconds, or several in a row have ended before a worker connected.
         BudgetError
             If the first workers have no GPU of their own, or a smaller one than ``device_memory``.
+
+        Notes
+        -----
+        After an error, and after Ctrl-C, no job stays in the queue, and the cluster is closed.
         """
+        try:
+            self._submit()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _submit(self) -> None:
         request = self.request
+        require_commands(request.system, type(self._jobs).job_cls)
         try:
             self._jobs.sync(self._keeper.start)
-        except RuntimeError as exc:
-            self.close()
+        except (OSError, RuntimeError) as exc:
             raise NoClusterError(
                 f"{request.system} did not take the job:\n{exc}\nThe script was:\n{self.job_script}"
             ) from exc
         self._session.unstarted = ""
         if not request.least_jobs:
             self._session.watchers.extend([self._verify_first_devices] * bool(request.gpus))
-            return self
+            return
         self._wait_for_worker()
         if request.gpus:
-            try:
-                verified_devices(self.client, self.layout.device_bytes)
-            except BaseException:
-                self.close()
-                raise
-        return self
+            verified_devices(self.client, self.layout.device_bytes)
 
     def _verify_first_devices(self, event: Event) -> None:
         """Ask for GPUs when the first task is over, where no worker was there to be asked before; an error ends the run."""
@@ -134,10 +140,8 @@ class JobCluster:
         deadline = time.monotonic() + self._queue_timeout
         while not self.client.nthreads():
             if problem := self._keeper.problem:
-                self.close()
                 raise NoClusterError(problem)
             if time.monotonic() > deadline:
-                self.close()
                 raise NoClusterError(
                     f"no job of {self.request.system} has started a worker within queue_timeout={self._queue_timeout:.0f} s. "
                     f"The jobs' logs are in {self.request.job_directory}; jobs that wait for the queue need a longer timeout"
@@ -190,24 +194,6 @@ class JobCluster:
             for name, value in self._lines()
         )
         return f"<table>{rows}</table><pre>{html.escape(self.job_script)}</pre>"
-
-
-def withdrawing(job_class: Any) -> Any:
-    """Return dask-jobqueue's class of a job, of which none stays in the queue when its submission fails.
-
-    SGE's ``qsub`` fails with a warning, such as that a user may use none of the queues, and takes the job all the same.
-    """
-
-    class WithdrawnJob(job_class):  # type: ignore[misc]
-        async def _submit_job(self, script: str) -> Any:
-            try:
-                return await super()._submit_job(script)
-            except RuntimeError as exc:
-                if taken := TAKEN_JOB.search(str(exc)):
-                    await self._close_job(taken[1], self.cancel_command)
-                raise
-
-    return WithdrawnJob
 
 
 def job_cluster(
@@ -319,7 +305,8 @@ def job_cluster(
         account=account,
         interface=interface,
     )
-    shared = None if workdir is None else os.fspath(workdir)
+    shared = None if workdir is None else path_of("jobs", "workdir", workdir)
+    require_number("jobs", "queue_timeout", queue_timeout)
     return JobCluster(request, as_security(security), queue_timeout=queue_timeout, workdir=shared)
 
 

@@ -49,9 +49,9 @@ from curator_df.cluster.spill_folder import SpillFolder
 from curator_df.cluster.worker_processes import MAIN_GUARD, close_or_kill, wait_for_workers
 from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, CLIENT_PRIVATE_BYTES, Layout, choose_layout, parse_memory
 from curator_df.core.memory.limits import release_free_memory, status_bytes
-from curator_df.core.memory.peak import tree_bytes
+from curator_df.core.memory.peak import children_bytes, tree_bytes
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
-from curator_df.core.runner.session import PeakSampler, Session, close_session, open_session
+from curator_df.core.runner.session import PeakSampler, Session, close_session, has_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
 from curator_df.kernels.warm import BASIC, is_compiled
@@ -308,6 +308,8 @@ def start_cluster(
         importlib.import_module("cudf")  # dask-cuda will; what it holds in this process is measured now
     release_free_memory()
     held_bytes = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)
+    if not has_session():  # beside another cluster: `refuse_beside_another`
+        held_bytes += children_bytes(os.getpid())
     if devices is None:
         layout = choose_layout(parse_memory(memory), cpus=cpus, held_bytes=held_bytes)
     else:

@@ -289,7 +289,7 @@ def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
     try:
         system, path = fsspec.core.url_to_fs(url, **options)
     except (ImportError, ValueError) as exc:
-        raise InputError(f"cannot read {url!r}: {exc}") from exc
+        raise ParameterError(f"cannot read {url!r}: {exc}") from exc
     infos = patiently(f"list {url!r}", lambda: _remote_infos(system, path, suffixes))
     if not infos:
         raise InputError(f"nothing matches {url!r}; {_nearest_remote(system, path)}")

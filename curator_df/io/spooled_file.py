@@ -28,6 +28,8 @@ class SpooledFile(WriteOnly):
     def write(self, content: Any) -> int:
         """Append bytes."""
         view = memoryview(content).cast("B")
+        if self._local.closed:  # pyarrow ends a file when its writer is collected, wanted or not
+            return len(view)
         with disk_errors(Folder(scratch_directory())):
             self._local.write(view)
         self.size_bytes += len(view)

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import string
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,16 @@ LIBRARY_BYTES = 30_000_000
 """What a process holds for the client and its threads; assumed."""
 ROWS_AT_A_TIME = 256
 """Rows whose columns are held as Python texts."""
+MAX_TOKENS = 256
+"""Of an answer, where nothing else is said."""
+NO_OPTIONS = {
+    "model": "set model=",
+    "messages": "set prompt= and system=",
+    "max_tokens": "set max_tokens=",
+    "n": "one answer is kept for each row. For more, add further columns with other into= and options={'seed': ...}",
+    "stream": "answers are read whole. Leave it out",
+}
+"""Fields of a request that are not for ``options``, and what to do instead."""
 
 
 def add_completion(
@@ -44,7 +53,7 @@ def add_completion(
     model: str,
     into: str = "completion",
     system: str | None = None,
-    max_tokens: int = 256,
+    max_tokens: int = MAX_TOKENS,
     options: Mapping[str, Any] | None = None,
     max_chars: int = 20_000,
     max_concurrent: int = 8,
@@ -62,7 +71,8 @@ def add_completion(
     prompt : str
         The prompt, with column names in braces: ``"Translate into English:\n\n{text}"``. Double a literal brace.
     base_url : str
-        Base URL of the server, without ``/chat/completions``, such as ``"http://127.0.0.1:8000/v1"``.
+        Base URL of the server, without ``/chat/completions``, such as ``"http://127.0.0.1:8000/v1"``. It may change
+        before a run is resumed.
     model : str
         Model name on the server.
     into : str, default "completion"
@@ -73,8 +83,9 @@ def add_completion(
         Maximum tokens of an answer. The plan reserves memory for this many.
     options : mapping, optional
         Additional fields of each request, such as ``{"temperature": 0.7, "seed": 1}``. By default
-        ``{"temperature": 0}``. If it contains ``"max_completion_tokens"``, as some servers require, ``max_tokens`` is
-        not sent, and memory is planned for that number.
+        ``{"temperature": 0}``. If it contains ``"max_completion_tokens"``, as some servers require, ``max_tokens``, which
+        must then be left out, is not sent, and memory is planned for that number. ``"model"``, ``"messages"``,
+        ``"max_tokens"``, ``"n"`` and ``"stream"`` are not options.
     max_chars : int, default 20_000
         Characters of each column to include in a prompt.
     max_concurrent : int, default 8
@@ -86,10 +97,12 @@ def add_completion(
     timeout_seconds : float, default 120
         Timeout for connecting, and between two chunks of a response.
     api_key_env : str, optional
-        Name of the workers' environment variable with the API key. The key itself is never stored or shown.
+        Name of the workers' environment variable with the API key, in printable ASCII; white space around it is removed.
+        The key itself is never stored or shown.
     cache : str or path, optional
-        Folder visible to all workers that stores each answer under a hash of the whole request: no run sends the same
-        request again. By default ``~/.cache/curator_df/completions``.
+        Folder visible to all workers that stores each answer under a hash of model, messages and options: no run sends
+        the same request again, to whichever server. Where two servers answer differently under one model name, choose
+        a folder for each. By default ``~/.cache/curator_df/completions``.
 
     Returns
     -------
@@ -102,12 +115,13 @@ def add_completion(
     ColumnError
         If a column of the prompt is missing, or ``into`` already exists.
     ParameterError
-        If the prompt names no column, the URL is invalid, a parameter is out of range, or httpx is missing; when
-        running, if the environment variable is not set.
+        If the prompt names no column, the URL is invalid, a parameter is out of range, an option belongs elsewhere or
+        is not JSON, or httpx is missing; when running, if the environment variable is not set, or its value is no key.
     SchemaError
         If a column of the prompt has lists or structs.
     OperatorError
-        When running, if the server answers no request any more: 20 one after the other in a process. Resume when it does.
+        When running, whatever ``on_error`` says, if it is not about the rows: the statuses 401, 402, 403 and 404, and 20
+        requests one after the other in a process that failed in any way. Resume when the cause is mended.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -116,11 +130,11 @@ def add_completion(
     Rows: same. Columns: plus ``completion``. Backends: pandas. Peak extra memory: 5.1 x block with 256 tokens for rows
     of 1,000 bytes, and 4 MB for each request in flight. Computes: no.
 
-    A request that the server rejects, or that fails on all attempts, is an error of the row: ``on_error="quarantine"``
-    of a run quarantines it. The receipt counts ``requests``, ``retries``, ``cached``, ``cut_answers`` (truncated at
-    ``max_tokens``), ``empty_answers``, ``prompt_tokens`` and ``completion_tokens``; ``receipt.models()`` has
-    ``documents`` (answers requested) and ``tokens`` per second. A chain that runs twice, such as
-    before a drop, sends its requests once.
+    Another request that the server rejects, or that fails on all attempts, is an error of the row:
+    ``on_error="quarantine"`` of a run quarantines it. The receipt counts ``requests`` (for answers that came),
+    ``retries``, ``cached`` (answers from before), ``cut_answers`` (truncated at ``max_tokens``), ``empty_answers``,
+    ``prompt_tokens`` and ``completion_tokens``; ``receipt.models()`` has ``documents`` (answers requested) and
+    ``tokens`` per second. A chain that runs twice, such as before a drop, sends its requests once.
 
     Examples
     --------
@@ -131,9 +145,11 @@ def add_completion(
     operator = "add_completion"
     require_string(operator, "prompt", prompt)
     require_string(operator, "base_url", base_url)
+    require_string(operator, "model", model)
+    for name, words in (("system", system), ("api_key_env", api_key_env)):
+        if words is not None:
+            require_string(operator, name, words)
     require_number(operator, "timeout_seconds", timeout_seconds)
-    if options is not None:
-        require_mapping(operator, "options", options)
     columns = _columns(operator, prompt)
     require_columns(df, operator, *columns)
     require_host(df._meta, operator)
@@ -143,26 +159,18 @@ def add_completion(
         raise ParameterError(f"{operator} needs httpx: pip install 'curator-df[completions]'")
     if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc:
         raise ParameterError(f"{operator}: base_url={base_url!r} is not an http:// or https:// address")
-    given = dict(options or {})
-    limit, most_tokens = "max_tokens", max_tokens
-    if "max_completion_tokens" in given:
-        limit, most_tokens = "max_completion_tokens", given["max_completion_tokens"]
-    for name, value in ((limit, most_tokens), ("max_chars", max_chars), ("max_concurrent", max_concurrent)):
+    fields, most_tokens = _fields(operator, options, max_tokens)
+    for name, value in (("max_chars", max_chars), ("max_concurrent", max_concurrent)):
         require_count(operator, name, value)
     if not isinstance(max_retries, int) or max_retries < 0 or not timeout_seconds > 0:
         raise ParameterError(
             f"{operator}: max_retries={max_retries!r} must be 0 or more, timeout_seconds={timeout_seconds!r} above 0"
         )
-    fields = {"temperature": 0, **given, limit: most_tokens}
-    try:
-        json.dumps(fields)
-    except TypeError as exc:
-        raise ParameterError(f"{operator}: options={options!r} cannot be sent as JSON: {exc}") from exc
     folder = Path.home() / ".cache/curator_df/completions" if cache is None else cache
     server = Server(
         base_url=base_url.rstrip("/"),
         model=model,
-        options=json.dumps(fields, sort_keys=True),
+        options=fields,
         api_key_env=api_key_env,
         max_concurrent=max_concurrent,
         max_retries=max_retries,
@@ -184,6 +192,29 @@ def add_completion(
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series([], dtype=pd.StringDtype("pyarrow"))}))
 
 
+def _fields(operator: str, options: Any, max_tokens: int) -> tuple[str, int]:
+    """Return the fields of each request besides model and messages, as JSON, and the most tokens of an answer."""
+    if options is not None:
+        require_mapping(operator, "options", options)
+    given = dict(options or {})
+    for name, instead in NO_OPTIONS.items():
+        if name in given:
+            raise ParameterError(f"{operator}: options= has {name!r}, which is not an option: {instead}")
+    limit, most_tokens = "max_tokens", max_tokens
+    if "max_completion_tokens" in given:
+        limit, most_tokens = "max_completion_tokens", given["max_completion_tokens"]
+        if max_tokens not in (MAX_TOKENS, most_tokens):
+            raise ParameterError(
+                f"{operator}: max_tokens={max_tokens!r} is not sent, as options= has {limit!r}: {most_tokens!r}; set one of them"
+            )
+    require_count(operator, limit, most_tokens)
+    try:
+        fields = json.dumps({"temperature": 0, **given, limit: most_tokens}, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as exc:
+        raise ParameterError(f"{operator}: options={options!r} cannot be sent as JSON: {exc}") from exc
+    return fields, most_tokens
+
+
 def _require_words(df: Any, operator: str, columns: tuple[str, ...]) -> None:
     for name in columns:
         arrow = getattr(df._meta[name].dtype, "pyarrow_dtype", None)
@@ -201,17 +232,13 @@ def add_completion_block(
     require_host(block, "add_completion")
     caller = held(server, lambda: Caller(server))
     told: list[dict[str, str]] = [] if system is None else [{"role": "system", "content": system}]
-    counters: Counter[str] = Counter(dict.fromkeys(("requests", "retries", "cached"), 0))
-    answers = []
-    for answer, counts in caller.answers(_prompts(block, prompt, told, max_chars)):
-        answers.append(None if answer is None else answer["content"])
-        counters.update(counts)
-    # As of other models, for the table of models and for watchers.
-    counters["documents"] = counters["requests"] - counters["retries"]
-    counters["tokens"] = counters["prompt_tokens"] + counters["completion_tokens"]
+    found = caller.answers(_prompts(block, prompt, told, max_chars))
+    answers = [None if answer is None else answer["content"] for answer in found]
     dtype: Any = pd.StringDtype("pyarrow")
     column = dtype.__from_arrow__(pa.chunked_array([pa.array(answers, pa.large_string())]))
-    return Outcome(block.assign(**{into: pd.Series(column, index=block.index, copy=False)}), counters=dict(counters))
+    return Outcome(
+        block.assign(**{into: pd.Series(column, index=block.index, copy=False)}), counters=caller.tally.counters()
+    )
 
 
 def _prompts(

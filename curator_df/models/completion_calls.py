@@ -2,7 +2,8 @@
 """Calls of a server that speaks OpenAI's chat completions: few at a time, tried again, and each answer kept on disk.
 
 A process has one client for all its tasks (`core.memory.held`), so that no more requests are in flight than were allowed. An
-answer is a small file named by a hash of all that was asked; it is written before it is used.
+answer is a small file named by a hash of all that was asked; it is written before it is used. What is known of requests that
+failed is in `completion_failures`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import contextlib
 import email.utils
 import hashlib
 import json
-import os
 import random
 import threading
 import time
@@ -24,7 +24,17 @@ from typing import Any
 
 from curator_df.core.files.storage import Folder
 from curator_df.core.memory.held import is_outside_of_runs
-from curator_df.errors import OperatorError, ParameterError
+from curator_df.errors import OperatorError
+from curator_df.models.completion_counts import Tally
+from curator_df.models.completion_failures import (
+    CHECKED,
+    RESUME,
+    Failures,
+    GivenUpError,
+    NoAnswerError,
+    UnansweredError,
+)
+from curator_df.models.completion_key import key_in, without_key
 
 FIRST_WAIT_SECONDS = 0.5
 MOST_WAIT_SECONDS = 60.0
@@ -33,7 +43,7 @@ MOST_ASKED_WAIT_SECONDS = 600.0
 """Of what a server asks for in Retry-After."""
 MOST_ANSWER_BYTES = 2_000_000
 """Of a response; a larger one is an error, so that a server cannot fill the memory."""
-SHOWN_BYTES = 300
+SHOWN_CHARACTERS = 300
 """Of a refusal, in the error."""
 TRIED_AGAIN = frozenset({408, 409, 425, 429})
 """Statuses that may pass, besides those of 500 and more."""
@@ -49,8 +59,8 @@ _stack_lock = threading.Lock()
 class Server:
     """Where requests go, and how."""
 
-    base_url: str
-    """Up to, and without, ``/chat/completions``."""
+    base_url: str = field(metadata={"identity": False})
+    """Up to, and without, ``/chat/completions``. A server may start again elsewhere: its address decides no answer."""
     model: str
     """As the server names it."""
     options: str
@@ -70,20 +80,6 @@ class Server:
         """Return what is sent."""
         fields = {**json.loads(self.options), "model": self.model, "messages": messages}
         return json.dumps(fields, ensure_ascii=False, sort_keys=True).encode()
-
-
-MOST_UNANSWERED = 20
-"""Requests one after the other that a server may leave unanswered, each after all tries, in a process."""
-MOST_FAILED = 10_000
-"""Of which a process remembers that they failed."""
-
-
-class NoAnswerError(RuntimeError):
-    """A server refused a request, or did not answer it after all tries."""
-
-
-class UnansweredError(NoAnswerError):
-    """A server did not answer a request after all tries."""
 
 
 class StrangeAnswerError(Exception):
@@ -120,34 +116,50 @@ class Caller:
         self._threads = _Threads(server.max_concurrent, thread_name_prefix="completion")
         weakref.finalize(self, _close, self._client, self._threads)
         self._folder = Folder(server.cache)
-        self._lock = threading.Lock()
-        self._failed: dict[str, str] = {}
-        self._unanswered = 0  # one after the other
+        self._failures = Failures()
+        self._of_thread = threading.local()
 
-    def answers(self, prompts: Iterable[list[dict[str, str]] | None]) -> Iterator[tuple[Answer | None, dict[str, int]]]:
-        """Yield the answer to each prompt (None: to none) and what it took, in order; few prompts are held at a time.
+    @property
+    def tally(self) -> Tally:
+        """What the answers to this thread took."""
+        if not hasattr(self._of_thread, "tally"):
+            self._of_thread.tally = Tally()
+        found: Tally = self._of_thread.tally
+        return found
+
+    def answers(self, prompts: Iterable[list[dict[str, str]] | None]) -> Iterator[Answer | None]:
+        """Yield the answer to each prompt (None: to none), in order; few prompts are held at a time. See `tally` as well.
 
         Raises
         ------
         NoAnswerError
             When a request is refused, or not answered after all tries; what was asked before it is answered first.
+        OperatorError
+            When it is not about the rows: a status of `CHECKED`, or all requests fail.
         """
         waiting: collections.deque[Future[tuple[Answer | None, dict[str, int]]]] = collections.deque()
-        given_up, remembers = threading.Event(), not is_outside_of_runs()
+        given_up, remembers, tally = threading.Event(), not is_outside_of_runs(), self.tally
+
+        def taken(future: Future[tuple[Answer | None, dict[str, int]]]) -> Answer | None:
+            answer, counts = future.result()
+            tally.add(counts)
+            return answer
+
+        tally.begin()
         try:
             for messages in prompts:
                 waiting.append(self._threads.submit(self._answer, messages, given_up, remembers))
                 if len(waiting) >= 2 * self.server.max_concurrent:
-                    yield waiting.popleft().result()
+                    yield taken(waiting.popleft())
             while waiting:
-                yield waiting.popleft().result()
+                yield taken(waiting.popleft())
         finally:
             given_up.set()
             for future in waiting:
                 future.cancel()
             for future in waiting:  # what is in flight is paid for: let it be kept
-                if not future.cancelled():
-                    future.exception()
+                if not future.cancelled() and future.exception() is None:
+                    taken(future)
 
     def _answer(
         self, messages: list[dict[str, str]] | None, given_up: threading.Event, remembers: bool
@@ -155,34 +167,26 @@ class Caller:
         if messages is None:
             return None, {}
         body = self.server.body(messages)
-        name = _name(self.server.base_url, body)
+        name = _name(body)
         if self._folder.exists(name):
             with contextlib.suppress(ValueError):  # a file that is not whole is asked for again
-                return json.loads(self._folder.read(name)), {"cached": 1}
-        if name in self._failed:  # the row is being looked for on which a block fails
-            raise NoAnswerError(self._failed[name])
+                answer = json.loads(self._folder.read(name))
+                self._failures.answered(from_cache=True)
+                return answer, {"cached": 1}
+        self._failures.check(name)
         try:
             answer, counts = self._asked(body, given_up)
+        except OperatorError as exc:
+            if remembers:
+                self._failures.end(str(exc))
+            raise
         except NoAnswerError as exc:
-            if remembers and not given_up.is_set():
-                self._note(name, exc)
+            if remembers and not isinstance(exc, GivenUpError):
+                self._failures.add(name, exc)
             raise
         self._folder.write(name, json.dumps(answer).encode())
-        self._unanswered = 0
+        self._failures.answered()
         return answer, counts
-
-    def _note(self, name: str, exc: NoAnswerError) -> None:
-        """Remember a request that failed, so that it is not sent again in this run; end the run where all of them fail."""
-        with self._lock:
-            while len(self._failed) >= MOST_FAILED:
-                del self._failed[next(iter(self._failed))]
-            self._failed[name] = str(exc)
-            self._unanswered = self._unanswered + 1 if isinstance(exc, UnansweredError) else 0
-            if self._unanswered >= MOST_UNANSWERED:
-                raise OperatorError(
-                    f"add_completion: {self._unanswered} requests one after the other were not answered, so it is not the rows: "
-                    f"{exc}. Run the same again with on_existing='resume' when the server answers; what it has answered is kept"
-                ) from exc
 
     def _asked(self, body: bytes, given_up: threading.Event) -> tuple[Answer, dict[str, int]]:
         for attempt in range(self.server.max_retries + 1):
@@ -191,26 +195,34 @@ class Caller:
                 status, headers, content = self._sent(body)
                 if status == 200:
                     return _read(content, attempt)
-                said = self._without_key(content[:SHOWN_BYTES].decode("utf-8", "replace"))
-                problem = f"status {status}: {said}"
+                problem = f"status {status}: {self._without_key(content.decode('utf-8', 'replace'))[:SHOWN_CHARACTERS]}"
                 if status < 500 and status not in TRIED_AGAIN:
-                    raise NoAnswerError(f"{self.server.base_url} refused a request with {problem}")
+                    raise self._refusal(status, problem)
                 wait = asked_wait(headers.get("retry-after"))
+            except self._httpx.LocalProtocolError as exc:  # of what is sent: it would be the same again
+                problem = self._without_key(f"{type(exc).__name__}: {exc}")
+                raise NoAnswerError(f"a request to {self.server.base_url} could not be sent: {problem}") from None
             except self._httpx.RequestError as exc:
                 problem = self._without_key(f"{type(exc).__name__}: {exc}")
             except StrangeAnswerError as exc:
                 problem = f"a response that is not a completion ({exc})"
             if attempt < self.server.max_retries and given_up.wait(next_wait(attempt) if wait is None else wait):
-                break
+                raise GivenUpError(problem)
         raise UnansweredError(
             f"{self.server.base_url} did not answer a request in {self.server.max_retries + 1} tries; the last ended with "
             f"{problem}"
         )
 
+    def _refusal(self, status: int, problem: str) -> NoAnswerError | OperatorError:
+        said = f"{self.server.base_url} refused a request with {problem}"
+        if status not in CHECKED:
+            return NoAnswerError(said)
+        return OperatorError(f"add_completion: {said}. It is not about the row. Check {CHECKED[status]}; then {RESUME}")
+
     def _sent(self, body: bytes) -> tuple[int, Any, bytes]:
         headers = {"content-type": "application/json"}
-        if (key := self._key()) is not None:
-            headers["authorization"] = f"Bearer {key}"
+        if self.server.api_key_env is not None:
+            headers["authorization"] = f"Bearer {key_in(self.server.api_key_env)}"
         url = f"{self.server.base_url}/chat/completions"
         with self._client.stream("POST", url, content=body, headers=headers) as response:
             content = bytearray()
@@ -222,20 +234,8 @@ class Caller:
                     )
             return response.status_code, response.headers, bytes(content)
 
-    def _key(self) -> str | None:
-        name = self.server.api_key_env
-        if name is None:
-            return None
-        if name not in os.environ:
-            raise ParameterError(
-                f"add_completion: the environment variable {name!r} (api_key_env=) is not set in this worker; set it where "
-                "workers start"
-            )
-        return os.environ[name]
-
     def _without_key(self, text: str) -> str:
-        key = None if self.server.api_key_env is None else os.environ.get(self.server.api_key_env)
-        return text.replace(key, "***") if key else text
+        return without_key(text, self.server.api_key_env)
 
 
 def _read(content: bytes, attempt: int) -> tuple[Answer, dict[str, int]]:
@@ -288,8 +288,8 @@ def next_wait(attempt: int) -> float:
     return min(FIRST_WAIT_SECONDS * 2.0**attempt, MOST_WAIT_SECONDS) * random.uniform(0.5, 1.0)  # noqa: S311
 
 
-def _name(base_url: str, body: bytes) -> str:
-    digest = hashlib.blake2b(base_url.encode() + b"\0" + body, digest_size=20).hexdigest()
+def _name(body: bytes) -> str:
+    digest = hashlib.blake2b(body, digest_size=20).hexdigest()
     return f"{digest[:2]}/{digest[2:]}.json"
 
 

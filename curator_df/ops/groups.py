@@ -85,7 +85,7 @@ def find_groups(
     choose(operator, "on_error", on_error, OnError)
     choose(operator, "on_oom", on_oom, OnOom)
     session = current_session()
-    session.require_started()
+    session.require_ready()
     program = lower(pending)
     identity = _identity(program, table)
     home = _home(session, operator, identity, workdir, options)

@@ -6,12 +6,15 @@ import dask
 import dask.dataframe as dd
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Worker, get_worker
 from distributed.security import Security
 
 import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster.connect import verify_workers
+from curator_df.core.runner import run
+from curator_df.core.runner.events import TaskEnded
+from curator_df.core.runner.session import current_session
 
 MB = 1_000_000
 
@@ -22,6 +25,14 @@ def worker(host, limit_mb, threads=1):
 
 def what_profiles(dask_worker):
     return type(dask_worker.periodic_callbacks["profile"].callback).__name__
+
+
+def with_address(block):
+    return block.assign(text=pd.array([get_worker().address] * len(block), block["text"].dtype))
+
+
+def rows_of(folder):
+    return [json.loads(line) for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
 
 
 def test_the_worker_that_breaks_the_budget_is_named():
@@ -58,6 +69,50 @@ def test_a_running_cluster_is_used_by_address(tmp_path):
         assert profiled == ("_Profile" if sys.version_info < (3, 12) else "method")
         with pytest.raises(errors.BudgetError, match=r"more than the 1\.00 GB allowed"):
             cdf.connect(running.scheduler_address, memory="1GB")
+
+
+def test_a_worker_that_comes_later_gets_no_rows_unless_it_keeps_the_budget(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 2_000)  # many ranges
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": n, "text": f"t{n}" * 20}) + "\n" for n in range(2000)))
+    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=1, threads_per_worker=1, **settings) as running, Client(running) as client:
+        [first] = client.scheduler_info(n_workers=-1)["workers"]
+
+        async def start(nthreads, memory_limit):
+            return await Worker(
+                running.scheduler_address, nthreads=nthreads, memory_limit=memory_limit, host="127.0.0.1"
+            )
+
+        def write(name):
+            docs = cdf.read_jsonl(str(tmp_path / "a.jsonl"), blocksize="2kB")
+            return cdf.write_jsonl(docs.map_partitions(with_address, meta=docs._meta), tmp_path / name)
+
+        def come(event):
+            if isinstance(event, TaskEnded) and not late:
+                late.append(running.sync(start, 4, 0))
+
+        late = []
+        with cdf.connect(client, memory="2.2GB"):
+            current_session().watchers.append(come)
+            with pytest.raises(
+                errors.BudgetError,
+                match=r"came after the connection was made and has no memory limit.*at most 1 thread",
+            ):
+                write("out")
+            [bad] = late
+            assert {row["text"] for row in rows_of(tmp_path / "out")} <= {first}
+            with pytest.raises(errors.BudgetError, match=f"worker {bad.address} came after"):
+                write("other")  # now before anything is planned
+            assert not (tmp_path / "other").exists()
+            running.sync(bad.close)
+            more = [running.sync(start, 1, "900MB") for _ in range(2)]
+            with pytest.raises(errors.BudgetError, match=r"the 3 workers on 127\.0\.0\.1 may hold 2\.70 GB"):
+                write("other")
+            running.sync(more.pop().close)
+            receipt = write("other")
+            assert receipt.rows_written == 2000
+            assert {row["text"] for row in rows_of(tmp_path / "other")} <= {first, more[0].address}
+            running.sync(more[0].close)
 
 
 def test_a_scheduler_is_found_by_its_file(tmp_path):

@@ -1,29 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of a real Grid Engine: workers come up within their limits, and jobs cancelled in mid-run change nothing."""
 
-import json
 import os
 import time
 
-import pandas as pd
 import psutil
 import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.cluster import batch, job_keeper
-from curator_df.core.runner import run
-from curator_df.core.runner.events import TaskEnded
+from curator_df.cluster import job_keeper
 from curator_df.core.runner.session import current_session
+from tests.cluster.batch_runs import (
+    ROWS,
+    START_SECONDS,
+    check_cancelled_jobs,
+    check_late_job,
+    check_lifetime,
+    wait_until,
+    write_corpus,
+)
 from tests.cluster.grid_engine_machine import grid_engine, running_grid_engine, why_no_grid_engine
 
 pytestmark = [
     pytest.mark.proof,
     pytest.mark.skipif(bool(why_no_grid_engine()), reason=why_no_grid_engine() or "Grid Engine is here"),
 ]
-
-ROWS = 4000
-START_SECONDS = 180
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,26 +36,17 @@ def machine(tmp_path_factory):
 
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 100_000)  # many ranges from a small corpus
-    (tmp_path / "in").mkdir()
-    rows = [{"id": n, "text": f"row {n % 900} " + "some words that make a text long enough " * 10} for n in range(ROWS)]
-    (tmp_path / "in/a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return tmp_path / "in"
-
-
-def chain(source):
-    def slowly(block):
-        time.sleep(0.1)  # so that jobs can be cancelled while there is work
-        return block.id % 7 != 0
-
-    docs = cdf.read_jsonl(source, blocksize="50kB").pipe(cdf.normalize_unicode).pipe(cdf.keep_where, slowly)
-    return docs.pipe(cdf.drop_exact_duplicates)
+    return write_corpus(tmp_path / "in", monkeypatch)
 
 
 def jobs():
     """Return the numbers of the jobs that run or wait, and are not being deleted."""
     rows = [line.split() for line in grid_engine("qstat").splitlines()[2:]]
     return [row[0] for row in rows if "d" not in row[4]]
+
+
+def delete(*numbers):
+    grid_engine("qdel", *numbers)
 
 
 def job_processes():
@@ -72,62 +65,24 @@ def cluster(tmp_path, processes=1, resource="mem_free=900M", **options):
     return made
 
 
-def wait_until(is_so):
-    deadline = time.monotonic() + START_SECONDS
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert is_so()
-
-
 # One that is counted only, and one that also limits the address space of each process, by its slots.
 @pytest.mark.parametrize(("processes", "resource"), [(1, "h_vmem=1500M"), (2, "mem_free=900M")])
 def test_deleted_jobs_are_sent_again_and_change_nothing(processes, resource, corpus, tmp_path):
-    deleted, ended = [], []
+    made = cluster(tmp_path, processes, resource, jobs=2)
+    assert {f"#$ -l {resource}", "#$ -S /bin/bash"} <= set(made.job_script.splitlines())
+    seen = []
 
-    def delete_jobs(event):
-        ended.append(isinstance(event, TaskEnded))
-        if sum(ended) == 3:  # one of two goes
-            deleted.append(jobs()[0])
-            grid_engine("qdel", deleted[-1])
-        if sum(ended) == 12:  # and all of them
-            deleted.extend(jobs())
-            grid_engine("qdel", *jobs())
+    def look_and_delete(*numbers):
+        seen.append(job_processes())
+        delete(*numbers)
 
-    with cluster(tmp_path, processes, resource, jobs=2) as there:
-        assert {f"#$ -l {resource}", "#$ -S /bin/bash"} <= set(there.job_script.splitlines())
-        assert there.client.scheduler.address.startswith("tls://")
-        current_session().watchers.append(delete_jobs)
-        receipt = cdf.write_parquet(chain(corpus), tmp_path / "out", rejects=tmp_path / "rejects")
-        assert len(deleted) >= 2
-        wait_until(lambda: len(set(jobs()) - set(deleted)) == 2)
-        assert job_processes()
-    with cdf.start_cluster(memory="4GB", cpus=1):
-        alone = cdf.write_parquet(chain(corpus), tmp_path / "alone", rejects=tmp_path / "alone_rejects")
-    assert receipt.rows_read == alone.rows_read == ROWS
-    assert receipt.rows_written == alone.rows_written > 0
-    for ours, plain in ((tmp_path / "out", tmp_path / "alone"), (tmp_path / "rejects", tmp_path / "alone_rejects")):
-        pd.testing.assert_frame_equal(pd.read_parquet(ours), pd.read_parquet(plain))
-    wait_until(lambda: jobs() == [] and job_processes() == [])
+    check_cancelled_jobs(made, jobs, look_and_delete, corpus, tmp_path)
+    assert all(seen)
+    wait_until(lambda: job_processes() == [])
 
 
 def test_workers_leave_before_their_time_is_up_and_others_go_on(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(batch, "lifetime", lambda _: ["--lifetime", "14s", "--lifetime-stagger", "4s"])
-    monkeypatch.setattr(job_keeper, "ASK_SECONDS", 2.0)
-    seen = set()
-    with cluster(tmp_path, jobs=2):
-        current_session().watchers.append(lambda _: seen.update(jobs()))
-
-        def slowly(block):
-            time.sleep(0.4)
-            return block.id % 7 != 0
-
-        docs = cdf.read_jsonl(corpus, blocksize="20kB").pipe(cdf.keep_where, slowly)
-        receipt = cdf.write_parquet(docs, tmp_path / "out")
-    assert len(seen) > 2
-    assert receipt.rows_read == ROWS
-    assert pd.read_parquet(tmp_path / "out")["id"].tolist() == [n for n in range(ROWS) if n % 7]
-    said = "".join(log.read_text() for log in (tmp_path / "jobs").glob("*.o*"))
-    assert "worker-lifetime-reached" in said  # it left by itself, and was not killed
+    check_lifetime(cluster, jobs, corpus, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 1), (1, 2)])
@@ -152,16 +107,7 @@ def test_jobs_come_and_go_with_the_work(least, most, corpus, tmp_path, monkeypat
 
 
 def test_a_job_that_is_deleted_before_its_workers_come_is_sent_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(job_keeper, "ASK_SECONDS", 2.0)
-    first_waits = f"mkdir {tmp_path}/first 2> /dev/null && sleep 600"
-    with cluster(tmp_path, 2, jobs=2, prologue=[first_waits]) as there:
-        there.client.wait_for_workers(2, timeout=START_SECONDS)
-        (with_workers,) = set(there.client.run(lambda: os.environ["JOB_ID"]).values())
-        (deleted,) = set(jobs()) - {with_workers}
-        grid_engine("qdel", deleted)
-        there.client.wait_for_workers(4, timeout=START_SECONDS)
-        assert len(jobs()) == 2
-        assert with_workers in jobs()
+    check_late_job(cluster, jobs, delete, "JOB_ID", tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(

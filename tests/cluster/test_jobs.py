@@ -2,17 +2,25 @@
 """The scripts of jobs follow from the budget; nothing is sent here (`test_slurm.py` and `test_grid_engine.py` do)."""
 
 import asyncio
+import os
 import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.cluster import jobqueue
 from curator_df.cluster import jobs as jobs_module
 from curator_df.cluster.batch import job_layout, read_jobs, read_walltime, request_jobs
 from curator_df.core.memory.budget import choose_layout, least_with_workers
 from curator_df.core.runner.events import Note, TaskEnded
-from curator_df.core.runner.session import current_session
+from curator_df.core.runner.session import current_session, has_session
 
 pytest.importorskip("dask_jobqueue", reason="needs the jobqueue extra")
 MB = 1_000_000
@@ -89,7 +97,7 @@ def test_a_job_that_is_taken_by_a_submission_that_fails_is_withdrawn():
             withdrawn.append((number, command))
 
     withdrawn = []
-    job = jobs_module.withdrawing(Job)()
+    job = jobqueue.withdrawing(Job)()
     for said in (
         'Unable to run job: warning: no queue\nYour job 14 ("curator-df") has been submitted\nExiting.',
         'Unable to run job: unknown queue "15"\nExiting.',
@@ -111,6 +119,82 @@ def test_a_run_before_the_jobs_are_submitted_says_so_at_once(tmp_path):
         assert not (tmp_path / "out").exists()
     finally:
         cluster.close()
+
+
+@pytest.fixture
+def commands(tmp_path, monkeypatch):
+    """Commands of Slurm that take jobs which never begin: they write down what they are asked."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, said in (("sbatch", "Submitted batch job 101"), ("scancel", ""), ("squeue", "101 PENDING")):
+        (folder / name).write_text(f"#!/bin/sh\necho {name} $1 >> {tmp_path}/asked\necho {said}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return (tmp_path / "asked").read_text
+
+
+def test_without_the_commands_of_the_batch_system_nothing_is_left(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for system, jobs in (("slurm", 1), ("lsf", (0, 2))):
+        cluster = made(system, tmp_path / system, jobs=jobs)
+        with pytest.raises(
+            errors.NoClusterError, match=r"(sbatch and scancel|bsub and bkill) cannot be found.* login node"
+        ):
+            cluster.start()
+        assert cluster.client.status == "closed"
+        assert not list((tmp_path / system).iterdir())  # no key either
+    assert not has_session()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_jobs_are_ended_when_waiting_for_the_queue_ends(error, commands, tmp_path, monkeypatch):
+    def interrupted(_):
+        raise error
+
+    cluster = made(tmp_path=tmp_path / "jobs", security=False)
+    monkeypatch.setattr(jobs_module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupted))
+    with pytest.raises(error), cluster:
+        pytest.fail("no worker has come")
+    assert commands().splitlines()[-1] == "scancel 101"
+    assert cluster.client.status == "closed"
+    assert not has_session()
+
+
+INTERRUPTED = """
+import signal
+{first}
+import curator_df as cdf
+
+for system in ("slurm", "pbs"):
+    cdf.job_cluster(system, memory="2GB", cpus=1, interface="lo", security=False, job_directory={folder!r}).close()
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+signal.raise_signal(signal.SIGINT)
+"""
+
+
+@pytest.mark.parametrize("first", ["", "import dask_jobqueue"])
+def test_an_interrupt_is_no_success_though_dask_jobqueue_would_have_it_so(first, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(INTERRUPTED.format(first=first, folder=str(tmp_path / "jobs")))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=False)
+    assert "KeyboardInterrupt" in done.stderr
+    assert done.returncode == -signal.SIGINT
+
+
+def test_in_another_thread_it_is_said_where_dask_jobqueue_can_be_imported(monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "dask_jobqueue"]:
+        monkeypatch.delitem(sys.modules, name)
+    said = []
+
+    def elsewhere():
+        with pytest.raises(errors.ParameterError, match=r"import dask_jobqueue there before") as caught:
+            jobqueue.cluster_class("slurm")
+        said.append(str(caught.value))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert said
 
 
 def test_what_a_user_reserves_at_lsf_is_not_reserved_again(tmp_path):
@@ -242,6 +326,10 @@ def test_what_is_asked_for_is_checked():
         ({"prologue": "module load python"}, r"must be a list of lines, such as prologue=\['module load python'\]"),
         ({"interface": "ib7"}, r"interface='ib7' is not one of this machine's: .*\blo\b"),
         ({"job_directory": __file__}, f"job_directory='{__file__}' cannot be made"),
+        ({"queue_timeout": "1h"}, "queue_timeout='1h' must be a number"),
+        ({"workdir": 3}, "workdir=3 must be a path"),
+        ({"spill_directory": 3}, "spill_directory=3 must be a path"),
+        ({"python": 3}, "python=3 must be a path"),
     ):
         with pytest.raises(errors.ParameterError, match=said):
             cdf.job_cluster("slurm", **{"memory": "2GB", "cpus": 1, **wrong})

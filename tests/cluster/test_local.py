@@ -15,6 +15,8 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.core.memory.budget import choose_layout
+from curator_df.core.memory.peak import tree_bytes
 from curator_df.core.runner.session import current_session
 
 
@@ -88,6 +90,22 @@ def test_a_process_that_holds_much_already_is_refused():
     with pytest.raises(errors.BudgetError, match="this process holds"):
         cdf.start_cluster(memory="1GB", cpus=2)
     assert len(held)
+
+
+def test_what_this_process_has_started_is_room_that_is_taken():
+    child = subprocess.Popen(
+        [sys.executable, "-c", "held = b'x' * 300_000_000; print(1, flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert child.stdout.readline() == b"1\n"
+        alone = choose_layout(3_000_000_000, cpus=1)
+        with cdf.start_cluster(memory="3GB", cpus=1, dashboard_port=None) as cluster:
+            assert cluster.layout.work_bytes < alone.work_bytes - 250_000_000
+            assert tree_bytes(os.getpid()) + cluster.layout.exclusive_bytes < 3_000_000_000
+    finally:
+        child.communicate(b"\n")
 
 
 SECOND_CLUSTER = """

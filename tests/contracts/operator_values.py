@@ -25,7 +25,6 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "keep_class": {**_CLASSES, "keep": "short"},
     "add_completion": {
         "prompt": "Say twice: {text}",
-        "base_url": "http://127.0.0.1:9/v1",
         "model": "another",
         "into": "said",
         "system": "Be brief.",
@@ -160,7 +159,7 @@ MODELS = ("add_class", "add_embedding", "keep_class")
 NO_IDENTITY = {
     *(
         ("add_completion", parameter)
-        for parameter in ("api_key_env", "cache", "max_concurrent", "max_retries", "timeout_seconds")
+        for parameter in ("api_key_env", "base_url", "cache", "max_concurrent", "max_retries", "timeout_seconds")
     ),
     ("add_contamination", "storage_options"),
     *(

@@ -156,7 +156,7 @@ def test_of_two_runs_at_once_one_is_refused(start, script, corpus, tmp_path):
     ended = [process.communicate(timeout=PATIENCE_SECONDS) for process in both]
     assert sorted(process.returncode for process in both) == [0, 1]
     (refused,) = [err for process, (_, err) in zip(both, ended, strict=True) if process.returncode]
-    assert "OutputExistsError: another run is writing to" in refused
+    assert "OutputInUseError: another run is writing to" in refused
     assert ids(out) == EXPECTED
     with open(out / "_curator/lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody holds it any more

@@ -147,7 +147,7 @@ def test_two_runs_cannot_write_to_one_folder(start, script, corpus, tmp_path):
         second = start(script, corpus, tmp_path / "out", on_existing="resume")
         _, err = second.communicate(timeout=PATIENCE_SECONDS)
     assert second.returncode != 0
-    assert "OutputExistsError: another run is writing to" in err
+    assert "OutputInUseError: another run is writing to" in err
 
 
 def test_allocations_that_fail_halve_the_block_and_change_no_row(start, script, corpus, tmp_path):

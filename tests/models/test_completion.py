@@ -19,12 +19,13 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.memory.held import release_held
 from curator_df.models import completion_calls
-from curator_df.models.completion_calls import MOST_WAIT_SECONDS, NoAnswerError, next_wait
+from curator_df.models.completion_calls import MOST_WAIT_SECONDS, next_wait
+from curator_df.models.completion_failures import NoAnswerError
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
+from tests.models.completion_asking import answers, ask, table
 from tests.models.completion_server import completion_server
 
 pytest.importorskip("httpx", reason="needs the completions extra (httpx is not installed)")
-TEXTS = ["one", None, "two {x}", "three", "one", "four"]
 
 
 @pytest.fixture
@@ -37,20 +38,6 @@ def server():
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(completion_calls, "FIRST_WAIT_SECONDS", 0.001)
-
-
-def table(texts=TEXTS, npartitions=1):
-    docs = pd.DataFrame({"text": pd.array(texts, "string[pyarrow]"), "n": range(len(texts))})
-    return dd.from_pandas(docs, npartitions=npartitions)
-
-
-def ask(server, folder, texts=TEXTS, **more):
-    how = {"prompt": "Say: {text}", "base_url": server.base_url, "model": "m", "cache": folder / "cache", **more}
-    return cdf.add_completion(table(texts), **how)
-
-
-def answers(docs):
-    return [None if pd.isna(one) else one for one in docs.compute(scheduler="synchronous")["completion"]]
 
 
 def test_each_row_is_asked_and_each_question_once(server, tmp_path):
@@ -161,29 +148,6 @@ def test_a_request_that_failed_in_a_run_is_not_sent_again_in_it(server, tmp_path
     assert Counter(server.prompts())["Say: three"] == 6
 
 
-def test_where_a_server_answers_nothing_any_more_the_run_ends(server, tmp_path):
-    texts = [f"text {number}" for number in range(30)]
-    server.faults = {"": ["500"] * 10_000}
-    (kernel,) = kernels_of(ask(server, tmp_path, texts, max_concurrent=1, max_retries=2))
-
-    def one_after_the_other():
-        for text in texts:
-            with contextlib.suppress(NoAnswerError):
-                kernel.run(table([text]).compute(scheduler="synchronous"))
-
-    with pytest.raises(
-        errors.OperatorError, match=r"^add_completion: 20 requests .* not answered.*on_existing='resume'"
-    ):
-        one_after_the_other()
-    assert len(server.asked) == 20 * 3
-    # One that is answered in between shows that it is the rows.
-    release_held()
-    server.faults = {f" {number}": ["500"] * 3 for number in range(1, 30) if number % 5}
-    server.asked.clear()
-    one_after_the_other()
-    assert len(set(server.prompts())) == 30
-
-
 def test_lists_in_a_prompt_are_refused_before_anything_is_asked(server, tmp_path):
     lists = pd.Series([["a", "b"]], dtype=pd.ArrowDtype(pa.list_(pa.string())))
     docs = dd.from_pandas(pd.DataFrame({"text": ["x"], "tags": lists}), npartitions=1)
@@ -225,6 +189,16 @@ def test_waits_double_up_to_a_bound(monkeypatch):
         ({"timeout_seconds": 0}, "timeout_seconds=0"),
         ({"options": {"stop": object()}}, "JSON"),
         ({"options": {"max_completion_tokens": 0}}, "max_completion_tokens=0"),
+        ({"options": {"max_completion_tokens": 9}, "max_tokens": 7}, "max_tokens=7 is not sent"),
+        ({"options": {"model": "n"}}, "'model', which is not an option: set model="),
+        ({"options": {"messages": []}}, "'messages', which is not an option: set prompt= and system="),
+        ({"options": {"max_tokens": 7}}, "'max_tokens', which is not an option: set max_tokens="),
+        ({"options": {"n": 2}}, "'n', which is not an option: one answer"),
+        ({"options": {"stream": True}}, "'stream', which is not an option: answers are read whole"),
+        ({"options": {"temperature": float("nan")}}, "cannot be sent as JSON: Out of range"),
+        ({"model": None}, "model=None must be a str"),
+        ({"system": 5}, "system=5 must be a str"),
+        ({"api_key_env": 5}, "api_key_env=5 must be a str"),
         ({"into": "text"}, "text"),
     ],
 )
@@ -237,15 +211,46 @@ def test_how_a_server_is_reached_is_no_other_program(tmp_path):
     how = {"prompt": "{text}", "base_url": "http://x", "model": "m"}
     one = fingerprints_of(cdf.add_completion(table(), **how))
     same = {"max_concurrent": 2, "max_retries": 1, "timeout_seconds": 3, "api_key_env": "KEY", "cache": tmp_path}
-    assert fingerprints_of(cdf.add_completion(table(), **how, **same)) == one
+    assert fingerprints_of(cdf.add_completion(table(), **{**how, **same, "base_url": "http://y"})) == one
     for other in (
         {"model": "n"},
-        {"base_url": "http://y"},
         {"max_tokens": 9},
         {"system": "s"},
         {"options": {"top_p": 1}},
     ):
         assert fingerprints_of(cdf.add_completion(table(), **{**how, **other})) != one
+
+
+def test_another_server_of_the_model_is_not_asked_again(server, tmp_path):
+    wanted = answers(ask(server, tmp_path))
+    with completion_server() as elsewhere:
+        assert elsewhere.base_url != server.base_url
+        assert answers(ask(elsewhere, tmp_path)) == wanted
+        assert elsewhere.asked == []
+        answers(ask(elsewhere, tmp_path / "another cache"))
+        assert elsewhere.asked
+
+
+def test_answers_are_counted_once_though_a_row_of_their_block_fails(server, tmp_path):
+    server.faults = {"three": ["400"] * 9}
+    (kernel,) = kernels_of(ask(server, tmp_path, max_concurrent=1))
+    block = table().compute(scheduler="synchronous")
+
+    def counted(outcome):
+        return {name: outcome.counters[name] for name in ("requests", "cached", "documents", "tokens")}
+
+    with pytest.raises(NoAnswerError):
+        kernel.run(block)
+    for start in (0, 2, 4):  # as a run does that looks for the row: nobody counts these
+        with contextlib.suppress(NoAnswerError):
+            kernel.run(block.iloc[start : start + 2])
+    kernel.run(block.iloc[2:3])
+    rest = kernel.run(block.drop(index=3))
+    assert counted(rest) == {"requests": 3, "cached": 1, "documents": 3, "tokens": 3 * 5}  # "one" comes twice
+    assert counted(kernel.run(block.drop(index=3))) == {"requests": 0, "cached": 4, "documents": 0, "tokens": 0}
+    release_held()  # another run
+    assert counted(kernel.run(block.drop(index=3))) == {"requests": 0, "cached": 4, "documents": 0, "tokens": 0}
+    assert len(server.asked) == 3 + 1
 
 
 def test_a_run_that_failed_is_resumed_and_no_request_is_sent_twice(server, tmp_path):
@@ -278,6 +283,8 @@ def test_a_run_that_failed_is_resumed_and_no_request_is_sent_twice(server, tmp_p
     assert (counters["cached"], counters["requests"]) == (len(answered), 40 - len(answered))
     assert set_aside.rows_quarantined == 1
     assert set_aside.rows_written == 39
+    [counters] = [step.counters for step in set_aside.steps if step.name == "add_completion"]
+    assert (counters["cached"], counters["requests"], counters["tokens"]) == (0, 39, 39 * 5)
 
 
 LIMITED = """

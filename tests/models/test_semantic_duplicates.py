@@ -234,6 +234,22 @@ def test_a_damaged_file_of_a_stage_is_written_again(tmp_path, monkeypatch):
     assert ids_in(tmp_path / "out") == expected
 
 
+@pytest.mark.parametrize(
+    ("different", "copies", "settings"),
+    [(1, 3000, {}), (1, 3000, {"seed": 1}), (3, 2000, {"num_clusters": 2, "seed": 7}), (40, 500, {"num_clusters": 1})],
+)
+def test_of_many_copies_of_few_vectors_one_each_stays(tmp_path, different, copies, settings):
+    numbers = np.tile(np.random.default_rng(5).normal(size=(different, WIDTH)).astype(np.float32), (copies, 1))
+    docs = cdf.read_parquet(write_rows(tmp_path / "in", numbers))
+    receipt = cdf.write_parquet(docs.pipe(cdf.drop_semantic_duplicates, eps=1e-4, **settings), tmp_path / "out")
+    assert receipt.rows_read == different * copies
+    left = pd.read_parquet(tmp_path / "out")["id"].to_numpy()
+    assert sorted(left % different) == list(range(different))
+    details = receipt.exchanges[0].details
+    assert details["sampled"] == different
+    assert details["clusters"] <= different
+
+
 def test_a_table_without_vectors_or_rows_keeps_all(tmp_path):
     for count in (0, 3):
         docs = cdf.read_parquet(write_rows(tmp_path / f"in{count}", vectors(30)[:count], nulls=range(count)))
@@ -299,6 +315,39 @@ def test_parameters_out_of_range_are_refused(tmp_path, wrong, said):
         cdf.drop_semantic_duplicates(docs, **wrong)
     with pytest.raises(errors.ParameterError, match="eps="):
         cdf.find_semantic_duplicates(docs, eps=[])
+
+
+@pytest.mark.parametrize(
+    ("eps", "said"),
+    [
+        (None, "eps=None must be a number or a list of numbers, not NoneType"),
+        (np.array(0.1), "must be a number or a list of numbers, not ndarray"),
+        ("0.1", "eps='0.1' must be a number, not str"),
+        ([0.1, "0.2"], "eps='0.2' must be a number, not str"),
+        ([0.1, None], "eps=None must be a number, not NoneType"),
+        ([True], "eps=True must be a number, not bool"),
+        (float("nan"), "eps=nan is not from 0 to below 1"),
+        ([0.1, np.float32(2)], r"eps=.*2\.0\)? is not from 0 to below 1"),
+    ],
+    ids=repr,
+)
+def test_eps_that_are_no_numbers_are_refused(tmp_path, eps, said):
+    docs = cdf.read_parquet(write_rows(tmp_path / "in", vectors(9)))
+    with pytest.raises(errors.ParameterError, match=said):
+        cdf.find_semantic_duplicates(docs, eps=eps, workdir=tmp_path / "work")
+    with pytest.raises(errors.ParameterError, match="drop_semantic_duplicates: eps="):
+        cdf.drop_semantic_duplicates(docs, eps=eps)
+
+
+def test_eps_may_be_numbers_of_numpy(tmp_path):
+    docs = cdf.read_parquet(write_rows(tmp_path / "in", vectors(30)))
+    single = np.float32(0.1)
+    groups = cdf.find_semantic_duplicates(docs, eps=single, workdir=tmp_path / "one")
+    assert set(groups.compute().eps) == {float(single)}
+    cdf.write_parquet(cdf.drop_semantic_duplicates(docs, eps=single, groups=groups), tmp_path / "out")
+    several = cdf.find_semantic_duplicates(docs, eps=np.array([0.25, 0.125], np.float32), workdir=tmp_path / "two")
+    assert several.compute().eps.unique().tolist() == [0.125, 0.25]
+    cdf.write_parquet(cdf.drop_semantic_duplicates(docs, eps=np.float64(0.25), groups=several), tmp_path / "again")
 
 
 def test_k_means_on_a_gpu_is_refused_without_cuml_and_without_a_gpu(tmp_path, monkeypatch):

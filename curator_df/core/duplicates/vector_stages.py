@@ -46,6 +46,8 @@ from curator_df.errors import DiskFullError, ParameterError
 CHOSEN = f"{JOURNAL_FOLDER}/clusters.json"
 MORE_IN_SAMPLE = 1.3
 """Vectors that pass the bound on their hash, as a multiple of those that are wanted."""
+MORE_EACH_LOOK = 8
+"""So many times more of the vectors may be in the sample, each time that it was too small."""
 FEWEST_PARTS = 16
 """Into which clusters are cut, where there are as many: as many tasks that compare."""
 
@@ -193,12 +195,7 @@ class VectorStages:
         done: list[dict[str, Any]] = []
         if vectors:
             require_room(self.step.name, self.barrier, wanted, self.layout)
-            sample = min(sample_rows(wanted, self.barrier.width), vectors)
-            job = {"files": files, "sample": sample, "fraction": MORE_IN_SAMPLE * sample / vectors}
-            sampled = self._tasks("sampled", "sample", run_sample, len(self.groups), **job)
-            job = {"files": split_files(sampled, "sample"), "sample": sample, "clusters": wanted}
-            [fitted] = self._tasks("fitted", "k-means", run_fit, 1, **job)
-            found = fitted["summary"]
+            found = self._fitted(files, vectors, wanted)
             chosen |= {"clusters": found["clusters"], "sampled": found["sampled"]}
             chosen["parts"] = self._parts(vectors, found["clusters"])
             bounds = cluster_bounds(found["clusters"], chosen["parts"])
@@ -206,6 +203,19 @@ class VectorStages:
             done = self._tasks("placed", "clusters", run_assign, len(self.groups), **job)
         self.home.write(CHOSEN, json.dumps(chosen).encode())
         return done
+
+    def _fitted(self, files: tuple[FileRecord, ...], vectors: int, clusters: int) -> dict[str, int]:
+        """Return what is known of the centroids. Where many vectors are the same, a sample may turn out too small at first."""
+        sample = min(sample_rows(clusters, self.barrier.width), vectors)
+        fraction, look = min(MORE_IN_SAMPLE * sample / vectors, 1.0), 0
+        while True:
+            which: dict[str, Any] = {"sample": sample, "fraction": fraction, "look": look}
+            sampled = self._tasks(f"sampled-{look}", "sample", run_sample, len(self.groups), files=files, **which)
+            which |= {"files": split_files(sampled, "sample"), "clusters": clusters}
+            [fitted] = self._tasks(f"fitted-{look}", "k-means", run_fit, 1, **which)
+            if fitted["summary"]["clusters"]:
+                return dict(fitted["summary"])
+            fraction, look = min(fraction * MORE_EACH_LOOK, 1.0), look + 1
 
     def _parts(self, vectors: int, clusters: int) -> int:
         """Return into how many parts clusters are cut; a resumed run keeps them, whatever its memory."""

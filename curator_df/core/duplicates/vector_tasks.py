@@ -33,6 +33,8 @@ from curator_df.core.tasks.task import Attempt, run_guarded
 
 CLUSTER_HEAD = 3
 """Words before a vector in the rows of clusters: cluster and the upper half of the rank, the rank, address."""
+LEAST_OF_SAMPLE = 0.5
+"""Share of the sample that is enough; with less, more of the vectors are looked at."""
 DISTANCE_STEP = 1e-6
 """Distances to a centroid that differ by less count as equal: k-means has its centroids as float32."""
 CENTROIDS = "centroids/centroids.npy"
@@ -56,7 +58,9 @@ class VectorJob:
     sample: int = 0
     """Vectors to find clusters from."""
     fraction: float = 1.0
-    """Of the vectors, that may be in the sample."""
+    """Of the different vectors, that may be in the sample."""
+    look: int = 0
+    """How often a sample was too small before, because many vectors are the same."""
     clusters: int = 0
     """How many."""
     bounds: Bounds | None = None
@@ -80,7 +84,7 @@ def run_sample(job_bytes: bytes, attempt: Attempt) -> Manifest:
         barrier, most = job.barrier, np.uint64(min(int(job.fraction * (1 << 64)), (1 << 64) - 1))
         sorter = RowSorter(
             job.folder,
-            f"sample/part-{attempt.piece.number:06d}.slices",
+            f"sample/{job.look}-{attempt.piece.number:06d}.slices",
             words=1 + barrier.words,
             bounds=np.zeros(1, dtype=np.uint64),
             memory_bytes=attempt.block_bytes // 3,
@@ -100,7 +104,7 @@ def run_sample(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def run_fit(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Find centroids from the sampled vectors with the lowest hashes."""
+    """Find centroids from the sampled vectors with the lowest hashes; none if they are few, and others are not in the sample."""
 
     def work(manifest: Manifest) -> None:
         job = load_vector_job(job_bytes)
@@ -121,6 +125,9 @@ def run_fit(job_bytes: bytes, attempt: Attempt) -> Manifest:
             taken += len(chosen)
             if taken == job.sample:
                 break
+        manifest.summary = {"clusters": 0, "sampled": taken}
+        if taken < job.sample * LEAST_OF_SAMPLE and job.fraction < 1:
+            return
         clusters = min(job.clusters, taken)
         centroids = np.ascontiguousarray(barrier.fit(sample[:taken], clusters, barrier.seed), dtype=np.float64)
         content = io.BytesIO()

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
-from curator_df.errors import OutputExistsError
+from curator_df.errors import OutputInUseError
 
 OWNERS_FOLDER = f"{JOURNAL_FOLDER}/owners"
 """Has one file for each process that writes to the folder, or wants to: at most one stays."""
@@ -96,7 +96,7 @@ class Owner:
 
         Raises
         ------
-        OutputExistsError
+        OutputInUseError
             If another process has it.
         """
         _held[self._id] = self._process.run
@@ -114,7 +114,7 @@ class Owner:
         if now_seconds() - self._renewed > GONE_SECONDS / 2:
             self._renew()
         if self._is_lost:
-            raise OutputExistsError(
+            raise OutputInUseError(
                 f"another run is writing to {self.folder.url} now: this one ({self._process}) gave no sign of life for "
                 f"{GONE_SECONDS:.0f} s and was taken for gone, or somebody deleted {OWNERS_FOLDER}/{self._name}. This one "
                 "ends; what is finished stays"
@@ -240,10 +240,10 @@ def owner_of(folder: Folder) -> Process | None:
     return min(found, key=lambda process: process.since, default=None)
 
 
-def is_taken(folder: Folder, process: Process | None) -> OutputExistsError:
+def is_taken(folder: Folder, process: Process | None) -> OutputInUseError:
     """Return the error for a folder that another run writes to."""
     who = "" if process is None else f": {process}"
-    return OutputExistsError(
+    return OutputInUseError(
         f"another run is writing to {folder.url} right now{who}. Wait until it ends, or end it and run the same with "
         f"on_existing='resume' (on another machine it is known to be gone after {GONE_SECONDS:.0f} s), or name another folder"
     )

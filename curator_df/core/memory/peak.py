@@ -65,6 +65,11 @@ def tree_bytes(root: int, excluded: int = 0) -> int:
     return sum(pss_bytes(pid) for pid in processes(root, excluded))
 
 
+def children_bytes(root: int) -> int:
+    """Return the summed PSS of what a process has started now, without itself."""
+    return sum(pss_bytes(pid) for pid in processes(root, 0) if pid != root)
+
+
 class Trace:
     """The most bytes seen in each of a few equally long points of time; points grow longer as time passes."""
 

@@ -164,9 +164,8 @@ class Dispatcher:
 
     def _submit(self, attempt: Attempt) -> None:
         key = f"curate-range-{attempt.piece.number}-{attempt.tries}-{uuid.uuid4().hex[:8]}"
-        future = self.session.client.submit(
-            run_with_job, self.task, self._parcel.take(), attempt, key=key, pure=False, priority=-attempt.piece.number
-        )
+        what = (run_with_job, self.task, self._parcel.take(), attempt, self.session.worker_limits)
+        future = self.session.client.submit(*what, key=key, pure=False, priority=-attempt.piece.number)
         self._flying[future] = attempt
         self._submitted[future] = time.monotonic()
         future.add_done_callback(self._finished.put)

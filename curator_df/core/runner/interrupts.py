@@ -18,16 +18,25 @@ def remembered_interrupts() -> Iterator[None]:
 
     Nothing is changed in other threads than the main one, and where a program handles interrupts in its own way.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    handler = signal.getsignal(signal.SIGINT)
+    is_known = handler is signal.default_int_handler or ends_silently(handler)
+    if threading.current_thread() is not threading.main_thread() or not is_known:
         yield
         return
     signal.signal(signal.SIGINT, _interrupted)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, handler)
         _came.clear()
+
+
+def ends_silently(handler: object) -> bool:
+    """Tell whether a handler of SIGINT is that of dask-jobqueue (0.9), set by its import: ``sys.exit()``, with exit code 0.
+
+    A run that is interrupted would look complete to what started it.
+    """
+    return getattr(handler, "__module__", None) == "dask_jobqueue.runner"
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

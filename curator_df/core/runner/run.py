@@ -149,7 +149,7 @@ def run_branches(
     choose("write", "on_oom", on_oom, OnOom)
     require_apart([(sink, rejects) for _, sink, rejects in outputs])
     session = current_session()
-    session.require_started()
+    session.require_ready()
     branches = [Branch(for_sink(lower(df)), sink, rejects) for df, sink, rejects in outputs]
     for branch in branches:
         require_unread(branch.program, branch.sink, branch.rejects)

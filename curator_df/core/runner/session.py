@@ -21,6 +21,7 @@ from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, Layout
 from curator_df.core.memory.held import release_bare
 from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.runner.events import Event
+from curator_df.core.tasks.worker_limits import WorkerLimits
 from curator_df.errors import NoClusterError
 
 if TYPE_CHECKING:
@@ -123,6 +124,10 @@ class Session:
     """GPUs that the workers have, as NVML counts them; none where they are on other machines."""
     unstarted: str = ""
     """Why no run can begin yet: the cluster was made, and not started. `explain` works all the same."""
+    worker_limits: WorkerLimits | None = None
+    """What each worker must keep for a task to run on it, where workers are not ours and others may come."""
+    verify: Callable[[], object] | None = None
+    """Looks at the workers before each run, and raises if they do not keep the budget."""
     client_bytes: int | None = None
     """Private resident bytes of this process when the session opened, where they are part of the budget."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)
@@ -147,10 +152,12 @@ class Session:
             self.layout = layout.beside(max(0, status_bytes("RssAnon") - own))
         return self.layout
 
-    def require_started(self) -> None:
-        """Raise `NoClusterError` if the cluster was made, and not started."""
+    def require_ready(self) -> None:
+        """Raise `NoClusterError` if the cluster was made, and not started; `BudgetError` if its workers break the budget."""
         if self.unstarted:
             raise NoClusterError(self.unstarted)
+        if self.verify is not None:
+            self.verify()
 
     def keep(self, libraries: Mapping[str, int]) -> None:
         """Note which packages a run has left in the workers: plans of later runs have room for them."""

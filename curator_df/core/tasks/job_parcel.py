@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.tasks.worker_limits import WorkerLimits
 
 KEPT_JOBS = 4
 """Jobs that a worker process keeps, those that were used last: several clients may share it."""
@@ -58,8 +59,15 @@ class JobParcel:
         self._tasks += 1
 
 
-def run_with_job(task: Callable[[bytes, Any], Manifest], job_bytes: bytes | None, attempt: Any) -> Manifest:
-    """Run a task with the job of its stage, which it brings or an earlier one brought (runs on a worker)."""
+def run_with_job(
+    task: Callable[[bytes, Any], Manifest], job_bytes: bytes | None, attempt: Any, limits: WorkerLimits | None = None
+) -> Manifest:
+    """Run a task with the job of its stage, which it brings or an earlier one brought (runs on a worker).
+
+    On a worker that breaks ``limits`` nothing of it is run.
+    """
+    if limits is not None and (error := limits.broken_here()) is not None:
+        return Manifest(attempt.piece.number, error=error)
     with _jobs_lock:
         if job_bytes is not None:
             _jobs.setdefault(attempt.stage_id, job_bytes)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The key of a server of completions: read where a request is made, and hidden in what is said of it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from curator_df.errors import ParameterError
+
+HIDDEN = "***"
+"""Stands where a key was."""
+
+
+def key_in(variable: str) -> str:
+    """Return the key in an environment variable of this process, without the white space around it.
+
+    Raises
+    ------
+    ParameterError
+        If it is not set, is empty, or has characters that no header may have; the key is not shown.
+    """
+    told = f"add_completion: the environment variable {variable!r} (api_key_env=)"
+    if variable not in os.environ:
+        raise ParameterError(f"{told} is not set in this worker; set it where workers start")
+    key = os.environ[variable].strip()
+    if not key:
+        raise ParameterError(f"{told} is empty in this worker; set it to the key where workers start")
+    if not (key.isascii() and key.isprintable()):
+        raise ParameterError(
+            f"{told} has control characters, or others than ASCII, which no header may have; set it to the key alone where "
+            "workers start"
+        )
+    return key
+
+
+def without_key(text: str, variable: str | None) -> str:
+    """Return a text with `HIDDEN` for the key, also where it is written as Python or JSON writes a string."""
+    raw = "" if variable is None else os.environ.get(variable, "")
+    written = set[str]()
+    for key in (raw, raw.strip()):
+        as_bytes = key.encode("utf-8", "surrogateescape")
+        written |= {key, repr(key)[1:-1], ascii(key)[1:-1], repr(as_bytes)[2:-1], json.dumps(key)[1:-1]}
+    for one in sorted(written - {""}, key=len, reverse=True):
+        text = text.replace(one, HIDDEN)
+    return text
