@@ -46,7 +46,7 @@ from curator_df.cluster.settings import (
     worker_settings,
 )
 from curator_df.cluster.spill_folder import SpillFolder
-from curator_df.cluster.worker_processes import MAIN_GUARD, close_or_kill, wait_for_workers
+from curator_df.cluster.worker_processes import MAIN_GUARD, close_or_kill, is_starting, wait_for_workers
 from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, CLIENT_PRIVATE_BYTES, Layout, choose_layout, parse_memory
 from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.memory.peak import children_bytes, tree_bytes
@@ -168,7 +168,13 @@ class Cluster:
         require_room(layout, held_bytes)
 
     def _revive(self) -> None:
-        """Make the cluster look for workers that are missing, and start them."""
+        """Make the cluster look for workers that are missing, and start them, unless some are starting.
+
+        On a loaded machine that may take long, and a nanny that was closed meanwhile would wait for its worker without a limit:
+        the cluster could never start another one.
+        """
+        if is_starting(self._local):
+            return
         self._local.scale(0)
         self._local.scale(self.layout.workers)
 

@@ -7,7 +7,7 @@ import contextlib
 import time
 
 import psutil
-from distributed import LocalCluster
+from distributed import LocalCluster, Status
 
 from curator_df.errors import NoClusterError
 
@@ -28,6 +28,15 @@ def worker_processes() -> int:
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended while we looked
             count += child.status() != psutil.STATUS_ZOMBIE and "--multiprocessing-fork" in child.cmdline()
     return count
+
+
+def is_starting(cluster: LocalCluster) -> bool:
+    """Tell whether a nanny waits for a worker process that it has started, and which lives."""
+    processes = [found for nanny in cluster.workers.values() if (found := getattr(nanny, "process", None)) is not None]
+    return any(
+        there.status == Status.starting and there.process is not None and there.process.is_alive()
+        for there in processes
+    )
 
 
 def close_or_kill(cluster: LocalCluster) -> None:

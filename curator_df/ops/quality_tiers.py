@@ -114,7 +114,7 @@ def add_quality_tier(
         raise ParameterError(
             f"{operator}: scores={dict(zip(columns, weights, strict=True))}: weights are positive, and for how='weighted'"
         )
-    names, bounds = _ascending(operator, tiers)
+    names, bounds = ascending_tiers(operator, tiers)
     parameters = {
         "columns": columns,
         "weights": weights,
@@ -177,7 +177,8 @@ def _together(scaled: npt.NDArray[np.float64], weights: npt.NDArray[np.float64],
     return found
 
 
-def _ascending(operator: str, tiers: Mapping[str, float]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+def ascending_tiers(operator: str, tiers: Mapping[str, float]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """Return the names of tiers and the least score of each, the lowest first."""
     require_mapping(operator, "tiers", tiers)
     for name, least in tiers.items():
         require_number(operator, f"tiers[{name!r}]", least)

@@ -15,6 +15,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.cluster.worker_processes import is_starting
 from curator_df.core.memory.budget import choose_layout
 from curator_df.core.memory.peak import tree_bytes
 from curator_df.core.runner.session import current_session
@@ -45,6 +46,26 @@ def test_a_cluster_whose_worker_was_just_killed_can_be_closed(seconds):
         os.kill(pid, signal.SIGKILL)
         time.sleep(seconds)  # the nanny has not seen it; starts another; is waiting for that one
     assert worker_processes() == before
+
+
+def test_workers_that_are_starting_are_not_ended_to_start_others():
+    with cdf.start_cluster(memory="2GB", cpus=1) as cluster:
+        [nanny] = cluster._local.workers.values()
+        (pid,) = cluster.client.run(os.getpid).values()
+        os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while not is_starting(cluster._local) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert is_starting(cluster._local)
+        cluster._revive()
+        cluster.client.wait_for_workers(1, timeout=120)
+        assert list(cluster._local.workers.values()) == [nanny]
+        assert not is_starting(cluster._local)
+        cluster._revive()  # now it is done: the one that is there goes, and another comes
+        while [nanny] == list(cluster._local.workers.values()) and time.monotonic() < deadline + 60:
+            time.sleep(0.1)
+        cluster.client.wait_for_workers(1, timeout=120)
+        assert cluster.client.submit(sum, [1, 2]).result(timeout=60) == 3
 
 
 def worker_processes():

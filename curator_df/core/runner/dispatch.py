@@ -52,8 +52,8 @@ LOST_ROW = "its worker process ended"
 
 WATCH_SECONDS = 2.0
 """How often a silent cluster is asked whether it still has workers."""
-REVIVE_SECONDS = (10.0, 60.0)
-"""After this long without any worker new ones are started; not more often, since that ends those which are starting."""
+REVIVE_SECONDS = (10.0, 30.0, 60.0, 90.0)
+"""After this long without any worker new ones are started, unless some are starting."""
 STOP_SECONDS = 20
 """How long a run that ends early waits for its tasks, which end at their next block."""
 LOG = logging.getLogger("curator_df.core")
