@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model takes in a worker, beside ``RUNTIME_BYTES``, ``CALL_BYTES`` and ``EAGER_COPIES`` that a plan counts.
+"""What a model takes in a worker, beside ``RUNTIME_BYTES``, ``CALL_BYTES`` and ``attention.EAGER_COPIES`` that a plan counts.
 
     OMP_NUM_THREADS=1 python benchmarks/model_memory.py [--bfloat16] [folder of a model]
 

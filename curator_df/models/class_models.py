@@ -65,8 +65,8 @@ def chosen_model(
     lengths = {key: chosen[key] for key in ("max_length", "max_chars")}
     model = text_model(operator, name, head="classes", **of_entry, **lengths, **batches)
     if model.answers is not None:
-        names = tuple(chosen["labels"] or model.answers.labels)
-        return model, ClassScores.of(operator, names, len(model.answers.labels), chosen["tiers"], None, "answers")
+        own = model.answers.labels
+        return model, ClassScores.of(operator, chosen["labels"], own, len(own), chosen["tiers"], None, "answers")
     if model.files.several_classes:
         raise ParameterError(
             f"{operator}: {name!r} gives a text several classes at once; pass a function that returns one number for each"
@@ -77,9 +77,9 @@ def chosen_model(
             f"{operator}: {name!r} answers {len(widths)} questions at once; add_prompt_scores takes it"
         )
     _compare(operator, classifier, model.files.classes)
-    names = tuple(chosen["labels"] or model.files.classes)
+    labels, own, tiers = chosen["labels"], model.files.classes, chosen["tiers"]
     clip = classifier.clip if isinstance(classifier, Classifier) else None
-    return model, ClassScores.of(operator, names, widths[0], chosen["tiers"], clip, "probabilities")
+    return model, ClassScores.of(operator, labels, own, widths[0], tiers, clip, "probabilities")
 
 
 def _of_another_kind(
@@ -91,12 +91,11 @@ def _of_another_kind(
         refuse_settings(operator, settings)
         made = pipeline(operator, classifier, chosen["max_chars"])
         kind: Meaning = "largest" if made.labels else "probabilities"
-        names = tuple(labels or made.labels)
-        return made, ClassScores.of(operator, names, max(len(made.labels), 1), tiers, None, kind)
+        return made, ClassScores.of(operator, labels, made.labels, max(len(made.labels), 1), tiers, None, kind)
     if is_fasttext(classifier):
         refuse_settings(operator, settings)
         file = fasttext_classifier(operator, os.fspath(classifier), chosen["max_chars"])
-        return file, ClassScores.of(operator, tuple(labels or file.labels), len(file.labels), tiers, None, "largest")
+        return file, ClassScores.of(operator, labels, file.labels, len(file.labels), tiers, None, "largest")
     if not callable(classifier):
         return None
     if not labels:
@@ -106,7 +105,7 @@ def _of_another_kind(
             f"{operator}: tiers= is for models that make one number; a function returns one for each class"
         )
     refuse_settings(operator, settings)
-    scores = ClassScores.of(operator, tuple(labels), len(labels), None, None, "largest")
+    scores = ClassScores.of(operator, labels, (), len(labels), None, None, "largest")
     return user_model(operator, classifier, len(scores.labels), chosen["max_chars"], rows), scores
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.errors import ParameterError
+from curator_df.ops.quality_tiers import ascending_tiers
 
 Meaning = Literal["probabilities", "largest", "one", "answers"]
 
@@ -36,28 +37,33 @@ class ClassScores:
     def of(
         cls,
         operator: str,
-        labels: tuple[str, ...],
+        labels: tuple[str, ...] | None,
+        own: tuple[str, ...],
         width: int,
         tiers: Mapping[str, float] | None,
         clip: tuple[float, float] | None,
         meaning: Meaning,
     ) -> ClassScores:
-        """Check that names and numbers fit together."""
+        """Check that names and numbers fit together: ``labels`` as they were given, or else the model's ``own``."""
         if width == 1 and meaning == "probabilities":
             if not tiers:
                 raise ParameterError(
                     f"{operator}: the model makes one number of a text; say what it means with tiers=, the least number of "
                     "each class, such as tiers={'high': 2.5, 'low': 0.0}"
                 )
-            ascending = sorted(tiers.items(), key=lambda tier: tier[1])
-            return cls(
-                tuple(name for name, _ in ascending), "one", tuple(float(least) for _, least in ascending[1:]), clip
-            )
+            if labels is not None:
+                raise ParameterError(
+                    f"{operator}: labels={list(labels)} has no meaning for a model that makes one number of a text: tiers= names "
+                    "its classes; leave labels= out"
+                )
+            ascending, bounds = ascending_tiers(operator, tiers)
+            return cls(ascending, "one", bounds[1:], clip)
         if tiers:
             raise ParameterError(f"{operator}: tiers= are for a model with one number; this one has {width} classes")
-        if len(labels) != width or len(set(labels)) != width:
-            raise ParameterError(f"{operator}: labels= must be {width} different names; found {', '.join(labels)}")
-        return cls(labels, meaning)
+        names = labels or own
+        if len(names) != width or len(set(names)) != width:
+            raise ParameterError(f"{operator}: labels= must be {width} different names; found {', '.join(names)}")
+        return cls(names, meaning)
 
     def of_class(self, operator: str, label: str) -> ClassScores:
         """Return the same with the scores of one class, whichever is the class of a text."""

@@ -76,6 +76,7 @@ def add_class(
         Name of the class column; the score column is named with the suffix ``_score``.
     labels : sequence of str, optional
         Names of the classes, in the order of the model's outputs. Required for a function; defaults to the model's names.
+        For a model with one output, ``tiers`` has the names.
     tiers : mapping of str to float, optional
         For a model with one output per text: the lowest score of each class, such as ``{"high": 2.5, "low": 0.0}``. A
         text below all of them gets the lowest class.
@@ -110,7 +111,7 @@ def add_class(
         If the model does not exist, or some of its files are missing.
     ParameterError
         If the model has no safetensors file or is not a classifier, a catalogue entry has no commit, ``filter_by``
-        names a class that the model does not have, or a parameter is out of range.
+        is empty or names a class that the model does not have, or a parameter is out of range.
     OperatorError
         When computing, if a function returns anything but such an array.
     UnsupportedBackendError
@@ -203,7 +204,7 @@ trust_remote_code
     InputError
         If the model does not exist, or some of its files are missing.
     ParameterError
-        If ``keep`` names a class that the model does not have, and as in `add_class`.
+        If ``keep`` is empty or names a class that the model does not have, and as in `add_class`.
     OperatorError
         When computing, if a function returns anything but such an array.
     UnsupportedBackendError
@@ -237,10 +238,13 @@ trust_remote_code
 
 
 def _known(operator: str, parameter: str, names: str | Sequence[str], scores: ClassScores) -> tuple[str, ...]:
-    """Return names of classes; raise `ParameterError` if one is not of the model."""
-    wanted = strings_of(operator, parameter, names)
+    """Return names of classes; raise `ParameterError` if there are none, or one is not of the model."""
+    wanted, known = strings_of(operator, parameter, names), ", ".join(map(repr, scores.labels))
+    if not wanted:
+        raise ParameterError(
+            f"{operator}: {parameter}={names!r} names no class, so no row would stay; name at least one of: {known}"
+        )
     if unknown := [name for name in wanted if name not in scores.labels]:
-        known = ", ".join(map(repr, scores.labels))
         raise ParameterError(
             f"{operator}: {parameter} names {unknown[0]!r}, which is not a class of the model; it has: {known}"
         )

@@ -16,7 +16,7 @@ import pyarrow as pa
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
-from curator_df.errors import ParameterError
+from curator_df.errors import OperatorError, ParameterError
 from curator_df.kernels.buffers import text_chunks
 from curator_df.models.callables import UserModel
 from curator_df.models.devices import Dtype
@@ -117,7 +117,8 @@ def add_embedding(
     ParameterError
         If the model has no safetensors file or another pooling method, or a parameter is out of range.
     OperatorError
-        When computing, if a function returns anything but such an array.
+        When computing, if a function returns anything but such an array, or a number of a vector that is not
+        normalized is too large for float16.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -212,7 +213,7 @@ def add_embedding_block(
     vectors: npt.NDArray[Any] = np.zeros((len(block), width), dtype=precision)
 
     def keep(places: npt.NDArray[np.int64], made: npt.NDArray[np.float32]) -> None:
-        vectors[places] = unit_vectors(made) if normalize else made
+        vectors[places] = _stored(unit_vectors(made) if normalize else made, precision)
 
     texts = text_chunks(block[text])
     counts = run_model(model, texts, keep, resources)
@@ -222,6 +223,18 @@ def add_embedding_block(
         counters=counts.counters(),
         peaks=counts.peaks,
     )
+
+
+def _stored(vectors: npt.NDArray[np.float32], precision: Precision) -> npt.NDArray[Any]:
+    """Return vectors as they are stored; raise `OperatorError` if a number is too large for that."""
+    with np.errstate(over="ignore"):
+        stored = vectors.astype(precision, copy=False)
+    if (lost := np.isinf(stored) & np.isfinite(vectors)).any():
+        raise OperatorError(
+            f"add_embedding: the model made {vectors[lost][0]:,.1f} as a number of a vector, and precision={precision!r} stores "
+            f"none beyond {np.finfo(precision).max:,.0f}; use normalize=True or precision='float32'"
+        )
+    return stored
 
 
 def unit_vectors(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

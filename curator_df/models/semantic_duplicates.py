@@ -6,8 +6,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from numbers import Real
 from typing import Any, Literal
 
+from curator_df.core.arguments import require_number
 from curator_df.core.columns import choose, require_columns
 from curator_df.core.exchange.vector_barrier import MOST_CLUSTERS, VectorBarrier
 from curator_df.core.files.storage import Folder
@@ -156,14 +158,14 @@ def drop_semantic_duplicates(
     >>> drop_semantic_duplicates(docs, eps=0.05).columns.tolist()  # doctest: +SKIP
     ['embedding']
     """
-    question = SemanticQuestion(embedding, _ascending(DROP, [eps]), num_clusters, keep, seed, dimensions, k_means)
+    question = SemanticQuestion(embedding, _ascending(DROP, (eps,)), num_clusters, keep, seed, dimensions, k_means)
     if groups is None:
         return _pending(df, DROP, question)
     home, said = found_drops(groups, DROP)
     found = SemanticQuestion.from_json(said)
     if question.eps[0] not in found.eps:
         listed = ", ".join(map(str, found.eps))
-        raise ParameterError(f"{DROP}: groups= were found with eps={listed}, not with {eps}")
+        raise ParameterError(f"{DROP}: groups= were found with eps={listed}, not with {question.eps[0]}")
     if replace(question, eps=found.eps) != replace(DEFAULT, eps=found.eps):
         require_same_parameters(DROP, said, replace(question, eps=found.eps).to_json())
     pending = _pending(df, DROP, found, home, found.eps.index(question.eps[0]))
@@ -241,17 +243,30 @@ def find_semantic_duplicates(
     Pass the result to ``drop_semantic_duplicates(df, eps=..., groups=...)``, which then only writes the rows.
     `read_receipt` tells how many rows each ``eps`` drops.
     """
-    several = [eps] if isinstance(eps, int | float) else list(eps)
-    question = SemanticQuestion(embedding, _ascending(FIND, several), num_clusters, keep, seed, dimensions, k_means)
+    several = _ascending(FIND, _listed(FIND, eps))
+    question = SemanticQuestion(embedding, several, num_clusters, keep, seed, dimensions, k_means)
     pending = _pending(df, FIND, question)
     return find_groups(pending, FIND, question.to_json(), workdir, storage_options, SEMANTIC_TABLE, on_error, on_oom)
+
+
+def _listed(operator: str, eps: Any) -> tuple[Any, ...]:
+    """Return one or several values as they were given; raise `ParameterError` unless they are a list or the like."""
+    if isinstance(eps, Real | str | bytes):
+        return (eps,)
+    try:
+        return tuple(eps)
+    except TypeError as exc:
+        raise ParameterError(
+            f"{operator}: eps={eps!r} must be a number or a list of numbers, not {type(eps).__name__}"
+        ) from exc
 
 
 def _ascending(operator: str, eps: Sequence[float]) -> tuple[float, ...]:
     if not eps:
         raise ParameterError(f"{operator}: eps=[] names no threshold")
     for one in eps:
-        if not isinstance(one, int | float) or not 0 <= one < 1:
+        require_number(operator, "eps", one)
+        if not 0 <= one < 1:
             raise ParameterError(f"{operator}: eps={one!r} is not from 0 to below 1")
     return tuple(sorted({float(one) for one in eps}))
 

@@ -14,6 +14,7 @@ from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.errors import ParameterError
 from curator_df.models.answers import Answers
+from curator_df.models.attention import score_numbers
 from curator_df.models.callables import DEFAULT_ROWS, UserModel
 from curator_df.models.devices import Device, Dtype, Numbers, chosen_numbers
 from curator_df.models.files import ModelFiles, find_adapted, find_answering, find_model
@@ -34,12 +35,8 @@ LOADING_FACTOR = 2
 """Weights are in memory twice while a model is loaded: its file as it is read, and the tensors."""
 CALL_BYTES = 32_000_000
 """What a call holds whatever the model: the texts and tokens of a window, and buffers of matrix products."""
-EAGER_KINDS = frozenset({"deberta", "deberta-v2"})
-"""Kinds of models that hold a matrix of attention for each head, several times."""
-EAGER_COPIES = 5
-"""How many times, beside one for all distances between tokens (benchmarks/model_memory.py)."""
 DISTANCE_COPIES = 2
-"""Vectors of each distance that such a model makes for each document of a batch, as it is written in transformers: those of
+"""Vectors of each distance that a DeBERTa makes for each document of a batch, as it is written in transformers: those of
 queries and those of keys. 128 documents of 16 tokens took 486 MB in DeBERTa v3 base, and four of 512 tokens 308 MB."""
 KEPT_COPIES = 2
 """Of what a language model keeps of each token: it is copied for every new token, and what was freed does not always fit the
@@ -160,9 +157,8 @@ class TextModel:
 
     @property
     def _token_bytes(self) -> int:
-        scores = 2 * self.max_length
-        if self.files.kind in EAGER_KINDS:
-            scores = self.files.heads * (EAGER_COPIES * self.max_length + self.files.distances)
+        files = self.files
+        scores = score_numbers(files.kind, files.heads, self.max_length, files.distances)
         return 4 * (4 * self.files.hidden + 2 * self.files.inner + scores + KEPT_COPIES * self.files.kept_numbers)
 
     def fitting_tokens(self, call_bytes: int) -> int:

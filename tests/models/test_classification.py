@@ -158,6 +158,38 @@ def test_one_number_becomes_a_class_by_tiers(one_number):
     np.testing.assert_allclose(found["class_score"].dropna().to_numpy(float), middle, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("tiers", "said"),
+    [
+        ({"hi": "1", "lo": 0.0}, r"tiers\['hi'\]='1' must be a number, not str"),
+        ({"hi": None, "lo": 0.0}, r"tiers\['hi'\]=None must be a number, not NoneType"),
+        ({"hi": 0.0, "lo": 0.0}, r"tiers=\{'hi': 0.0, 'lo': 0.0\} must name the least score of each tier"),
+        ({"hi": float("nan"), "lo": 0.0}, r"tiers=\{'hi': nan, 'lo': 0.0\} must name the least score of each tier"),
+        ({"hi": 1.0, "lo": -np.inf}, r"tiers=\{'hi': 1.0, 'lo': -inf\} must name the least score of each tier"),
+    ],
+)
+def test_tiers_that_are_no_thresholds_are_refused(one_number, tiers, said):
+    for operator, given in ((cdf.add_class, {}), (cdf.keep_class, {"keep": "hi"})):
+        with pytest.raises(errors.ParameterError, match=f"^{operator.__name__}: {said}"):
+            table().pipe(operator, one_number, tiers=tiers, **given)
+
+
+def test_labels_are_refused_where_tiers_name_the_classes(one_number):
+    tiers = {"hi": np.float32(0.5), "lo": 0}
+    assert table().pipe(cdf.add_class, one_number, tiers=tiers).columns.tolist() == ["text", "class", "class_score"]
+    for labels in ("x", ["hi", "lo"], []):
+        with pytest.raises(errors.ParameterError, match=r"labels=\[.*\] has no meaning.*tiers= names its classes"):
+            table().pipe(cdf.add_class, one_number, labels=labels, tiers=tiers)
+
+
+def test_no_class_at_all_cannot_be_kept():
+    said = r"names no class, so no row would stay; name at least one of: 'good', 'bad', 'ugly'"
+    with pytest.raises(errors.ParameterError, match=rf"add_class: filter_by=\[\] {said}"):
+        table().pipe(cdf.add_class, letters, labels=LABELS, filter_by=[])
+    with pytest.raises(errors.ParameterError, match=rf"keep_class: keep=\(\) {said}"):
+        table().pipe(cdf.keep_class, letters, labels=LABELS, keep=())
+
+
 def test_rows_of_other_classes_go_with_class_and_score(three_classes):
     classes = computed(table().pipe(cdf.add_class, three_classes))
     stays = classes["class"].dropna().iloc[0]
@@ -211,7 +243,7 @@ def test_a_class_that_is_not_there_cannot_be_kept():
 
 def test_a_catalogue_entry_is_one_of_published_facts():
     for entry in (cdf.classifiers.FINEWEB_EDU, cdf.classifiers.FINEWEB_MIXTRAL_EDU):
-        scores = ClassScores.of("add_class", (), 1, entry.tiers, entry.clip, "probabilities")
+        scores = ClassScores.of("add_class", None, (), 1, entry.tiers, entry.clip, "probabilities")
         codes, numbers = scores.read(np.array([[-1], [2.4999], [2.5], [6]], dtype=np.float32))
         assert [scores.labels[code] for code in codes] == ["low_quality", "low_quality", "high_quality", "high_quality"]
         assert (numbers.min(), numbers.max()) == (0, 5)

@@ -282,6 +282,26 @@ def test_a_function_that_returns_something_else_is_an_error(made, said):
         vectors(table(["a"]).pipe(cdf.add_embedding, model=made, dimensions=2))
 
 
+def test_a_number_that_float16_cannot_store_is_an_error():
+    def large(texts):
+        return [[65_503.9, -70_000.0 * len(text)] for text in texts]
+
+    docs = table(["ab", None])
+    with pytest.raises(
+        errors.OperatorError, match=r"-140,000\.0.*float16.*65,504.*normalize=True or precision='float32'"
+    ):
+        vectors(docs.pipe(cdf.add_embedding, model=large, dimensions=2, normalize=False, precision="float16"))
+    as_asked = docs.pipe(cdf.add_embedding, model=large, dimensions=2, normalize=False)
+    assert vectors(as_asked)[0].tolist() == pytest.approx([65_503.9, -140_000.0])
+    assert np.isfinite(vectors(docs.pipe(cdf.add_embedding, model=large, dimensions=2, precision="float16"))).all()
+
+    def infinite(texts):
+        return [[np.inf, 65_504.0]] * len(texts)
+
+    kept = docs.pipe(cdf.add_embedding, model=infinite, dimensions=2, normalize=False, precision="float16")
+    assert vectors(kept)[0].tolist() == [np.inf, 65_504]
+
+
 def test_a_function_needs_its_width_and_is_given_cut_texts_in_batches():
     with pytest.raises(errors.ParameterError, match="a function needs dimensions="):
         table(["a"]).pipe(cdf.add_embedding, model=len)

@@ -10,9 +10,10 @@ import sys
 import pytest
 
 from curator_df import errors
+from curator_df.models.attention import EAGER_COPIES
 from curator_df.models.batches import BatchSize
-from curator_df.models.files import find_model
-from curator_df.models.text_model import EAGER_COPIES, LOADING_FACTOR, RUNTIME_BYTES, text_model
+from curator_df.models.files import EXPERTS, find_model
+from curator_df.models.text_model import LOADING_FACTOR, RUNTIME_BYTES, text_model
 
 CONFIG = {
     "model_type": "bert",
@@ -63,13 +64,20 @@ def test_positions_of_padding_are_no_tokens(tmp_path):
     assert find_model("add_x", write_model(tmp_path / "m", model_type="roberta", pad_token_id=8)).longest == 48 - 9
 
 
+@pytest.mark.parametrize("key", EXPERTS)
+def test_a_model_of_experts_is_refused_and_one_of_a_single_one_is_not(key, tmp_path):
+    with pytest.raises(errors.ParameterError, match=f"has experts \\({key}=4\\), and what they take in a batch"):
+        find_model("add_x", write_model(tmp_path / "several", **{key: 4}))
+    assert find_model("add_x", write_model(tmp_path / "one", **{key: 1})).hidden == 32
+
+
 def test_memory_follows_from_weights_and_batches(tmp_path):
     folder = write_model(tmp_path / "m")
     model, longer = used(folder), used(folder, batch_tokens=1_000)
     assert model.held_bytes == RUNTIME_BYTES + LOADING_FACTOR * 4 * 320
     assert longer.call_bytes - model.call_bytes == 4 * 900 * (4 * 32 + 2 * 64 + 2 * 40)
     eager = used(write_model(tmp_path / "deberta", model_type="deberta-v2"))
-    assert eager.call_bytes - model.call_bytes == 4 * 100 * 40 * (EAGER_COPIES * 4 - 2)
+    assert eager.call_bytes - model.call_bytes == 4 * 100 * 40 * (EAGER_COPIES["deberta-v2"] * 4 - 2)
     assert (model.row_tokens, eager.row_tokens) == (0, 0)
     assert (model.max_length, model.max_chars, used(folder, max_length=9).max_chars) == (40, 640, 144)
 
@@ -88,7 +96,7 @@ def test_a_model_of_distances_takes_memory_for_each_document_however_short(tmp_p
     kind = {"model_type": "deberta-v2", "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
     model = used(write_model(tmp_path / "m", **{**kind, **config}), batch_tokens=200)
     assert model.files.distances == distances
-    token = 4 * (4 * 32 + 2 * 64 + 4 * (EAGER_COPIES * 40 + distances))
+    token = 4 * (4 * 32 + 2 * 64 + 4 * (EAGER_COPIES["deberta-v2"] * 40 + distances))
     assert model.row_tokens == math.ceil(2 * 4 * distances * 32 / token)
     assert model.batch_bytes == 200 * token
     size = BatchSize(model.batch_tokens, row_tokens=model.row_tokens)
