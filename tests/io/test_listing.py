@@ -165,7 +165,7 @@ def test_urls(memory, url, expected):
 def test_a_url_that_matches_nothing_is_an_error(memory):
     with pytest.raises(InputError, match=r"nothing matches 'memory://data/none.*holds.*b\.jsonl"):
         list_files("memory://data/none*")
-    with pytest.raises(InputError, match="cannot read 'nosuch://x'"):
+    with pytest.raises(ParameterError, match="cannot read 'nosuch://x'"):
         list_files("nosuch://x")
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import itertools
 import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -27,43 +25,15 @@ from curator_df.core.tasks.task import run_guarded
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, ParquetFormat
 from curator_df.models import k_means
+from tests.models.vector_rows import WIDTH, vectors, write_rows
 
 pytest.importorskip("sklearn", reason="needs the models extra (scikit-learn is not installed)")
-WIDTH = 24
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
     with cdf.start_cluster(memory="6GB", cpus=2) as running:
         yield running
-
-
-def vectors(count: int, seed: int = 0) -> np.ndarray:
-    """Return vectors of which many are another one moved a little, some the same, and some longer or shorter."""
-    chance = np.random.default_rng(seed)
-    made = chance.normal(size=(count, WIDTH))
-    source = chance.integers(0, count // 3, size=count)
-    moved = made[source] + chance.normal(size=(count, WIDTH)) * chance.choice([0.0, 0.02, 0.1, 0.3], size=(count, 1))
-    copies = np.arange(count) >= count // 3
-    made[copies] = moved[copies] * chance.choice([1.0, 2.0], size=(count, 1))[copies]
-    return chance.permutation(made).astype(np.float32)
-
-
-def write_rows(folder: Path, numbers: np.ndarray, cuts=(), nulls=()) -> str:
-    folder.mkdir(parents=True)
-    values = numbers.tolist()
-    for number in nulls:
-        values[number] = None
-    table = pa.table(
-        {
-            "id": np.arange(len(values)),
-            "score": np.random.default_rng(1).integers(0, 5, len(values)),
-            "embedding": pa.array(values, pa.list_(pa.float32(), numbers.shape[1])),
-        }
-    )
-    for number, (start, stop) in enumerate(itertools.pairwise([0, *cuts, len(values)])):
-        pq.write_table(table.slice(start, stop - start), folder / f"{number}.parquet", row_group_size=50)
-    return str(folder)
 
 
 def ids_in(folder: Path) -> list[int]:

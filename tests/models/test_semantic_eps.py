@@ -8,7 +8,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from tests.models.test_semantic_duplicates import vectors, write_rows
+from tests.models.vector_rows import vectors, write_rows
 
 pytest.importorskip("sklearn", reason="needs the models extra (scikit-learn is not installed)")
 
