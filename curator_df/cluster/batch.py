@@ -325,9 +325,9 @@ def request_jobs(
         prologue=prologue,
         spill_directory=JOB_SPILL_DIRECTORY
         if spill_directory is None
-        else path_of("jobs", "spill_directory", spill_directory),
-        job_directory=os.path.abspath(path_of("jobs", "job_directory", job_directory)),
-        python=sys.executable if python is None else path_of("jobs", "python", python),
+        else path_of("job_cluster", "spill_directory", spill_directory),
+        job_directory=os.path.abspath(path_of("job_cluster", "job_directory", job_directory)),
+        python=sys.executable if python is None else path_of("job_cluster", "python", python),
         queue=names["queue"],
         account=names["account"],
         interface=names["interface"],

@@ -136,6 +136,7 @@ def connect(
     Computes: no.
     """
     recycle = read_recycle_after("connect", recycle_after)
+    found = None if workdir is None else path_of("connect", "workdir", workdir)
     device_bytes = None if device_memory is None else read_size("device_memory", device_memory)
     if not isinstance(client_or_address, str | os.PathLike | Client):
         raise ParameterError(f"connect: {client_or_address!r} is no Client, address or file of a scheduler")
@@ -157,7 +158,6 @@ def connect(
         if owns_client:
             client.close()
         raise
-    found = None if workdir is None else path_of("connect", "workdir", workdir)
     spare_cpus = max(devices.cpus - layout.threads, 0) if devices.device_bytes else 0
     layout = dataclasses.replace(layout, device_bytes=devices.device_bytes, spare_cpus=spare_cpus)
     return Connection(

@@ -305,8 +305,8 @@ def job_cluster(
         account=account,
         interface=interface,
     )
-    shared = None if workdir is None else path_of("jobs", "workdir", workdir)
-    require_number("jobs", "queue_timeout", queue_timeout)
+    shared = None if workdir is None else path_of("job_cluster", "workdir", workdir)
+    require_number("job_cluster", "queue_timeout", queue_timeout)
     return JobCluster(request, as_security(security), queue_timeout=queue_timeout, workdir=shared)
 
 

@@ -151,6 +151,8 @@ def test_a_file_that_is_no_schedulers_is_said(tmp_path):
 def test_what_is_no_scheduler_at_all_is_refused():
     with pytest.raises(errors.ParameterError, match="5 is no Client, address or file of a scheduler"):
         cdf.connect(5)
+    with pytest.raises(errors.ParameterError, match="connect: workdir=3 must be a path"):
+        cdf.connect("tcp://127.0.0.1:1", workdir=3)  # before anything is asked
     with pytest.raises(errors.ParameterError, match=r"security=True must be a distributed\.Security"):
         cdf.connect("tcp://127.0.0.1:1", security=True)
 

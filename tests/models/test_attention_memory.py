@@ -34,8 +34,9 @@ WIDE = {
     "eos_token_id": 3,
 }
 """Of a model of many heads and few numbers for each token: a matrix of attention for each head has 50 MB in a batch."""
-RECLAIMED_BYTES = 30_000_000
-"""Pages of torch that a machine under load has taken away and brings back meanwhile."""
+BESIDE_BYTES = 30_000_000
+"""What a measurement may show beside: one of many was over the plan, on a machine under load. Without the matrices of heads a
+plan is 60 MB or more below what these kinds take."""
 MORE = {
     "gemma2": {"num_key_value_heads": 12, "head_dim": 8},
     "rembert": {"input_embedding_size": 96},
@@ -70,7 +71,7 @@ def test_a_batch_takes_no_more_than_is_planned(kind, tmp_path):
         loaded._forward(tokens, offsets, np.arange(1))
         extra_bytes, made = peak_of_call(lambda: loaded._forward(tokens, offsets, np.arange(rows)))  # noqa: B023 - called here
         assert made.shape == (rows, 96)
-        assert extra_bytes <= model.call_bytes + RECLAIMED_BYTES, (length, extra_bytes)
+        assert extra_bytes <= model.call_bytes + BESIDE_BYTES, (length, extra_bytes)
     assert rows * length == 2_048
     assert extra_bytes > model.batch_bytes / 4
 
