@@ -82,7 +82,10 @@ class Folder:
 
     @cached_property
     def _filesystem(self) -> tuple[Any, str]:
-        return fsspec.core.url_to_fs(self.url, **self.options)  # type: ignore[no-any-return]
+        try:
+            return fsspec.core.url_to_fs(self.url, **self.options)  # type: ignore[no-any-return]
+        except (ImportError, ValueError) as exc:  # its package is not installed, or there is no such protocol
+            raise ParameterError(f"{self.url!r} cannot be used: {exc}") from exc
 
     @property
     def is_local(self) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from curator_df.core.files.storage import MANY_NAMES, STALE_LOOKS, Folder, disk_errors
 from curator_df.core.ranges.journal import Journal
-from curator_df.errors import CuratorError, DiskFullError
+from curator_df.errors import CuratorError, DiskFullError, ParameterError
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -107,6 +107,11 @@ def test_files_that_are_gone_or_were_cut_short_are_seen(folder, count, monkeypat
     folder.delete("below/1")
     assert not folder.holds(files)
     assert folder.holds([files[0], *files[2:]])
+
+
+def test_a_url_of_no_known_store_is_an_error_that_names_it():
+    with pytest.raises(ParameterError, match=r"'nosuch://x' cannot be used: .*nosuch"):
+        Folder("nosuch://x").exists("a")
 
 
 def test_a_name_that_vanishes_while_a_folder_is_listed_is_left_out(tmp_path, monkeypatch):
