@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ceilings: 400 lines for a file, 60 for a function's body; and no module whose name says nothing."""
+"""Ceilings: 600 lines for a file, 60 for a function's body; and no module whose name says nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 600
 MAX_BODY_LINES = 60
 SAYS_NOTHING = {"utils", "util", "helpers", "helper", "common", "base", "config", "misc"}
 
