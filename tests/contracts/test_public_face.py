@@ -11,7 +11,6 @@ from typing import Any
 
 import dask.dataframe as dd
 import pandas as pd
-import pytest
 
 import curator_df as cdf
 
@@ -79,6 +78,7 @@ FUNCTIONS = [value for value in PUBLIC.values() if inspect.isfunction(value)]
 CLASSES = [value for value in PUBLIC.values() if inspect.isclass(value)]
 LAZY = [function for function in FUNCTIONS if function.__name__.startswith(LAZY_VERBS)]
 TAKE_TABLE = [function for function in FUNCTIONS if next(iter(inspect.signature(function).parameters), "") == "df"]
+NAMES = [function.__name__ for function in FUNCTIONS]
 
 
 def name_of(value: Any) -> str:
@@ -118,54 +118,52 @@ def test_the_lists_here_see_every_kind_of_name() -> None:
     assert TAKE_TABLE
 
 
-@pytest.mark.parametrize("name", cdf.__all__)
-def test_has_a_docstring_with_a_one_line_summary(name: str) -> None:
-    summary = sections_of(PUBLIC[name])[""].split("\n\n")[0]
-    assert summary.endswith(".")
-    assert "\n" not in summary
+def test_each_name_has_a_docstring_with_a_one_line_summary() -> None:
+    summaries = {name: sections_of(value)[""].split("\n\n")[0] for name, value in PUBLIC.items()}
+    assert [name for name, summary in summaries.items() if not summary.endswith(".") or "\n" in summary] == []
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=name_of)
-def test_begins_with_a_verb_of_the_design(function: Callable[..., Any]) -> None:
-    assert function.__name__.startswith(LAZY_VERBS + OTHER_VERBS) or function.__name__ in VERBLESS
+def test_functions_begin_with_a_verb_of_the_design() -> None:
+    assert [name for name in NAMES if not name.startswith(LAZY_VERBS + OTHER_VERBS) and name not in VERBLESS] == []
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=name_of)
-def test_every_parameter_is_described(function: Callable[..., Any]) -> None:
-    described = described_parameters(sections_of(function).get("Parameters", ""))
-    assert described == {parameter.name for parameter in parameters_of(function)}
+def test_every_parameter_is_described() -> None:
+    for function in FUNCTIONS:
+        described = described_parameters(sections_of(function).get("Parameters", ""))
+        assert (name_of(function), described) == (name_of(function), {each.name for each in parameters_of(function)})
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=name_of)
-def test_returns_and_notes_are_there(function: Callable[..., Any]) -> None:
-    assert {"Returns", "Notes"} <= set(sections_of(function))
+def test_returns_and_notes_are_there() -> None:
+    assert [name_of(function) for function in FUNCTIONS if not {"Returns", "Notes"} <= set(sections_of(function))] == []
 
 
-@pytest.mark.parametrize("function", LAZY, ids=name_of)
-def test_lazy_functions_state_their_contract(function: Callable[..., Any]) -> None:
-    assert CONTRACT_LINE.search(" ".join(sections_of(function)["Notes"].split()))
+def test_lazy_functions_state_their_contract() -> None:
+    notes = {name_of(function): " ".join(sections_of(function)["Notes"].split()) for function in LAZY}
+    assert [name for name, text in notes.items() if not CONTRACT_LINE.search(text)] == []
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=name_of)
-def test_is_fully_annotated(function: Callable[..., Any]) -> None:
-    signature = inspect.signature(function)
-    assert signature.return_annotation is not inspect.Signature.empty
-    assert not [parameter.name for parameter in parameters_of(function) if parameter.annotation is parameter.empty]
+def test_functions_are_fully_annotated() -> None:
+    empty = inspect.Signature.empty
+    bare = [(name_of(each), "return") for each in FUNCTIONS if inspect.signature(each).return_annotation is empty]
+    bare += [
+        (name_of(each), parameter.name)
+        for each in FUNCTIONS
+        for parameter in parameters_of(each)
+        if parameter.annotation is parameter.empty
+    ]
+    assert bare == []
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=name_of)
-def test_only_the_first_parameter_is_positional(function: Callable[..., Any]) -> None:
-    _, *others = parameters_of(function) or [None]
+def test_only_the_first_parameter_is_positional() -> None:
     by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-    positional = {(function.__name__, other.name) for other in others if other and other.kind not in by_name}
-    assert positional <= POSITIONAL_SECOND
+    others = [(name_of(each), parameter) for each in FUNCTIONS for parameter in parameters_of(each)[1:]]
+    positional = {(name, parameter.name) for name, parameter in others if parameter.kind not in by_name}
+    assert positional - POSITIONAL_SECOND == set()
 
 
-@pytest.mark.parametrize(
-    "function", [function for function in LAZY if not function.__name__.startswith("read_")], ids=name_of
-)
-def test_operators_take_the_table_first(function: Callable[..., Any]) -> None:
-    assert function in TAKE_TABLE
+def test_operators_take_the_table_first() -> None:
+    operators = [function for function in LAZY if not function.__name__.startswith("read_")]
+    assert [name_of(function) for function in operators if function not in TAKE_TABLE] == []
 
 
 def test_the_accessor_has_exactly_the_functions_of_a_table() -> None:
@@ -174,8 +172,9 @@ def test_the_accessor_has_exactly_the_functions_of_a_table() -> None:
     assert methods == {function.__name__ for function in TAKE_TABLE}
 
 
-@pytest.mark.parametrize("function", TAKE_TABLE, ids=name_of)
-def test_accessor_methods_complete_and_document_like_the_function(function: Callable[..., Any]) -> None:
-    method = getattr(dd.from_pandas(pd.DataFrame({"text": ["a"]}), npartitions=1).curate, function.__name__)
-    assert inspect.getdoc(method) == inspect.getdoc(function)
-    assert parameters_of(method) == parameters_of(function)[1:]
+def test_accessor_methods_complete_and_document_like_the_function() -> None:
+    accessor = dd.from_pandas(pd.DataFrame({"text": ["a"]}), npartitions=1).curate
+    for function in TAKE_TABLE:
+        method = getattr(accessor, function.__name__)
+        assert inspect.getdoc(method) == inspect.getdoc(function)
+        assert (name_of(function), parameters_of(method)) == (name_of(function), parameters_of(function)[1:])

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MAX_FILE_LINES = 600
 MAX_BODY_LINES = 60
 SAYS_NOTHING = {"utils", "util", "helpers", "helper", "common", "base", "config", "misc"}
 
-MODULES = sorted(path for folder in ("curator_df", "tests", "benchmarks") for path in (CHECKOUT / folder).rglob("*.py"))
+LICENSE_LINE = "# SPDX-License-Identifier: Apache-2.0"
+SOURCES = {
+    path: path.read_text()
+    for folder in ("curator_df", "tests", "benchmarks")
+    for path in sorted((CHECKOUT / folder).rglob("*.py"))
+}
 
 
 def name_of(path: Path) -> str:
@@ -33,25 +37,43 @@ def too_long(source: str) -> list[str]:
     return [f"{node.name}: {body_lines(node)} lines" for node in functions if body_lines(node) > MAX_BODY_LINES]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_file_is_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= MAX_FILE_LINES
+def offenders(rule: Callable[[Path, str], object]) -> list[str]:
+    """Return every file of the package, the tests and the benchmarks in which a rule finds something, with what it found."""
+    return [f"{name_of(path)}: {found}" for path, text in SOURCES.items() if (found := rule(path, text))]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_functions_are_short(path: Path) -> None:
-    assert not too_long(path.read_text())
+def test_files_are_short() -> None:
+    def excess(_: Path, text: str) -> str:
+        lines = len(text.splitlines())
+        return f"{lines} lines" if lines > MAX_FILE_LINES else ""
+
+    assert offenders(excess) == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_name_says_what_it_is(path: Path) -> None:
-    parts = path.relative_to(CHECKOUT).with_suffix("").parts
-    assert not SAYS_NOTHING.intersection(word for part in parts for word in part.split("_"))
+def test_functions_are_short() -> None:
+    assert offenders(lambda _, text: too_long(text)) == []
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if path.stat().st_size], ids=name_of)
-def test_licence_is_named_in_the_first_line(path: Path) -> None:
-    assert path.read_text().startswith("# SPDX-License-Identifier: Apache-2.0\n")
+def test_names_say_what_they_are() -> None:
+    def empty_words(path: Path, _: str) -> set[str]:
+        parts = path.relative_to(CHECKOUT).with_suffix("").parts
+        return SAYS_NOTHING.intersection(word for part in parts for word in part.split("_"))
+
+    assert offenders(empty_words) == []
+
+
+def test_license_is_named_in_the_first_line() -> None:
+    def first_line(_: Path, text: str) -> str:
+        line = text.partition("\n")[0]
+        return "" if not text or line == LICENSE_LINE else f"begins with {line!r}"
+
+    assert offenders(first_line) == []
+
+
+def test_the_rules_look_at_the_package_the_tests_and_the_benchmarks() -> None:
+    names = {name_of(path) for path in SOURCES}
+    assert {"curator_df/cli.py", "tests/conftest.py", "benchmarks/scaling.py"} <= names
+    assert offenders(lambda path, _: path == Path(__file__).resolve()) == ["tests/contracts/test_size_limits.py: True"]
 
 
 def test_a_long_body_is_found_and_its_docstring_is_free() -> None:
