@@ -2,6 +2,7 @@
 """Tables and arguments of the wrong type are errors of ours at the door of every public operator, and say what was given."""
 
 import inspect
+import re
 
 import dask.dataframe as dd
 import pandas as pd
@@ -36,14 +37,24 @@ EITHER = ("explore_thresholds", "pandas")
 """It takes a pandas DataFrame too."""
 
 
-@pytest.mark.parametrize(
-    ("operator", "arguments", "given"),
-    [(name, arguments, given) for name, arguments in TAKES_A_TABLE for given in NO_TABLES if (name, given) != EITHER],
-)
-def test_what_is_not_a_dask_table_is_refused(operator, arguments, given):
-    arguments = {"profile": OURS, **arguments} if operator == "describe_drops" else arguments
-    with pytest.raises(ExpressionError, match=r"expected a Dask DataFrame.*got "):
-        getattr(cdf, operator)(NO_TABLES[given], **arguments)
+def refusal(call, *given, **arguments):
+    """Return the message of the error with which a call is refused, or an empty one if it is not."""
+    try:
+        call(*given, **arguments)
+    except ExpressionError as error:
+        return str(error)
+    return ""
+
+
+def test_what_is_not_a_dask_table_is_refused():
+    taken = []
+    for operator, arguments in TAKES_A_TABLE:
+        given = {"profile": OURS, **arguments} if operator == "describe_drops" else arguments
+        for name, value in NO_TABLES.items():
+            said = refusal(getattr(cdf, operator), value, **given) if (operator, name) != EITHER else "exempt"
+            if said != "exempt" and not re.search(r"expected a Dask DataFrame.*got ", said):
+                taken.append((operator, name, said))
+    assert taken == []
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
