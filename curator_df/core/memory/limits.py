@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
+from curator_df.core.cluster_client import ClusterClient
+
 Result = TypeVar("Result")
 
 M_MMAP_THRESHOLD = -3
@@ -89,7 +91,7 @@ def raised_data_limit(extra_bytes: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def more_than_limits(client: Any, more_bytes: int) -> Iterator[None]:
+def more_than_limits(client: ClusterClient, more_bytes: int) -> Iterator[None]:
     """Let workers hold more bytes before Dask's own thresholds act; a task raises its process's data limit itself."""
     _raise_memory_limits(client, more_bytes)
     try:
@@ -98,7 +100,7 @@ def more_than_limits(client: Any, more_bytes: int) -> Iterator[None]:
         _raise_memory_limits(client, -more_bytes)
 
 
-def _raise_memory_limits(client: Any, more_bytes: int) -> None:
+def _raise_memory_limits(client: ClusterClient, more_bytes: int) -> None:
     for nanny in (True, False) if more_bytes else ():
         client.run(_raise_memory_limit, more_bytes, nanny=nanny, on_error="ignore")
 

@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import cloudpickle
-from distributed import CancelledError, KilledWorker, wait
+from distributed import CancelledError, KilledWorker
 
+from curator_df.core.cluster_client import ClusterClient, SentTask
 from curator_df.core.memory.leaks import Leak, LeakReceipt, LeakWatch
 from curator_df.core.memory.limits import more_than_limits, release_free_memory
 from curator_df.core.planning.balance import Balance, works_elsewhere
@@ -50,12 +51,8 @@ MOST_LOST_ROWS = 2
 LOST_ROW = "its worker process ended"
 """How the reason begins for a row that is set aside because of that."""
 
-WATCH_SECONDS = 2.0
-"""How often a silent cluster is asked whether it still has workers."""
-REVIVE_SECONDS = (10.0, 30.0, 60.0, 90.0)
-"""After this long without any worker new ones are started, unless some are starting."""
-STOP_SECONDS = 20
-"""How long a run that ends early waits for its tasks, which end at their next block."""
+STOP_POLL_SECONDS = 0.02
+"""How often a run that ends early looks whether its tasks have ended."""
 LOG = logging.getLogger("curator_df.core")
 
 
@@ -97,11 +94,13 @@ class Dispatcher:
         self._due: str | None = None
         self._stage_id = uuid.uuid4().hex
         layout = self.session.layout
+        self._client: ClusterClient = self.session.client
+        self._patience = self.session.patience
         self._parcel = JobParcel(cloudpickle.dumps(self.job), layout.workers * (layout.threads + 1))
-        self._flying: dict[Any, Attempt] = {}
-        self._submitted: dict[Any, float] = {}
-        self._unfetched: set[Any] = set()
-        self._finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._flying: dict[SentTask, Attempt] = {}
+        self._submitted: dict[SentTask, float] = {}
+        self._unfetched: set[SentTask] = set()
+        self._finished: queue.SimpleQueue[SentTask] = queue.SimpleQueue()
         self._alone: collections.deque[Attempt] = collections.deque()
 
     def run(self, pieces: Iterator[Range]) -> None:
@@ -165,24 +164,25 @@ class Dispatcher:
     def _submit(self, attempt: Attempt) -> None:
         key = f"curate-range-{attempt.piece.number}-{attempt.tries}-{uuid.uuid4().hex[:8]}"
         what = (run_with_job, self.task, self._parcel.take(), attempt, self.session.worker_limits)
-        future = self.session.client.submit(*what, key=key, pure=False, priority=-attempt.piece.number)
+        future = self._client.submit(*what, key=key, pure=False, priority=-attempt.piece.number)
         self._flying[future] = attempt
         self._submitted[future] = time.monotonic()
         future.add_done_callback(self._finished.put)
 
-    def _next_finished(self) -> tuple[Any, Attempt, Manifest | None]:
+    def _next_finished(self) -> tuple[SentTask, Attempt, Manifest | None]:
         """Wait for a task and what it tells, if it tells anything; look now and then whether a worker could finish one."""
         workless = 0.0
         while True:
+            future: SentTask | None
             try:
-                future = self._finished.get(timeout=WATCH_SECONDS)
+                future = self._finished.get(timeout=self._patience.watch_seconds)
             except queue.Empty:
                 workless = self._watch(workless)
                 future = next((held for held in self._unfetched if held.done()), None)
             raise_lost_interrupt()
-            if future not in self._flying:
+            if future is None or future not in self._flying:
                 continue
-            manifest = _fetched(future)
+            manifest = _fetched(future, self._patience.watch_seconds)
             if manifest is None and future.status not in ("error", "cancelled"):
                 # Its worker died between the end of the task and now. Dask runs it again, and calls nobody then.
                 self._unfetched.add(future)
@@ -192,15 +192,15 @@ class Dispatcher:
 
     def _wait_for_worker(self) -> None:
         workless = 0.0
-        while not self.session.client.nthreads():
+        while not self._client.nthreads():
             workless = self._watch(workless)
-            time.sleep(WATCH_SECONDS)
+            time.sleep(self._patience.watch_seconds)
 
     def _watch(self, workless_seconds: float) -> float:
         """Bring workers back that are gone for good; return for how long there was none."""
-        if self.session.client.status != "running":
-            raise _scheduler_lost(self.session.client)
-        if self.session.client.nthreads():
+        if self._client.status != "running":
+            raise _scheduler_lost(self._client)
+        if self._client.nthreads():
             return 0.0
         # A worker that dies before its nanny knows that it started is not started again by the nanny.
         if workless_seconds >= self.session.workless_seconds:
@@ -208,12 +208,13 @@ class Dispatcher:
                 f"no worker came back within {self.session.workless_seconds:.0f} s after the last one died; what is "
                 "finished stays, and on_existing='resume' goes on from there"
             )
-        longer = workless_seconds + WATCH_SECONDS
-        if self.session.revive is not None and any(workless_seconds < due <= longer for due in REVIVE_SECONDS):
+        longer = workless_seconds + self._patience.watch_seconds
+        due_seconds = self._patience.revive_seconds
+        if self.session.revive is not None and any(workless_seconds < due <= longer for due in due_seconds):
             self.session.revive()
         return longer
 
-    def _settle(self, future: Any, attempt: Attempt, manifest: Manifest | None) -> Attempt | None:
+    def _settle(self, future: SentTask, attempt: Attempt, manifest: Manifest | None) -> Attempt | None:
         """Take what came back; return the next attempt at the same range, if it can run beside others."""
         seconds = time.monotonic() - self._submitted.pop(future)
         if manifest is not None and manifest.outcome == "no job":
@@ -273,7 +274,7 @@ class Dispatcher:
         """Find out about a worker that holds more and more, and start it again if it leaks; nothing is in flight."""
         self._leak = None
         job_bytes, restarts = self._parcel.job_bytes if self._is_job else None, not self.session.layout.in_process
-        told = treat(self.session.client, leak, job_bytes, attempt, restarts=restarts)
+        told = treat(self._client, leak, job_bytes, attempt, restarts=restarts)
         (self._leaks.forget if told.recycled or told.only_kept else self._leaks.wait)(leak.worker)
         self._wait_for_worker()
         if not told.only_kept:
@@ -285,7 +286,7 @@ class Dispatcher:
         self._due = None
         if self.session.recycling is not None:
             self._leaks.forget(worker)
-            self.session.tell(Note("recycle", self.session.recycling.recycle(self.session.client, worker), worker))
+            self.session.tell(Note("recycle", self.session.recycling.recycle(self._client, worker), worker))
 
     def _remember(self, attempt: Attempt) -> None:
         """Let later ranges begin with half the block, when more than one ran out of memory with this one."""
@@ -293,9 +294,9 @@ class Dispatcher:
         if self._failed_at[attempt.block_bytes] >= REMEMBER_AFTER and attempt.exclusive_bytes is None:
             self.start_bytes = min(self.start_bytes, max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES))
 
-    def _after_lost_worker(self, future: Any, attempt: Attempt) -> Attempt | None:
+    def _after_lost_worker(self, future: SentTask, attempt: Attempt) -> Attempt | None:
         if future.status == "cancelled":  # nobody cancels while a run goes on, but a client that lost its scheduler
-            raise _scheduler_lost(self.session.client)
+            raise _scheduler_lost(self._client)
         exc, number = future.exception(), attempt.piece.number
         if not isinstance(exc, KilledWorker):
             raise WorkerLostError(f"range {number} did not run: {exc}") from exc
@@ -339,12 +340,12 @@ class Dispatcher:
         if self.session.recycling is not None:
             self.session.recycling.join()  # limits are lifted on the workers that are there
         self._wait_for_worker()  # it may have died just now
-        self.session.client.run(release_free_memory, on_error="ignore")
+        self._client.run(release_free_memory, on_error="ignore")
         layout = self.session.layout
         more_bytes = (
             layout.exclusive_bytes - layout.work_bytes if self.session.limits_data and not layout.in_process else 0
         )
-        with more_than_limits(self.session.client, more_bytes):
+        with more_than_limits(self._client, more_bytes):
             halves = self._on_oom == "halve" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES
             how: dict[str, Any] = {"exclusive_bytes": layout.exclusive_bytes, "halves": halves, "beside": 0}
             again: Attempt | None = dataclasses.replace(attempt, **how)
@@ -354,7 +355,7 @@ class Dispatcher:
 
     def _stop(self) -> None:
         """Make what is in flight end, and wait for it: a task that still ran would hold memory, and write, in the next run."""
-        client, flying = self.session.client, list(self._flying)
+        client, flying = self._client, list(self._flying)
         self._flying.clear()
         self._submitted.clear()
         self._unfetched.clear()
@@ -363,22 +364,29 @@ class Dispatcher:
         try:
             if client.nthreads():
                 client.run(request_stop, self._stage_id, wait=False, on_error="ignore")
-                wait(flying, timeout=STOP_SECONDS)
-        except TimeoutError:
-            LOG.warning("%d s after the run ended a task of it still works; it ends with its block", STOP_SECONDS)
+                self._wait_for_end(flying)
         finally:
             client.cancel(flying, force=True, asynchronous=False)
 
+    def _wait_for_end(self, flying: list[SentTask]) -> None:
+        stop_seconds = self._patience.stop_seconds
+        deadline = time.monotonic() + stop_seconds
+        while not all(future.done() for future in flying):
+            if time.monotonic() >= deadline:
+                LOG.warning("%d s after the run ended a task of it still works; it ends with its block", stop_seconds)
+                return
+            time.sleep(STOP_POLL_SECONDS)
 
-def _fetched(future: Any) -> Manifest | None:
+
+def _fetched(future: SentTask, timeout_seconds: float) -> Manifest | None:
     """Return what a task told, or None if it failed, or if its worker died with it."""
     try:
-        return future.result(timeout=WATCH_SECONDS) if future.status == "finished" else None
+        return future.result(timeout=timeout_seconds) if future.status == "finished" else None
     except (TimeoutError, KilledWorker, CancelledError):  # the future's status tells which
         return None
 
 
-def _scheduler_lost(client: Any) -> SchedulerLostError:
+def _scheduler_lost(client: ClusterClient) -> SchedulerLostError:
     address = getattr(client.scheduler, "address", "its address")
     return SchedulerLostError(
         f"the connection to the scheduler at {address} broke off, so nothing can run there any more; what is finished stays. "

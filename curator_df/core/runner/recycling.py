@@ -10,10 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from dask.utils import parse_timedelta
 
+from curator_df.core.cluster_client import ClusterClient
 from curator_df.core.memory.budget import Layout, least_with_workers
 from curator_df.core.sizes import read_size, show_size
 from curator_df.core.tasks.leak_probe import address_of, restart
@@ -134,7 +135,7 @@ class Recycling:
         """Whether a worker is being started again."""
         return self._restart is not None and self._restart.is_alive()
 
-    def recycle(self, client: Any, worker: str) -> str:
+    def recycle(self, client: ClusterClient, worker: str) -> str:
         """Start a worker again that has no work; return when it is gone, and say what was done."""
         self.join()
         known = self._known.pop(worker)

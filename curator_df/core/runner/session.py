@@ -30,6 +30,19 @@ if TYPE_CHECKING:
 WORKER_START_SECONDS = 120.0
 """How long a run goes on without any worker, where workers are processes that a nanny starts again."""
 
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a run waits for a cluster that tells it nothing."""
+
+    watch_seconds: float = 2.0
+    """How often a silent cluster is asked whether it still has workers."""
+    revive_seconds: tuple[float, ...] = (10.0, 30.0, 60.0, 90.0)
+    """After this long without any worker new ones are started, unless some are starting."""
+    stop_seconds: float = 20.0
+    """How long a run that ends early waits for its tasks, which end at their next block."""
+
+
 _open_sessions: list[Session] = []
 
 
@@ -103,7 +116,7 @@ class Session:
     """A running cluster whose memory is known."""
 
     client: Any
-    """Distributed client."""
+    """Dask's client. A run uses no more of it than `curator_df.core.cluster_client.ClusterClient` has."""
     layout: Layout
     """Processes, threads and bytes."""
     limits_data: bool
@@ -118,6 +131,8 @@ class Session:
     """Starts workers in the place of those that are gone for good."""
     workless_seconds: float = WORKER_START_SECONDS
     """How long a run goes on without any worker before it ends with an error; jobs may wait in a queue."""
+    patience: Patience = Patience()
+    """How long a run waits for workers that are silent."""
     recycling: Recycling | None = None
     """Starts workers again after so much, where that was asked for."""
     gpus: tuple[str, ...] = ()

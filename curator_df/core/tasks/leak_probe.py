@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from curator_df.core.cluster_client import ClusterClient
 from curator_df.core.memory.leaks import Leak, LeakReceipt, left_by
 from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.planning.program import run_step
@@ -19,14 +20,16 @@ PROBE_SECONDS = 60
 RESTART_SECONDS = 60
 
 
-def treat(client: Any, leak: Leak, job_bytes: bytes | None, attempt: Attempt, *, restarts: bool) -> LeakReceipt:
+def treat(
+    client: ClusterClient, leak: Leak, job_bytes: bytes | None, attempt: Attempt, *, restarts: bool
+) -> LeakReceipt:
     """Give free pages back once more; if that is not all, name the step and start the worker again. Nothing is in flight.
 
     Where no step is seen to leave memory behind it may be a cache that fills, so the worker is left as it is, the first time.
 
     Parameters
     ----------
-    client : distributed.Client
+    client : ClusterClient
         Of the cluster.
     leak : Leak
         What the floors after each task said.
@@ -76,7 +79,7 @@ def left_by_steps(job_bytes: bytes, attempt: Attempt) -> dict[str, int]:
     return left_by(calls)
 
 
-def probe(client: Any, address: str, job_bytes: bytes, attempt: Attempt) -> tuple[str, int] | None:
+def probe(client: ClusterClient, address: str, job_bytes: bytes, attempt: Attempt) -> tuple[str, int] | None:
     """Return the step that leaves most behind on a worker, and its bytes for each block; None if no step is found."""
     future = client.submit(left_by_steps, job_bytes, attempt, workers=[address], pure=False)
     try:
@@ -87,13 +90,13 @@ def probe(client: Any, address: str, job_bytes: bytes, attempt: Attempt) -> tupl
     return max(left.items(), key=lambda item: item[1]) if left else None
 
 
-def address_of(client: Any, worker: str) -> str | None:
+def address_of(client: ClusterClient, worker: str) -> str | None:
     """Return the address of the worker with this host and process number."""
     names = client.run(worker_name, on_error="ignore")
     return next((address for address, name in names.items() if name == worker), None)
 
 
-def restart(client: Any, address: str) -> bool:
+def restart(client: ClusterClient, address: str) -> bool:
     """Start a worker again, on which no task runs; return False where it has no nanny to do that, or did not go."""
     info = client.scheduler_info(n_workers=-1)["workers"].get(address, {})
     if not info.get("nanny"):

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster that is a list in this process: tasks end as a script says, or are run at once, and time passes when it is asked for.
+
+It has what `curator_df.core.cluster_client` names and nothing more. Whatever is submitted is pickled, as on its way to a worker.
+A task ends while it is submitted, or some ticks later: a tick is a question for the workers, which a dispatcher asks when
+nothing came for ``watch_seconds``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import cloudpickle
+from distributed import CancelledError, KilledWorker
+
+from curator_df.core.memory.budget import choose_layout
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.runner.session import Patience, Session, close_session, open_session
+from curator_df.core.sizes import read_size
+from curator_df.core.tasks.task import Attempt
+
+IMPATIENT = Patience(watch_seconds=0.001, revive_seconds=(0.002, 0.006), stop_seconds=0.05)
+"""So that a test of silence takes milliseconds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Silent:
+    """The task says nothing for some ticks; then comes its outcome."""
+
+    ticks: int
+    then: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class LostResult:
+    """The task ends and its worker dies before the result is fetched, so that it runs again, and calls nobody then."""
+
+    then: Any = None
+
+
+class Cancelled:
+    """The task is cancelled by a client that lost its scheduler."""
+
+
+class Disconnected:
+    """The connection to the scheduler breaks off while the task runs."""
+
+
+class Runs:
+    """The task is run, in this process."""
+
+
+def killed(worker: str = "tcp://1") -> KilledWorker:
+    """Return the error of a task whose worker died as often as Dask tries it."""
+    return KilledWorker("curate-range", types.SimpleNamespace(address=worker), 3)
+
+
+def done(attempt: Attempt, **told: Any) -> Manifest:
+    """Return what a task tells that went well."""
+    told = {"outcome": "done", "block_bytes": attempt.block_bytes, "worker": "host:1", **told}
+    return Manifest(attempt.piece.number, **told)
+
+
+def out_of_memory(attempt: Attempt, **told: Any) -> Manifest:
+    """Return what a task tells that ran out of memory."""
+    return done(attempt, outcome="memory", **{"error": MemoryError("no room"), **told})
+
+
+class FakeTask:
+    """A task of a `FakeClient`."""
+
+    def __init__(self, client: FakeClient, call: Callable[[], Any], attempt: Attempt | None) -> None:
+        self.attempt, self.status, self.ticks = attempt, "pending", 0
+        self._client, self._call, self._then = client, call, None
+        self._value: Any = None
+        self._callbacks: list[Callable[[Any], Any]] = []
+
+    def begin(self, outcome: Any) -> None:
+        """Come to an outcome: at once, in some ticks, or never."""
+        if isinstance(outcome, Silent):
+            self.ticks, self._then = outcome.ticks, outcome.then
+        elif isinstance(outcome, LostResult):
+            self._value, self._then = CancelledError("lost with its worker"), outcome.then
+            self._end("finished")
+        elif isinstance(outcome, Disconnected):
+            self._client.status = "closed"
+        elif isinstance(outcome, Cancelled):
+            self._end("cancelled")
+        elif isinstance(outcome, BaseException):
+            self._value = outcome
+            self._end("error")
+        else:
+            self._value = self._call() if isinstance(outcome, Runs) else outcome
+            self._value = cloudpickle.loads(cloudpickle.dumps(self._value))
+            self._end("finished")
+
+    def tick(self) -> None:
+        """Let time pass."""
+        if self.status == "pending" and self.ticks:
+            self.ticks -= 1
+            if not self.ticks:
+                self.begin(self._outcome())
+
+    def done(self) -> bool:
+        return self.status != "pending"
+
+    def result(self, timeout: float | None = None) -> Any:
+        if isinstance(self._value, CancelledError):
+            lost, self._value = self._value, None
+            self.status, self.ticks, self._callbacks = "pending", 2, []
+            raise lost
+        if isinstance(self._value, BaseException):
+            raise self._value
+        if self.status != "finished":
+            raise TimeoutError
+        return self._value
+
+    def exception(self) -> BaseException | None:
+        return self._value if isinstance(self._value, BaseException) else None
+
+    def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
+        if self.done():
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    def cancel(self) -> None:
+        self._client.cancel([self])
+
+    def _outcome(self) -> Any:
+        if self._then is not None:
+            return self._then
+        return Runs() if self.attempt is None else done(self.attempt)
+
+    def _end(self, status: str) -> None:
+        self.status = status
+        for callback in self._callbacks:
+            callback(self)
+
+
+class FakeClient:
+    """A client of a cluster that is not there.
+
+    Parameters
+    ----------
+    script : callable or mapping, optional
+        The outcome of an attempt, by its range and its number of tries: a `Manifest`, an error of Dask, or one of the classes
+        above. What a mapping does not have goes well. Without a script tasks are run in this process.
+    workers, threads : int
+        What there is, as long as nothing takes it away.
+    """
+
+    def __init__(
+        self,
+        script: Callable[[Attempt], Any] | Mapping[tuple[int, int], Any] | None = None,
+        *,
+        workers: int = 1,
+        threads: int = 1,
+    ) -> None:
+        self.status, self.scheduler = "running", types.SimpleNamespace(address="tcp://scheduler")
+        self.workers = {f"tcp://{number}": threads for number in range(1, workers + 1)}
+        self.attempts: list[Attempt] = []
+        """What was submitted, in order."""
+        self.flying: list[set[int]] = []
+        """The ranges that were in flight when each of these was submitted, itself among them."""
+        self.calls: list[tuple[str, Any]] = []
+        """Functions that were run on workers, with what they were given."""
+        self.restarted: list[str] = []
+        """Workers that were started again, in order."""
+        self.away_ticks = 0
+        """For so many ticks no worker is there."""
+        self.answers: dict[str, Any] = {}
+        """What a function that is run on workers returns, by its name; others are called."""
+        self.memory_limits = dict.fromkeys(self.workers, 1_000)
+        self._script, self._tasks = script, list[FakeTask]()
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> FakeTask:
+        function, arguments = cloudpickle.loads(cloudpickle.dumps((function, arguments)))
+        attempt = next((each for each in arguments if isinstance(each, Attempt)), None)
+        task = FakeTask(self, lambda: function(*arguments), attempt)
+        self._tasks = [each for each in self._tasks if not each.done()] + [task]
+        if attempt is not None:
+            self.attempts.append(attempt)
+            self.flying.append({each.attempt.piece.number for each in self._tasks if each.attempt is not None})
+        task.begin(self._outcome_of(attempt))
+        return task
+
+    def run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, Any]:
+        self.calls.append((_name_of(function), arguments))
+        found: dict[str, Any] = {}
+        for address in options.get("workers", list(self.workers)):
+            with contextlib.suppress(*((Exception,) if options.get("on_error") == "ignore" else ())):
+                found[address] = self._call(function, address, arguments)
+        return found
+
+    def nthreads(self) -> dict[str, int]:
+        for task in list(self._tasks):
+            task.tick()
+        if self.away_ticks:
+            self.away_ticks -= 1
+            return {}
+        return dict(self.workers)
+
+    def scheduler_info(self, n_workers: int = 5) -> dict[str, Any]:
+        return {"workers": {address: {"nanny": f"{address}-nanny"} for address in self.workers}}
+
+    def restart_workers(self, workers: Any, timeout: float, *, raise_for_error: bool) -> dict[str, str]:
+        self.restarted += workers
+        return dict.fromkeys(workers, "OK")
+
+    def cancel(self, futures: Any, *, asynchronous: bool = False, force: bool = False) -> None:
+        for task in futures:
+            task.status = "cancelled"
+
+    def _outcome_of(self, attempt: Attempt | None) -> Any:
+        if attempt is None or self._script is None:
+            return Runs()
+        if callable(self._script):
+            return self._script(attempt)
+        found = self._script.get((attempt.piece.number, attempt.tries))
+        return done(attempt) if found is None else found
+
+    def _call(self, function: Callable[..., Any], address: str, arguments: Any) -> Any:
+        if _name_of(function) in self.answers:
+            answer = self.answers[_name_of(function)]
+            return answer[address] if isinstance(answer, dict) else answer
+        if inspect.iscoroutinefunction(function):
+            return asyncio.run(function(*arguments))
+        if "dask_worker" in inspect.signature(function).parameters:
+            manager = types.SimpleNamespace(memory_limit=self.memory_limits[address])
+            answer = function(*arguments, dask_worker=types.SimpleNamespace(memory_manager=manager))
+            self.memory_limits[address] = manager.memory_limit
+            return answer
+        return function(*arguments)
+
+
+def _name_of(function: Any) -> str:
+    return str(function.func.__name__ if isinstance(function, functools.partial) else function.__name__)
+
+
+def fake_session(client: FakeClient, memory: str = "2GB", cpus: int = 2, **options: Any) -> Session:
+    """Return a session on a fake client, with the layout that a cluster with so much memory would have."""
+    layout = choose_layout(read_size("memory", memory), cpus=cpus)
+    return Session(client, layout, **{"limits_data": True, "patience": IMPATIENT, "workless_seconds": 0.02, **options})
+
+
+@contextlib.contextmanager
+def inline_cluster(memory: str = "2GB", cpus: int = 2, **options: Any) -> Iterator[Session]:
+    """``with inline_cluster(): ...`` is ``with start_cluster(): ...`` without processes: each task runs while it is submitted."""
+    session = fake_session(FakeClient(), memory, cpus, **options)
+    open_session(session)
+    try:
+        yield session
+    finally:
+        close_session(session)
