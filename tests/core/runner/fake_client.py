@@ -115,6 +115,7 @@ class FakeTask:
         if isinstance(self._value, CancelledError):
             lost, self._value = self._value, None
             self.status, self.ticks, self._callbacks = "pending", 2, []
+            self._client.goes_on(self)
             raise lost
         if isinstance(self._value, BaseException):
             raise self._value
@@ -172,13 +173,18 @@ class FakeClient:
         """The ranges that were in flight when each of these was submitted, itself among them."""
         self.calls: list[tuple[str, Any]] = []
         """Functions that were run on workers, with what they were given."""
+        self.priorities: list[int] = []
+        """What they were submitted with; the larger goes first."""
         self.restarted: list[str] = []
         """Workers that were started again, in order."""
+        self.flying_at_restart: list[FakeTask] = []
+        """What was in flight when the latest of them was."""
         self.away_ticks = 0
         """For so many ticks no worker is there."""
         self.answers: dict[str, Any] = {}
-        """What a function that is run on workers returns, by its name; others are called."""
-        self.memory_limits = dict.fromkeys(self.workers, 1_000)
+        """What a function returns that is run on workers, or sent to one, by its name; others are called."""
+        self.memory_limits, self.nanny_limits = (dict.fromkeys(self.workers, 1_000) for _ in range(2))
+        """Bytes at which Dask would act, in the worker process and in its nanny."""
         self._script, self._tasks = script, list[FakeTask]()
 
     def submit(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> FakeTask:
@@ -188,16 +194,21 @@ class FakeClient:
         self._tasks = [each for each in self._tasks if not each.done()] + [task]
         if attempt is not None:
             self.attempts.append(attempt)
+            self.priorities.append(options.get("priority", 0))
             self.flying.append({each.attempt.piece.number for each in self._tasks if each.attempt is not None})
-        task.begin(self._outcome_of(attempt))
+        task.begin(self.answers.get(_name_of(function)) or self._outcome_of(attempt))
         return task
+
+    def goes_on(self, task: FakeTask) -> None:
+        """Take a task up again that had ended."""
+        self._tasks.append(task)
 
     def run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, Any]:
         self.calls.append((_name_of(function), arguments))
         found: dict[str, Any] = {}
         for address in options.get("workers", list(self.workers)):
             with contextlib.suppress(*((Exception,) if options.get("on_error") == "ignore" else ())):
-                found[address] = self._call(function, address, arguments)
+                found[address] = self._call(function, address, arguments, nanny=options.get("nanny", False))
         return found
 
     def nthreads(self) -> dict[str, int]:
@@ -213,6 +224,7 @@ class FakeClient:
 
     def restart_workers(self, workers: Any, timeout: float, *, raise_for_error: bool) -> dict[str, str]:
         self.restarted += workers
+        self.flying_at_restart = [each for each in self._tasks if not each.done()]
         return dict.fromkeys(workers, "OK")
 
     def cancel(self, futures: Any, *, asynchronous: bool = False, force: bool = False) -> None:
@@ -227,16 +239,17 @@ class FakeClient:
         found = self._script.get((attempt.piece.number, attempt.tries))
         return done(attempt) if found is None else found
 
-    def _call(self, function: Callable[..., Any], address: str, arguments: Any) -> Any:
+    def _call(self, function: Callable[..., Any], address: str, arguments: Any, *, nanny: bool) -> Any:
         if _name_of(function) in self.answers:
             answer = self.answers[_name_of(function)]
             return answer[address] if isinstance(answer, dict) else answer
         if inspect.iscoroutinefunction(function):
             return asyncio.run(function(*arguments))
         if "dask_worker" in inspect.signature(function).parameters:
-            manager = types.SimpleNamespace(memory_limit=self.memory_limits[address])
+            limits = self.nanny_limits if nanny else self.memory_limits
+            manager = types.SimpleNamespace(memory_limit=limits[address])
             answer = function(*arguments, dask_worker=types.SimpleNamespace(memory_manager=manager))
-            self.memory_limits[address] = manager.memory_limit
+            limits[address] = manager.memory_limit
             return answer
         return function(*arguments)
 

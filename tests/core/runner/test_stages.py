@@ -17,6 +17,7 @@ from curator_df.core.ranges.journal import Journal
 from curator_df.core.runner import run, stages
 from curator_df.core.tasks.task import run_guarded
 from curator_df.errors import CorruptFileError
+from tests.core.runner.fake_client import inline_cluster
 
 ROWS = 400
 EXPECTED = list(range(100))
@@ -24,7 +25,7 @@ EXPECTED = list(range(100))
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    with inline_cluster(memory="2GB", cpus=2) as running:
         yield running
 
 

@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What follows each end of a task, on a fake client; real kills, limits and lost connections are in tests/faults."""
+
+import dataclasses
+import json
+import logging
+import threading
+
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.core.files.storage import Folder
+from curator_df.core.memory.limits import release_free_memory
+from curator_df.core.planning.branches import Branch, fork
+from curator_df.core.planning.plan import MIN_BLOCK_BYTES, plan_fork
+from curator_df.core.planning.program import lower
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.out_of_memory import Unit, unit_file
+from curator_df.core.runner.dispatch import LOST_ROW, MOST_LOST_ROWS, SMALLEST_BLOCK_BYTES, Dispatcher
+from curator_df.core.runner.events import Note, TaskEnded
+from curator_df.core.runner.narrowing import MOST_UNITS
+from curator_df.core.runner.recycling import RecycleAfter, Recycling
+from curator_df.core.tasks.task import Job
+from curator_df.errors import OversizePageError, OversizeRowError
+from curator_df.io.output import FileSink
+from curator_df.io.write import ParquetFormat
+from tests.core.runner.fake_client import (
+    Cancelled,
+    Disconnected,
+    FakeClient,
+    LostResult,
+    Silent,
+    done,
+    fake_session,
+    killed,
+    out_of_memory,
+)
+
+RANGES = 8
+BLOCK_BYTES = 4 * SMALLEST_BLOCK_BYTES
+
+
+@dataclasses.dataclass
+class Ran:
+    """A dispatcher, what it was given, and what it told."""
+
+    dispatcher: Dispatcher
+    client: FakeClient
+    pieces: list
+    finished: list[Manifest]
+    told: list
+
+    def run(self):
+        self.dispatcher.run(iter(self.pieces))
+        return self
+
+    @property
+    def numbers(self):
+        return [manifest.number for manifest in self.finished]
+
+    def tries(self, number):
+        """Return the attempts at one range, in order."""
+        return [attempt for attempt in self.client.attempts if attempt.piece.number == number]
+
+
+@pytest.fixture
+def dispatch(tmp_path):
+    """Return a function that makes a dispatcher of eight ranges whose tasks end as a script says."""
+    lines = [json.dumps({"id": number}) + "\n" for number in range(RANGES)]
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    program = lower(cdf.read_jsonl(tmp_path / "in.jsonl"))
+
+    def make(script=None, *, on_oom="halve", block_bytes=BLOCK_BYTES, start_bytes=0, memory="2GB", **options):
+        sink = FileSink(Folder(str(tmp_path / "out")), ParquetFormat("zstd"), 10**6)
+        job = Job(fork([Branch(program, sink)]), "raise", on_oom)
+        client = FakeClient(script or {})
+        session, finished, told = fake_session(client, memory, **options), [], []
+        session.watchers.append(told.append)
+        stage = dataclasses.replace(plan_fork(job.fork, session.layout).stages[-1], block_bytes=block_bytes)
+        pieces = list(program.source.cut(len(lines[0])))
+        assert len(pieces) == RANGES
+        dispatcher = Dispatcher(session, job, stage, finished.append, start_bytes=start_bytes)
+        return Ran(dispatcher, client, pieces, finished, told)
+
+    return make
+
+
+def was_working_on(tmp_path, number, unit):
+    """Leave the note that a task leaves of what it works on, as if its process had ended then."""
+    path = tmp_path / "out" / unit_file(number)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(dataclasses.asdict(unit)))
+
+
+def notes_of(ran, kind):
+    return [event.text for event in ran.told if isinstance(event, Note) and event.kind == kind]
+
+
+def test_each_range_is_done_once_and_the_first_ones_go_first(dispatch):
+    ran = dispatch().run()
+    assert ran.numbers == list(range(RANGES))
+    assert ran.client.priorities == [-number for number in range(RANGES)]
+    assert [attempt.block_bytes for attempt in ran.client.attempts] == [BLOCK_BYTES] * RANGES
+    assert not ran.dispatcher.retries
+
+
+def test_each_worker_has_one_task_more_than_threads(dispatch):
+    ran = dispatch(lambda attempt: Silent(2)).run()
+    layout = ran.dispatcher.session.layout
+    assert max(map(len, ran.client.flying)) == layout.workers * (layout.threads + 1) < RANGES
+    assert sorted(ran.numbers) == list(range(RANGES))
+
+
+def test_out_of_memory_halves_the_block_and_then_the_range_goes_alone(dispatch):
+    def script(attempt):
+        small = attempt.exclusive_bytes is not None and attempt.halves
+        return done(attempt) if small or attempt.piece.number != 3 else out_of_memory(attempt)
+
+    ran = dispatch(script).run()
+    layout = ran.dispatcher.session.layout
+    tried = [(each.block_bytes, each.exclusive_bytes, each.halves, each.tries) for each in ran.tries(3)]
+    assert tried == [
+        (BLOCK_BYTES, None, False, 0),
+        (BLOCK_BYTES // 2, None, False, 1),
+        (SMALLEST_BLOCK_BYTES, None, False, 2),
+        (SMALLEST_BLOCK_BYTES, layout.exclusive_bytes, True, 3),
+    ]
+    assert ran.client.flying[ran.client.attempts.index(ran.tries(3)[-1])] == {3}
+    assert ran.dispatcher.retries == {"memory": 3, "exclusive": 1}
+    assert sorted(ran.numbers) == list(range(RANGES))
+    assert notes_of(ran, "retry")[0] == "range 3 again: memory, it had blocks of 256 kB"
+
+
+def test_one_range_that_runs_out_of_memory_changes_nothing_for_the_others_and_two_do(dispatch):
+    one = dispatch(lambda each: fails_first(each, {0})).run()
+    assert one.dispatcher.start_bytes == BLOCK_BYTES
+    two = dispatch(lambda each: fails_first(each, {0, 1})).run()
+    assert two.dispatcher.start_bytes == BLOCK_BYTES // 2
+    assert two.tries(RANGES - 1)[0].block_bytes == BLOCK_BYTES // 2
+
+
+def fails_first(attempt, numbers):
+    return out_of_memory(attempt) if attempt.piece.number in numbers and not attempt.tries else done(attempt)
+
+
+def test_ranges_begin_with_the_block_that_an_earlier_pass_came_to(dispatch):
+    assert dispatch(start_bytes=SMALLEST_BLOCK_BYTES).run().client.attempts[0].block_bytes == SMALLEST_BLOCK_BYTES
+    assert dispatch(start_bytes=2 * BLOCK_BYTES).run().client.attempts[0].block_bytes == BLOCK_BYTES
+
+
+def test_with_on_oom_fail_the_first_failure_is_the_error(dispatch):
+    ran = dispatch(out_of_memory, on_oom="fail")
+    with pytest.raises(MemoryError, match="no room"):
+        ran.run()
+    assert not ran.dispatcher.retries
+    ran = dispatch(lambda attempt: killed(), on_oom="fail")
+    with pytest.raises(errors.WorkerLostError, match="range 0 ended its worker, and on_oom='fail' asks to stop"):
+        ran.run()
+
+
+def test_a_step_that_never_has_enough_is_the_error_when_it_is_alone(dispatch):
+    ran = dispatch(lambda attempt: out_of_memory(attempt) if attempt.piece.number == 2 else done(attempt))
+    with pytest.raises(MemoryError, match="no room"):
+        ran.run()
+    assert [each.halves for each in ran.tries(2)][-2:] == [False, True]
+
+
+def test_rows_that_the_writer_cannot_hold_are_taken_in_smaller_units_down_to_one_which_is_set_aside(dispatch):
+    def script(attempt):
+        if attempt.piece.number or attempt.aside:
+            return done(attempt)
+        first = 0 if attempt.spans else 7
+        return out_of_memory(attempt, unit=Unit(first, 9, 1 if attempt.spans else 3, "write"))
+
+    ran = dispatch(script).run()
+    last = ran.tries(0)[-1]
+    assert [(span.first, span.last, span.rows) for span in last.spans] == [(7, 9, 1)]
+    [aside] = last.aside
+    assert aside.address == 0
+    assert aside.reason.startswith("out of memory: writing this row alone on the node raised MemoryError: no room")
+
+
+def test_after_a_lost_worker_the_range_goes_alone_before_any_other(dispatch):
+    ran = dispatch({(0, 0): killed()}).run()
+    assert [each.piece.number for each in ran.client.attempts[:6]] == [0, 1, 2, 3, 0, 4]
+    again = ran.tries(0)[1]
+    assert (again.block_bytes, again.tries) == (BLOCK_BYTES // 2, 1)
+    assert again.exclusive_bytes == ran.dispatcher.session.layout.exclusive_bytes
+    assert ran.client.flying[ran.client.attempts.index(again)] == {0}
+    assert ran.dispatcher.retries == {"worker lost": 1, "exclusive": 1}
+
+
+def test_a_range_that_is_alone_may_hold_what_all_tasks_may_hold_and_only_then(dispatch):
+    seen = {True: set(), False: set()}
+
+    def limits():
+        return ran.client.memory_limits["tcp://1"], ran.client.nanny_limits["tcp://1"]
+
+    def script(attempt):
+        seen[attempt.exclusive_bytes is not None].add(limits())
+        return killed() if attempt.piece.number == 0 and not attempt.tries else done(attempt)
+
+    ran = dispatch(script)
+    (before, _), layout = limits(), ran.dispatcher.session.layout
+    ran.run()
+    more = before + layout.exclusive_bytes - layout.work_bytes
+    assert more > before
+    assert seen == {True: {(more, more)}, False: {(before, before)}}
+    assert limits() == (before, before)
+    assert release_free_memory.__name__ in [name for name, _ in ran.client.calls]
+
+
+def test_rows_that_end_a_worker_alone_are_taken_in_smaller_units_and_the_last_one_is_set_aside(dispatch, tmp_path):
+    def script(attempt):
+        if attempt.piece.number != 1 or attempt.aside:
+            return done(attempt)
+        was_working_on(tmp_path, 1, Unit(5, 5, 1, "parse") if attempt.spans else Unit(4, 8, 5, "parse"))
+        return killed()
+
+    ran = dispatch(script).run()
+    last = ran.tries(1)[-1]
+    assert [(span.first, span.last, span.rows) for span in last.spans] == [(4, 8, 1)]
+    assert [row.address for row in last.aside] == [5]
+    assert last.aside[0].reason.startswith(f"{LOST_ROW} when step 'parse' had this row alone on the node")
+    assert ran.dispatcher.retries["worker lost"] == 3
+    assert sorted(ran.numbers) == list(range(RANGES))
+
+
+def test_more_such_rows_are_the_fault_of_the_step(dispatch, tmp_path):
+    def script(attempt):
+        if attempt.piece.number:
+            return done(attempt)
+        was_working_on(tmp_path, 0, Unit(len(attempt.aside), len(attempt.aside), 1, "parse"))
+        return killed()
+
+    ran = dispatch(script)
+    with pytest.raises(
+        errors.WorkerLostError, match=r"range 0 ended its worker again, alone.*in step 'parse' on 1 rows"
+    ):
+        ran.run()
+    assert max(len(each.aside) for each in ran.tries(0)) == MOST_LOST_ROWS
+
+
+def test_a_worker_lost_alone_without_a_note_of_its_rows_is_an_error(dispatch):
+    ran = dispatch({(0, 0): killed(), (0, 1): killed()})
+    with pytest.raises(errors.WorkerLostError, match=r"range 0 ended its worker again, alone on the node.*128 kB"):
+        ran.run()
+
+
+def test_rows_are_not_taken_in_smaller_units_without_end(dispatch, tmp_path):
+    def script(attempt):
+        was_working_on(tmp_path, attempt.piece.number, Unit(0, 9, 5, "parse"))
+        return killed()
+
+    ran = dispatch(script)
+    with pytest.raises(errors.WorkerLostError, match="ended its worker again"):
+        ran.run()
+    assert max(len(each.spans) for each in ran.client.attempts) == MOST_UNITS
+
+
+def test_what_dask_says_of_a_task_that_could_not_run_is_in_the_error(dispatch):
+    with pytest.raises(errors.WorkerLostError, match="range 0 did not run: no such module"):
+        dispatch({(0, 0): ImportError("no such module")}).run()
+
+
+def test_an_error_of_a_task_ends_the_run_and_what_is_in_flight(dispatch):
+    def script(attempt):
+        if attempt.piece.number == 1:
+            return done(attempt, outcome="failed", error=errors.OperatorError("step 'keep' raised"))
+        return Silent(10_000)
+
+    ran = dispatch(script)
+    with pytest.raises(errors.OperatorError, match="step 'keep' raised"):
+        ran.run()
+    assert ("request_stop", (ran.client.attempts[0].stage_id,)) in ran.client.calls
+    assert {task.status for task in ran.client._tasks} == {"cancelled"}
+    assert ran.numbers == []
+
+
+def test_what_is_in_flight_may_end_with_its_block_and_one_that_does_not_is_told(dispatch, caplog):
+    ended = []
+
+    def script(attempt):
+        if attempt.piece.number == 1:
+            return done(attempt, outcome="failed", error=errors.OperatorError("raised"))
+        return Silent(10_000)
+
+    ran = dispatch(script)
+    request = ran.client.run
+
+    def end_when_asked(function, *arguments, **options):
+        if function.__name__ == "request_stop":
+            ended.extend(task for task in ran.client._tasks if not task.done())
+            threading.Timer(0.01, lambda: [task.begin(done(task.attempt)) for task in ended]).start()
+        return request(function, *arguments, **options)
+
+    ran.client.run = end_when_asked
+    with caplog.at_level(logging.WARNING), pytest.raises(errors.OperatorError):
+        ran.run()
+    assert ended
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING), pytest.raises(errors.OperatorError):
+        dispatch(script).run()
+    assert "after the run ended a task of it still works" in caplog.text
+
+
+@pytest.mark.parametrize("end", [Cancelled(), Disconnected()])
+def test_a_lost_scheduler_is_an_error_that_says_how_to_go_on(dispatch, end):
+    ran = dispatch({(2, 0): end})
+    with pytest.raises(errors.SchedulerLostError, match=r"(?s)tcp://scheduler broke off.*on_existing='resume'"):
+        ran.run()
+    assert set(ran.numbers) <= {0, 1, 3, 4, 5, 6, 7}
+
+
+def test_workers_that_come_back_go_on_and_are_asked_for_meanwhile(dispatch):
+    revived = []
+    ran = dispatch({(0, 0): Silent(8)}, revive=lambda: revived.append(1))
+    ran.client.away_ticks = 7
+    ran.run()
+    assert len(revived) == 2  # revive_seconds of the fake session are 2 and 6 times as long as it watches
+    assert sorted(ran.numbers) == list(range(RANGES))
+
+
+def test_workers_that_stay_away_end_the_run(dispatch):
+    ran = dispatch({(0, 0): Silent(10_000)})
+    ran.client.away_ticks = 10_000
+    with pytest.raises(errors.WorkerLostError, match="no worker came back within 0 s after the last one died"):
+        ran.run()
+    assert 10_000 - ran.client.away_ticks < 50
+
+
+def test_a_worker_that_is_there_and_says_nothing_is_waited_for(dispatch):
+    ran = dispatch({(0, 0): Silent(200)}).run()
+    assert sorted(ran.numbers) == list(range(RANGES))
+
+
+def test_a_result_that_was_lost_with_its_worker_is_told_again_and_counts_once(dispatch):
+    ran = dispatch({(1, 0): LostResult()}).run()
+    assert sorted(ran.numbers) == list(range(RANGES))
+    assert not ran.dispatcher.retries
+
+
+def test_a_worker_that_does_not_have_the_job_gets_it_and_that_is_no_retry(dispatch):
+    without = []
+
+    def script(attempt):
+        if attempt.piece.number == 5 and not without:
+            without.append(attempt)
+            return Manifest(5, outcome="no job")
+        return done(attempt)
+
+    ran = dispatch(script).run()
+    assert [each.tries for each in ran.tries(5)] == [0, 0]
+    assert len([event for event in ran.told if isinstance(event, TaskEnded)]) == RANGES
+    assert not ran.dispatcher.retries
+
+
+def test_the_job_goes_along_with_as_many_tasks_as_begin_together_and_with_each_that_asks(dispatch):
+    ran = dispatch()
+    sent, submit = [], ran.client.submit
+
+    def note(function, task, job_bytes, *rest, **options):
+        sent.append(job_bytes is not None)
+        return submit(function, task, job_bytes, *rest, **options)
+
+    ran.client.submit = note
+    ran.run()
+    layout = ran.dispatcher.session.layout
+    first = layout.workers * (layout.threads + 1)
+    assert sent == [True] * first + [False] * (RANGES - first)
+
+
+def long_row(cls=OversizeRowError, row_bytes=10**6):
+    error = cls("a row of 1 MB")
+    error.path, error.line, error.offset, error.row_bytes = "a.jsonl", 3, 40, row_bytes
+    return error
+
+
+def test_a_long_row_is_read_alone(dispatch):
+    error = long_row()
+    ran = dispatch(lambda each: done(each, outcome="oversize", error=error) if is_first(each) else done(each)).run()
+    again = ran.tries(0)[1]
+    assert again.exclusive_bytes is not None
+    assert again.largest_row_bytes == ran.dispatcher.stage.exclusive_row_bytes > ran.tries(0)[0].largest_row_bytes
+    assert again.block_bytes == min(BLOCK_BYTES, MIN_BLOCK_BYTES)
+    assert ran.client.flying[ran.client.attempts.index(again)] == {0}
+
+
+def is_first(attempt):
+    return attempt.piece.number == 0 and attempt.exclusive_bytes is None
+
+
+def test_a_row_that_is_too_long_even_alone_is_set_aside_or_refused_with_the_memory_that_would_do(dispatch):
+    error = long_row(row_bytes=10**10)
+
+    def script(attempt):
+        return done(attempt, outcome="oversize", error=error) if is_first(attempt) else done(attempt)
+
+    assert sorted(dispatch(script).run().numbers) == list(range(RANGES))
+    with pytest.raises(
+        OversizeRowError, match=r"a\.jsonl line 3 \(byte 40\) is one row of 10\.00 GB.*Allow memory=[\d_]+"
+    ):
+        dispatch(script, on_oom="fail").run()
+
+
+def test_a_page_that_is_too_large_even_alone_is_refused(dispatch):
+    error = long_row(OversizePageError, 10**10)
+    error.column = "text"
+    ran = dispatch(lambda attempt: done(attempt, outcome="oversize", error=error))
+    with pytest.raises(OversizePageError):
+        ran.run()
+    assert [each.exclusive_bytes is None for each in ran.client.attempts[-1:]] == [False]
+
+
+def test_a_worker_that_is_due_is_started_again_while_nothing_is_in_flight(dispatch):
+    recycling = Recycling(RecycleAfter(3, "tasks"), workers=1)
+    ran = dispatch(lambda attempt: Silent(1), recycling=recycling)
+    ran.client.answers["worker_name"] = "host:1"
+    ran.run()
+    assert ran.client.restarted == ["tcp://1"] * recycling.recycled
+    assert recycling.recycled >= 1
+    assert ran.client.flying_at_restart == []
+    assert sorted(ran.numbers) == list(range(RANGES))
+    assert notes_of(ran, "recycle")[0].startswith("worker host:1 is started again after ")
+    assert not recycling.is_away
+
+
+def leaks(dispatch, left):
+    """Run many ranges on a worker that holds 10 MB more after each; say what a step is seen to leave behind."""
+    floors = iter(range(10**8, 10**10, 10**7))
+    ran = dispatch(lambda attempt: done(attempt, floor_bytes=next(floors)))
+    ran.pieces = [dataclasses.replace(ran.pieces[0], number=number) for number in range(400)]
+    ran.client.answers.update({"worker_name": "host:1", "given_back": 0, "left_by_steps": left})
+    return ran.run()
+
+
+def test_a_worker_that_leaks_is_started_again_and_its_step_is_named(dispatch):
+    ran = leaks(dispatch, {"parse": 10**6, "count": 10**5})
+    assert {(told.step, told.left_bytes, told.recycled) for told in ran.dispatcher.leaks} == {("parse", 10**6, True)}
+    assert ran.client.restarted == ["tcp://1"] * len(ran.dispatcher.leaks)
+    assert ran.client.flying_at_restart == []
+    assert sorted(ran.numbers) == list(range(400))
+    assert "parse leaves" in notes_of(ran, "leak")[0]
+
+
+def test_an_interrupt_ends_the_run_and_what_is_in_flight(dispatch):
+    def script(attempt):
+        if attempt.piece.number == 2:
+            raise KeyboardInterrupt
+        return Silent(10_000)
+
+    ran = dispatch(script)
+    with pytest.raises(KeyboardInterrupt):
+        ran.run()
+    assert [task.status for task in ran.client._tasks][:2] == ["cancelled"] * 2
