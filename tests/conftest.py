@@ -36,6 +36,37 @@ collect_ignore = [
 ]
 """A script for another Python, which imports what is not installed here."""
 
+LONGEST_FIRST = (
+    "tests/faults/test_runs.py",
+    "tests/faults/test_stages.py",
+    "tests/faults/test_memory.py",
+    "tests/faults/test_connected.py",
+    "tests/faults/test_random_runs.py",
+    "tests/faults/test_recycled_workers.py",
+    "tests/faults/test_interrupts.py",
+    "tests/faults/test_disks.py",
+    "tests/gpu/test_device_kernels.py",
+    "tests/contracts/test_budget.py",
+    "tests/contracts/test_memory.py",
+    "tests/test_notebooks.py",
+    "tests/test_cli.py",
+    "tests/cluster/test_local.py",
+    "tests/monitor/test_metrics_server.py",
+    "tests/monitor/test_prometheus.py",
+    "tests/core/memory/test_leaks.py",
+    "tests/core/planning/test_balance.py",
+    "tests/monitor/test_recommend.py",
+    "tests/gpu/test_gpu_suite.py",
+    "tests/gpu/test_device_runs.py",
+    "tests/cluster/test_connect.py",
+    "tests/gpu/test_real_runs.py",
+    "tests/io/test_reader_memory.py",
+    "tests/contracts/test_pending.py",
+    "tests/io/test_pages.py",
+    "tests/core/exchange/test_exchange.py",
+)
+"""Files that take more than half a minute of two CPUs, in this order, before all others."""
+
 # What an example takes says more of the machine than of the code: how fast it is stands in benchmarks/.
 settings.register_profile("curator_df", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("curator_df")
@@ -60,6 +91,12 @@ def pytest_configure() -> None:
     missing = [group for group in GROUPS if not is_compiled(group)]
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(_compile, missing))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first: of two processes the other one would wait for the last of them."""
+    first = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: first.get(item.path.relative_to(CHECKOUT).as_posix(), len(first)))
 
 
 def pytest_collection_finish() -> None:
