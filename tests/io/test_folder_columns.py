@@ -10,13 +10,14 @@ import pytest
 
 import curator_df as cdf
 from curator_df.errors import ColumnError
+from tests.core.runner.fake_client import inline_cluster
 
 VALUES = ["de", "pt/br", None, "a b", "ä=1"]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    with inline_cluster(memory="2GB", cpus=2) as running:
         yield running
 
 

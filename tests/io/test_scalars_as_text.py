@@ -14,6 +14,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.io import text_field
 from curator_df.io.scalars_as_text import ScalarsAsText
+from tests.core.runner.fake_client import inline_cluster
 
 
 def source_of(df):
@@ -140,7 +141,7 @@ def test_a_run_reads_them(tmp_path):
     rows = [{"id": number if number % 2 else f"b{number}", "text": "some words"} for number in range(5_000)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     docs = cdf.read_jsonl(tmp_path / "in.jsonl", dtype={"id": "string"}, blocksize="50kB")
-    with cdf.start_cluster(memory="900MB", cpus=1):
+    with inline_cluster(memory="900MB", cpus=1):
         receipt = cdf.write_parquet(docs, tmp_path / "out")
     assert receipt.rows_written == len(rows)
     assert pd.read_parquet(tmp_path / "out")["id"].tolist() == [str(row["id"]) for row in rows]

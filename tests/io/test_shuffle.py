@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows in random order, and mixtures of tables, through real runs on a small cluster that most tests here share."""
+"""Rows in random order, and mixtures of tables, through whole runs in this process."""
 
 import itertools
 import json
@@ -22,11 +22,12 @@ from curator_df.io.shuffle_sink import ShuffleSink, Taken, keyed_schema, stored_
 from curator_df.io.shuffle_source import ShuffledSource, Stored
 from curator_df.kernels.row_sample import sampled
 from curator_df.kernels.row_shuffle import order_keys, times_taken
+from tests.core.runner.fake_client import inline_cluster
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    with inline_cluster(memory="2GB", cpus=2) as running:
         yield running
 
 

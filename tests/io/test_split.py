@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table for each value of a column, through real runs on a small cluster that all tests here share."""
+"""A table for each value of a column, through whole runs in this process."""
 
 import datetime as dt
 
@@ -11,6 +11,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.io.output import HIVE_NULL
+from tests.core.runner.fake_client import inline_cluster
 
 ODD_TEXTS = [
     "../up",
@@ -40,7 +41,7 @@ COLUMNS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    with inline_cluster(memory="2GB", cpus=2) as running:
         yield running
 
 

@@ -14,6 +14,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.source import OFFSET_BITS
+from tests.core.runner.fake_client import inline_cluster
 
 PACKERS = {
     "": bytes,
@@ -127,7 +128,7 @@ def test_a_run_writes_them_and_keeps_what_is_bad(tmp_path):
     (tmp_path / "in").mkdir()
     for number in range(30):
         (tmp_path / f"in/{number:02}.txt").write_bytes(f"text {number}".encode() if number % 10 else b"\xff")
-    with cdf.start_cluster(memory="2GB", cpus=2):
+    with inline_cluster(memory="2GB", cpus=2):
         receipt = cdf.write_parquet(cdf.read_text_files(tmp_path / "in", on_bad_rows="quarantine"), tmp_path / "out")
     assert (receipt.rows_read, receipt.rows_written, receipt.rows_quarantined) == (30, 27, 3)
     assert pd.read_parquet(tmp_path / "out")["text"].tolist() == [f"text {n}" for n in range(30) if n % 10]

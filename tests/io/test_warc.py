@@ -16,6 +16,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.source import OFFSET_BITS
+from tests.core.runner.fake_client import inline_cluster
 from tests.io.warc_files import html, members, record, response, rows_of, source_of, wet
 
 PACKERS = {
@@ -142,7 +143,7 @@ def test_what_is_no_page_is_passed_over_and_counted(tmp_path):
     rows = docs.compute()
     assert rows["text"].tolist() == ["<p>file</p>", "page"]
     assert rows["url"].tolist() == ["file:///a", "http://a.b/"]
-    with cdf.start_cluster(memory="2GB", cpus=2):
+    with inline_cluster(memory="2GB", cpus=2):
         receipt = cdf.write_parquet(docs, tmp_path / "out", rejects=tmp_path / "rejects")
     assert (receipt.rows_read, receipt.rows_written) == (9, 2)
     reasons = receipt.reasons()
@@ -222,7 +223,7 @@ def test_a_run_keeps_what_is_bad_and_goes_on(tmp_path):
     no_http = record("response", b"not HTTP")
     (tmp_path / "in/c.warc").write_bytes(html(b"one") + no_http + html(b"two"))
     docs = cdf.read_warc(tmp_path / "in", on_bad_rows="quarantine")
-    with cdf.start_cluster(memory="2GB", cpus=2):
+    with inline_cluster(memory="2GB", cpus=2):
         receipt = cdf.write_parquet(docs, tmp_path / "out")
     assert (receipt.rows_read, receipt.rows_written, receipt.rows_quarantined) == (83, 80, 3)
     lines = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several outputs from one pass, through real runs on a small cluster that all tests here share."""
+"""Several outputs from one pass, through whole runs in this process."""
 
 import json
 import os
@@ -11,13 +11,14 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.runner import run
+from tests.core.runner.fake_client import inline_cluster
 
 SAME_IN_BOTH = ("rows_read", "rows_written", "rows_dropped", "rows_quarantined", "files", "ranges", "input_bytes")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    with inline_cluster(memory="2GB", cpus=2) as running:
         yield running
 
 

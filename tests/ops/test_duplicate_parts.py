@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repeated lines and paragraphs, through real runs on a small cluster that all tests here share."""
+"""Repeated lines and paragraphs, through whole runs in this process."""
 
 import json
 import random
@@ -9,6 +9,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.runner import run
+from tests.core.runner.fake_client import inline_cluster
 
 TEXTS = [
     "menu\nfirst\nfooter",
@@ -24,7 +25,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    with inline_cluster(memory="2GB", cpus=2) as running:
         yield running
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exact duplicates, through real runs on a small cluster that all tests here share."""
+"""Exact duplicates, through whole runs in this process."""
 
 import json
 import random
@@ -11,6 +11,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.runner import run
+from tests.core.runner.fake_client import inline_cluster
 
 ROWS = [
     {"id": 0, "text": "one", "url": "a", "score": 1.0},
@@ -26,7 +27,7 @@ ROWS = [
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    with inline_cluster(memory="2GB", cpus=2) as running:
         yield running
 
 

@@ -15,13 +15,14 @@ from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.program import Step, lower
 from curator_df.io.output import FileSink
 from curator_df.io.write import ParquetFormat
+from tests.core.runner.fake_client import inline_cluster
 
 SINK = FileSink(Folder("out"), ParquetFormat("zstd"), 1)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    with inline_cluster(memory="2GB", cpus=2) as running:
         yield running
 
 

@@ -10,11 +10,12 @@ import curator_df as cdf
 from curator_df.core.files.storage import Folder
 from curator_df.core.ranges.journal import Journal
 from curator_df.errors import CuratorError, OutputExistsError, ParameterError, ResumeError
+from tests.core.runner.fake_client import inline_cluster
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    with inline_cluster(memory="2GB", cpus=2) as running:
         yield running
 
 

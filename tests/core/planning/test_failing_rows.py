@@ -7,12 +7,13 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from tests.core.runner.fake_client import inline_cluster
 from tests.core.runner.test_run import fails_on_seven, write_rows
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    with inline_cluster(memory="2GB", cpus=2) as running:
         yield running
 
 

@@ -13,9 +13,12 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import os
+import tempfile
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from unittest import mock
 
 import cloudpickle
 from distributed import CancelledError, KilledWorker
@@ -266,10 +269,14 @@ def fake_session(client: FakeClient, memory: str = "2GB", cpus: int = 2, **optio
 
 @contextlib.contextmanager
 def inline_cluster(memory: str = "2GB", cpus: int = 2, **options: Any) -> Iterator[Session]:
-    """``with inline_cluster(): ...`` is ``with start_cluster(): ...`` without processes: each task runs while it is submitted."""
-    session = fake_session(FakeClient(), memory, cpus, **options)
-    open_session(session)
-    try:
-        yield session
-    finally:
-        close_session(session)
+    """``with inline_cluster(): ...`` is ``with start_cluster(): ...`` without processes: each task runs while it is submitted.
+
+    Nothing waits for a disk: no test that takes it asks what a crash of the machine would leave.
+    """
+    with tempfile.TemporaryDirectory() as workdir, mock.patch.object(os, "fsync"):
+        session = fake_session(FakeClient(), memory, cpus, **{"workdir": workdir, **options})
+        open_session(session)
+        try:
+            yield session
+        finally:
+            close_session(session)
