@@ -10,6 +10,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.io import moves
+from tests.core.runner.fake_client import inline_cluster
 from tests.gpu.chains import CHAINS, FAILING, TEXTS, grouped, rewritten, write_input
 from tests.gpu.scripts import run_script
 
@@ -27,7 +28,7 @@ def on_cpu(tmp_path_factory):
     """The same chains with blocks of pandas."""
     home = tmp_path_factory.mktemp("cpu")
     write_input(home / "input")
-    with cdf.start_cluster(memory="6GB", cpus=1):
+    with inline_cluster(memory="6GB", cpus=1):
         docs = cdf.read_jsonl(home / "input")
         for name, chain in CHAINS.items():
             cdf.write_parquet(chain(docs), home / name, rejects=home / f"{name}-rejects")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Duplicates as a table on disk, and a drop from it, through real runs on a small cluster that all tests here share."""
+"""Duplicates as a table on disk, and a drop from it, through whole runs in this process."""
 
 import collections
 import json
@@ -15,6 +15,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.runner import run
 from curator_df.ops.group_table import COLUMNS
+from tests.core.runner.fake_client import inline_cluster
 
 ROWS = [{"id": n, "text": f"text {n * n % 17}", "score": (n * 7) % 10} for n in range(60)]
 FIRST = [n for n in range(60) if n * n % 17 not in {m * m % 17 for m in range(n)}]
@@ -22,7 +23,7 @@ FIRST = [n for n in range(60) if n * n % 17 not in {m * m % 17 for m in range(n)
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    with inline_cluster(memory="2GB", cpus=2) as running:
         yield running
 
 

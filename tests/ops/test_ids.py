@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids, through real runs on a small cluster that all tests here share."""
+"""Ids, through whole runs in this process."""
 
 import json
 
@@ -8,11 +8,12 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.ranges.source import OFFSET_BITS
+from tests.core.runner.fake_client import inline_cluster
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    with inline_cluster(memory="2GB", cpus=2) as running:
         yield running
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments into documents: the joiner on blocks cut anywhere, and real runs on a small cluster that all tests here share."""
+"""Segments into documents: the joiner on blocks cut anywhere, and whole runs in this process."""
 
 import itertools
 import json
@@ -17,13 +17,14 @@ from curator_df.core.sizes import read_size
 from curator_df.core.tasks.task import Job
 from curator_df.ops.document_joiner import DocumentJoiner, Joining, SegmentReader
 from tests.contracts.operator_cases import fingerprints_of, table
+from tests.core.runner.fake_client import inline_cluster
 
 JOINING = Joining("text", "id", "segment_id", "\n\n", None, False, 1_000_000)
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    with cdf.start_cluster(memory="1.5GB", cpus=2) as running:
+    with inline_cluster(memory="1.5GB", cpus=2) as running:
         yield running
 
 

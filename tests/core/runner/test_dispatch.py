@@ -341,34 +341,30 @@ def test_a_result_that_was_lost_with_its_worker_is_told_again_and_counts_once(di
     assert not ran.dispatcher.retries
 
 
-def test_a_worker_that_does_not_have_the_job_gets_it_and_that_is_no_retry(dispatch):
-    without = []
+def test_the_job_goes_along_with_as_many_tasks_as_begin_together_and_with_each_that_asks(dispatch):
+    """A worker that came later does not have it: the task is sent again, and that is no retry."""
+    sent = []
 
     def script(attempt):
-        if attempt.piece.number == 5 and not without:
-            without.append(attempt)
+        if attempt.piece.number == 5 and [number for number, _ in sent].count(5) == 1:
             return Manifest(5, outcome="no job")
         return done(attempt)
 
-    ran = dispatch(script).run()
-    assert [each.tries for each in ran.tries(5)] == [0, 0]
-    assert len([event for event in ran.told if isinstance(event, TaskEnded)]) == RANGES
-    assert not ran.dispatcher.retries
+    ran = dispatch(script)
+    submit = ran.client.submit
 
-
-def test_the_job_goes_along_with_as_many_tasks_as_begin_together_and_with_each_that_asks(dispatch):
-    ran = dispatch()
-    sent, submit = [], ran.client.submit
-
-    def note(function, task, job_bytes, *rest, **options):
-        sent.append(job_bytes is not None)
-        return submit(function, task, job_bytes, *rest, **options)
+    def note(function, task, job_bytes, attempt, *rest, **options):
+        sent.append((attempt.piece.number, job_bytes is not None))
+        return submit(function, task, job_bytes, attempt, *rest, **options)
 
     ran.client.submit = note
     ran.run()
     layout = ran.dispatcher.session.layout
     first = layout.workers * (layout.threads + 1)
-    assert sent == [True] * first + [False] * (RANGES - first)
+    assert [number for number, has_job in sent if has_job] == [*range(first), 5]
+    assert [each.tries for each in ran.tries(5)] == [0, 0]
+    assert len([event for event in ran.told if isinstance(event, TaskEnded)]) == RANGES
+    assert not ran.dispatcher.retries
 
 
 def long_row(cls=OversizeRowError, row_bytes=10**6):

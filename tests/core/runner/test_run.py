@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runner from files to files, on a small cluster that all tests here share."""
+"""The runner from files to files: whole runs in this process, and at the end some on worker processes."""
 
 import json
 import os
@@ -18,6 +18,7 @@ from curator_df.core.runner import run, stages
 from curator_df.core.runner import session as sessions
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.tasks.task import Job
+from tests.core.runner.fake_client import inline_cluster
 
 
 def write_rows(path, count, start=0, words=30):
@@ -46,8 +47,17 @@ def fails_on_seven(block):
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
+    with inline_cluster(memory="2GB", cpus=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def workers(cluster):
+    """Worker processes; open from the first test that takes them on, so that these come last."""
+    sessions.close_session(cluster)
     with cdf.start_cluster(memory="2GB", cpus=2) as running:
         yield running
+    sessions.open_session(cluster)
 
 
 @pytest.fixture
@@ -55,16 +65,6 @@ def corpus(tmp_path):
     for part in range(3):
         write_rows(tmp_path / f"in/part-{part}.jsonl", 500, start=500 * part)
     return str(tmp_path / "in")
-
-
-def test_all_rows_come_out_in_order_with_a_receipt(corpus, tmp_path):
-    receipt = cdf.write_parquet(cdf.read_jsonl(corpus), tmp_path / "out")
-    assert rows_of(tmp_path / "out").id.tolist() == list(range(1500))
-    assert (receipt.rows_read, receipt.rows_written, receipt.rows_dropped) == (1500, 1500, 0)
-    assert receipt.to_frame().step.tolist() == ["read", "write"]
-    assert 0 < receipt.measured_bytes <= receipt.allowed_bytes
-    assert "1,500 read" in str(receipt)
-    assert "<table>" in receipt._repr_html_()
 
 
 def test_dropped_rows_have_reasons_and_can_be_kept(corpus, tmp_path):
@@ -146,67 +146,6 @@ def test_an_exception_in_a_users_function_names_step_and_place(corpus, tmp_path)
         errors.OperatorError, match=r"(?s)keep_where.*ZeroDivisionError: seven.*part-0\.jsonl.*on_error='quarantine'"
     ):
         cdf.write_parquet(cdf.read_jsonl(corpus).curate.keep_where(fails_on_seven), tmp_path / "out")
-
-
-class Slow:
-    """Notes when it begins and ends with a block; raises on the first row, while another block is at work."""
-
-    def __init__(self, notes):
-        self.notes = str(notes)
-
-    def __call__(self, block):
-        self.note("begins")
-        time.sleep(0.5 if (block.id == 0).any() else 2)
-        if (block.id == 0).any():
-            raise ZeroDivisionError("first row")
-        self.note("ends")
-        return block.id >= 0
-
-    def note(self, what):
-        with open(self.notes, "a") as notes:
-            notes.write(what + "\n")
-
-
-def test_nothing_of_a_run_works_after_its_error(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 5_000)
-    notes = tmp_path / "notes"
-    with pytest.raises(errors.OperatorError, match="first row"):
-        cdf.write_parquet(cdf.read_jsonl(corpus).curate.keep_where(Slow(notes)), tmp_path / "out")
-    done, files = notes.read_text().split(), sorted((tmp_path / "out").rglob("*"))
-    assert done.count("begins") == done.count("ends") + 1 >= 2
-    time.sleep(2.5)
-    assert (notes.read_text().split(), sorted((tmp_path / "out").rglob("*"))) == (done, files)
-
-
-def test_what_a_worker_told_before_it_died_is_told_again(corpus, tmp_path, cluster):
-    """The client hears late that tasks ended, and by then their workers are dead."""
-    client, heard, results = cluster.client, threading.Event(), []
-    before = client.submit(abs, 1)
-    before.add_done_callback(lambda _: heard.wait())  # the thread that calls back has this to do first
-    write = threading.Thread(
-        target=lambda: results.append(cdf.write_parquet(cdf.read_jsonl(corpus), tmp_path / "out", on_oom="fail"))
-    )
-    write.start()
-    until(lambda: has_results(client) and not any(client.processing().values()))  # what is in work would fail
-    killed = client.run(os.getpid)
-    for process in killed.values():
-        os.kill(process, signal.SIGKILL)
-    until(lambda: not killed.keys() & client.has_what().keys())  # whatever workers started anew have by now
-    heard.set()
-    write.join()
-    assert rows_of(tmp_path / "out").id.tolist() == list(range(1500))
-    assert results[0].rows_written == 1500
-
-
-def has_results(client):
-    return any(key.startswith("curate-range") for keys in client.has_what().values() for key in keys)
-
-
-def until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_rows_on_which_a_users_function_raises_can_be_set_aside(corpus, tmp_path):
@@ -372,3 +311,74 @@ def test_a_pass_begins_with_the_blocks_that_the_one_before_came_to(tmp_path, mon
     assert second <= whole // 2
     assert "after ranges ran out of memory" in receipt.settings["blocks"]
     assert rows_of(tmp_path / "out").id.tolist() == list(range(16_000))
+
+
+def test_all_rows_come_out_in_order_with_a_receipt(workers, corpus, tmp_path):
+    receipt = cdf.write_parquet(cdf.read_jsonl(corpus), tmp_path / "out")
+    assert rows_of(tmp_path / "out").id.tolist() == list(range(1500))
+    assert (receipt.rows_read, receipt.rows_written, receipt.rows_dropped) == (1500, 1500, 0)
+    assert receipt.to_frame().step.tolist() == ["read", "write"]
+    assert 0 < receipt.measured_bytes <= receipt.allowed_bytes
+    assert "1,500 read" in str(receipt)
+    assert "<table>" in receipt._repr_html_()
+
+
+class Slow:
+    """Notes when it begins and ends with a block; raises on the first row, while another block is at work."""
+
+    def __init__(self, notes):
+        self.notes = str(notes)
+
+    def __call__(self, block):
+        self.note("begins")
+        time.sleep(0.5 if (block.id == 0).any() else 2)
+        if (block.id == 0).any():
+            raise ZeroDivisionError("first row")
+        self.note("ends")
+        return block.id >= 0
+
+    def note(self, what):
+        with open(self.notes, "a") as notes:
+            notes.write(what + "\n")
+
+
+def test_nothing_of_a_run_works_after_its_error(workers, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 5_000)
+    notes = tmp_path / "notes"
+    with pytest.raises(errors.OperatorError, match="first row"):
+        cdf.write_parquet(cdf.read_jsonl(corpus).curate.keep_where(Slow(notes)), tmp_path / "out")
+    done, files = notes.read_text().split(), sorted((tmp_path / "out").rglob("*"))
+    assert done.count("begins") == done.count("ends") + 1 >= 2
+    time.sleep(2.5)
+    assert (notes.read_text().split(), sorted((tmp_path / "out").rglob("*"))) == (done, files)
+
+
+def test_what_a_worker_told_before_it_died_is_told_again(workers, corpus, tmp_path):
+    """The client hears late that tasks ended, and by then their workers are dead."""
+    client, heard, results = workers.client, threading.Event(), []
+    before = client.submit(abs, 1)
+    before.add_done_callback(lambda _: heard.wait())  # the thread that calls back has this to do first
+    write = threading.Thread(
+        target=lambda: results.append(cdf.write_parquet(cdf.read_jsonl(corpus), tmp_path / "out", on_oom="fail"))
+    )
+    write.start()
+    until(lambda: has_results(client) and not any(client.processing().values()))  # what is in work would fail
+    killed = client.run(os.getpid)
+    for process in killed.values():
+        os.kill(process, signal.SIGKILL)
+    until(lambda: not killed.keys() & client.has_what().keys())  # whatever workers started anew have by now
+    heard.set()
+    write.join()
+    assert rows_of(tmp_path / "out").id.tolist() == list(range(1500))
+    assert results[0].rows_written == 1500
+
+
+def has_results(client):
+    return any(key.startswith("curate-range") for keys in client.has_what().values() for key in keys)
+
+
+def until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files between two stages that are damaged or gone are written again, through real runs on a small cluster."""
+"""Files between two stages that are damaged or gone are written again: whole runs in this process."""
 
 import json
 import os
@@ -12,9 +12,8 @@ import pytest
 import curator_df as cdf
 from curator_df.core.duplicates import near_grouping, near_passes, near_stages
 from curator_df.core.files.row_sort import merge_row_bytes
-from curator_df.core.files.storage import Folder
-from curator_df.core.ranges.journal import Journal
 from curator_df.core.runner import run, stages
+from curator_df.core.runner.session import close_session, open_session
 from curator_df.core.tasks.task import run_guarded
 from curator_df.errors import CorruptFileError
 from tests.core.runner.fake_client import inline_cluster
@@ -27,6 +26,15 @@ EXPECTED = list(range(100))
 def cluster():
     with inline_cluster(memory="2GB", cpus=2) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def workers(cluster):
+    """Worker processes, for what is measured."""
+    close_session(cluster)
+    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+        yield running
+    open_session(cluster)
 
 
 @pytest.fixture
@@ -260,15 +268,8 @@ def test_what_ran_again_before_the_last_pass_is_in_the_receipt(tmp_path, monkeyp
     assert set(receipt.retries) == {"memory"}
 
 
-def test_notes_of_a_lost_machine_are_passed_over(tmp_path):
-    home = tmp_path / "_curator"
-    home.mkdir()
-    (home / "done.jsonl").write_bytes(b'{"number": 0}\n' + b"\0" * 40 + b'{"number": 1}\n{"number": 2}\n{"num')
-    assert [note["number"] for note in Journal(Folder(str(tmp_path))).done()] == [0, 2]
-
-
 @pytest.mark.parametrize("find", [False, True], ids=["drop", "find"])
-def test_the_projection_of_a_receipt_has_room_for_keys_that_were_many(tmp_path, find):
+def test_the_projection_of_a_receipt_has_room_for_keys_that_were_many(workers, tmp_path, find):
     rows = 1_200_000
     pq.write_table(pa.table({"text": pa.array([f"{n % 1_000_000}" for n in range(rows)])}), tmp_path / "in.parquet")
     docs = cdf.read_parquet(tmp_path / "in.parquet", blocksize="1MB")

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bytes of a plan: what a task needs, what that makes for the node, and where a plan is refused."""
+
+import dataclasses
+import json
+
+import pytest
+
+import curator_df as cdf
+from curator_df.core.files.storage import Folder
+from curator_df.core.memory.budget import choose_layout
+from curator_df.core.planning.branches import Branch, fork
+from curator_df.core.planning.plan import MAX_DEFAULT_BLOCK_BYTES, plan_fork
+from curator_df.core.planning.program import lower
+from curator_df.core.planning.task_factor import fitting_block, task_needs
+from curator_df.errors import BudgetError
+from curator_df.io.output import FileSink
+from curator_df.io.write import ParquetFormat
+
+LAYOUT = choose_layout(2_000_000_000, cpus=2)
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """Return a function that plans a chain on rows of a file into some outputs."""
+    (tmp_path / "in.jsonl").write_text(json.dumps({"id": 1, "text": "a"}) + "\n")
+
+    def make(*chains, layout=LAYOUT, **options):
+        docs = cdf.read_jsonl(tmp_path / "in.jsonl", **options)
+        sinks = [
+            FileSink(Folder(str(tmp_path / f"out{n}")), ParquetFormat("zstd"), 10**9) for n, _ in enumerate(chains)
+        ]
+        branches = [Branch(lower(chain(docs)), sink) for chain, sink in zip(chains, sinks, strict=True)]
+        return plan_fork(fork(branches), layout)
+
+    return make
+
+
+def as_it_is(docs):
+    return docs
+
+
+def without_duplicates(docs):
+    return docs.pipe(cdf.drop_exact_duplicates)
+
+
+def test_the_projection_is_what_is_reserved_and_all_tasks_of_all_workers(plan):
+    made = plan(as_it_is)
+    [stage] = made.stages
+    assert stage.task_bytes == task_needs(stage.block_bytes, stage.task_factor)
+    tasks = LAYOUT.workers * LAYOUT.threads * stage.task_bytes
+    assert made.projected_bytes == LAYOUT.reserved_bytes + tasks
+    assert tasks <= LAYOUT.work_bytes * LAYOUT.workers
+    assert made.projected_bytes <= LAYOUT.allowed_bytes
+
+
+def test_blocks_are_as_large_as_fits_and_not_larger_than_is_of_use(plan):
+    assert plan(as_it_is).stages[-1].block_bytes == MAX_DEFAULT_BLOCK_BYTES
+    small = dataclasses.replace(LAYOUT, work_bytes=60_000_000)
+    [stage] = plan(as_it_is, layout=small).stages
+    assert stage.block_bytes == fitting_block(small.thread_bytes, stage.task_factor) < MAX_DEFAULT_BLOCK_BYTES
+    assert stage.task_bytes <= small.thread_bytes < task_needs(stage.block_bytes + 1_000, stage.task_factor)
+
+
+def test_a_longer_row_than_a_block_may_pass_and_a_longer_one_still_alone(plan):
+    [stage] = plan(as_it_is, blocksize="2MB").stages
+    assert stage.block_bytes == 2_000_000
+    assert stage.largest_row_bytes == fitting_block(LAYOUT.thread_bytes, stage.task_factor) > stage.block_bytes
+    assert stage.exclusive_row_bytes == fitting_block(LAYOUT.exclusive_bytes, stage.task_factor)
+    assert stage.exclusive_row_bytes > stage.largest_row_bytes
+
+
+def test_a_plan_that_does_not_fit_is_refused_with_block_and_memory_that_do(plan):
+    with pytest.raises(BudgetError, match=r"blocks of 1\.00 GB do not fit") as refused:
+        plan(as_it_is, blocksize="1GB")
+    said = str(refused.value)
+    fits = int(said.split("blocksize=")[1].split(" ", maxsplit=1)[0].replace("_", ""))
+    assert plan(as_it_is, blocksize=fits).projected_bytes <= LAYOUT.allowed_bytes
+    with pytest.raises(BudgetError):
+        plan(as_it_is, blocksize=int(fits * 1.001) + 1)
+    memory = int(said.split("memory=")[1].split(" ", maxsplit=1)[0].replace("_", ""))
+    assert plan(as_it_is, blocksize="1GB", layout=choose_layout(memory, cpus=2)).projected_bytes <= memory
+    with pytest.raises(BudgetError):
+        plan(as_it_is, blocksize="1GB", layout=choose_layout(int(memory * 0.98), cpus=2))
+
+
+def test_each_pending_step_has_a_pass_of_its_own_before_the_last(plan):
+    made = plan(lambda docs: without_duplicates(docs.pipe(cdf.add_ids, into="number", dense=True)))
+    titles = [stage.title for stage in made.stages]
+    assert titles == ["rows for add_ids", "keys for drop_exact_duplicates, then merge them", "write"]
+    assert {stage.block_bytes for stage in made.stages} == {made.stages[-1].block_bytes}
+
+
+def test_a_pass_that_two_outputs_share_is_planned_once(plan):
+    shared = plan(without_duplicates, lambda docs: without_duplicates(docs).pipe(cdf.keep_where, "id > 0"))
+    assert [stage.title for stage in shared.stages][-1] == "write"
+    assert len(shared.stages) == 2
+
+
+def test_more_outputs_need_more_memory(plan):
+    one, two = plan(as_it_is), plan(as_it_is, lambda docs: docs.pipe(cdf.keep_where, "id > 0"))
+    assert two.stages[-1].task_factor > one.stages[-1].task_factor
+
+
+def test_the_memory_that_this_process_has_taken_is_told_in_a_refusal(plan):
+    layout = dataclasses.replace(LAYOUT, client_bytes=300_000_000)
+    with pytest.raises(BudgetError, match="300 MB that this process has taken since the cluster started"):
+        plan(as_it_is, blocksize="1GB", layout=layout)

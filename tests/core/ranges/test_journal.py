@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a journal keeps, what it makes of a crash, and when a run is new, resumed, complete or refused."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from curator_df.core.files.storage import FileRecord, Folder
+from curator_df.core.ranges.journal import (
+    Identity,
+    Journal,
+    all_done,
+    delete_strays,
+    delete_unfinished,
+    difference,
+    open_run,
+    whole_ranges,
+)
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.source import Ranges
+from curator_df.errors import OutputExistsError, OutputInUseError, ResumeError
+from curator_df.io.output import FileSink
+from curator_df.io.write import ParquetFormat
+
+IDENTITY = Identity(
+    "input",
+    "program",
+    "sink",
+    (("read", "a"), ("keep", "b")),
+    ({}, {"least": ("1", "digest of 1")}),
+    {"compression": ("'zstd'", "of zstd")},
+)
+RANGES = Ranges(np.array([[0, 0, 0, 10], [0, 10, 0, 20], [0, 20, 0, 30]]))
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def sink(out):
+    return FileSink(Folder(str(out)), ParquetFormat("zstd"), 10**6)
+
+
+def finished(out, number, *, content=b"rows", name=None, others=()):
+    """Write the file of a range; return what its task tells."""
+    out.mkdir(exist_ok=True)
+    name = name or f"part-{number:06d}-000.parquet"
+    (out / name).write_bytes(content)
+    file = FileRecord(name, size_bytes=len(content), checksum=0, rows=1)
+    return Manifest(number, outcome="done", rows_read=1, rows_written=1, files=[file], other_files=list(others))
+
+
+def journal_of(out):
+    return Journal(Folder(str(out)))
+
+
+def begun(out, numbers=(0, 1)):
+    """Leave a run in which some ranges are finished."""
+    with journal_of(out) as journal:
+        journal.start(IDENTITY, RANGES)
+        for number in numbers:
+            journal.record([finished(out, number)])
+
+
+def test_what_was_noted_is_there_for_the_next_process_and_the_last_note_of_a_range_counts(out):
+    begun(out)
+    with journal_of(out) as journal:
+        journal.record([finished(out, 1, content=b"other rows")])
+        assert [note["number"] for note in journal.done()] == [0, 1, 1]
+        assert journal.records()[1]["files"][0].size_bytes == len(b"other rows")
+        assert np.array_equal(journal.resume(IDENTITY).table, RANGES.table)
+
+
+def test_a_line_that_a_crash_cut_short_is_cut_off_before_the_next_one(out):
+    begun(out)
+    lines = out / "_curator/done.jsonl"
+    whole = lines.read_bytes()
+    lines.write_bytes(whole + b'{"number": 2, "rows_re')
+    with journal_of(out) as journal:
+        assert [note["number"] for note in journal.done()] == [0, 1]
+        journal.record([finished(out, 2)])
+        assert [note["number"] for note in journal.done()] == [0, 1, 2]
+    assert lines.read_bytes().startswith(whole)
+
+
+def test_notes_of_a_lost_machine_are_passed_over(out):
+    begun(out, ())
+    lines = b'{"number": 0}\n' + b"\0" * 40 + b'{"number": 1}\n{"number": 2}\n{"num'
+    (out / "_curator/done.jsonl").write_bytes(lines)
+    assert [note["number"] for note in journal_of(out).done()] == [0, 2]
+
+
+def test_all_notes_or_none_of_a_stage(out):
+    begun(out)
+    assert all_done(Folder(str(out)), 3) is None
+    assert [note["number"] for note in all_done(Folder(str(out)), 2)] == [0, 1]
+
+
+def damages():
+    yield "gone", lambda path: path.unlink()
+    yield "shorter", lambda path: path.write_bytes(path.read_bytes()[:-1])
+    yield "longer", lambda path: path.write_bytes(path.read_bytes() + b"x")
+
+
+@pytest.mark.parametrize("damage", [damage for _, damage in damages()], ids=[name for name, _ in damages()])
+@pytest.mark.parametrize("which", ["out/part-000001-000.parquet", "rejects/r-1", "out/_quarantine/q-1"])
+def test_a_range_is_whole_if_all_its_files_have_the_size_that_they_had(out, tmp_path, which, damage):
+    others = []
+    for name, home in (("r-1", tmp_path / "rejects"), ("_quarantine/q-1", out)):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_bytes(b"12345")
+        others.append(FileRecord(name, size_bytes=5, checksum=0, rows=1))
+    with journal_of(out) as journal:
+        journal.start(IDENTITY, RANGES)
+        journal.record([finished(out, 0), finished(out, 1, others=others)])
+    rejects = Folder(str(tmp_path / "rejects"))
+    assert [note["number"] for note in whole_ranges(journal_of(out), rejects)] == [0, 1]
+    damage(tmp_path / which)
+    assert [note["number"] for note in whole_ranges(journal_of(out), rejects)] == [0]
+
+
+def test_a_folder_without_anything_is_a_new_run_and_one_with_a_journal_is_resumed(out, sink):
+    with journal_of(out) as journal:
+        assert open_run(journal, sink, IDENTITY, "error") == (None, None)
+    begun(out)
+    with journal_of(out) as journal:
+        ranges, receipt = open_run(journal, sink, IDENTITY, "resume")
+        assert (len(ranges), receipt) == (3, None)
+        with pytest.raises(OutputExistsError, match=r"holds an interrupted run already.*'resume'.*'overwrite'"):
+            open_run(journal, sink, IDENTITY, "error")
+
+
+def test_a_complete_run_has_a_receipt_as_long_as_its_files_are_whole(out, sink):
+    begun(out, (0, 1, 2))
+    with journal_of(out) as journal:
+        journal.finish({"rows": 3})
+        assert open_run(journal, sink, IDENTITY, "resume")[1] == {"rows": 3}
+        with pytest.raises(OutputExistsError, match="holds a complete run already"):
+            open_run(journal, sink, IDENTITY, "error")
+        (out / "part-000001-000.parquet").unlink()
+        ranges, receipt = open_run(journal, sink, IDENTITY, "resume")
+        assert (len(ranges), receipt) == (3, None)
+
+
+def test_overwrite_deletes_what_a_run_left_and_nothing_else(out, sink):
+    begun(out)
+    (out / "thesis.txt").write_text("mine")
+    with journal_of(out) as journal:
+        with pytest.raises(OutputExistsError, match=r"1 other files \('thesis\.txt'"):
+            open_run(journal, sink, IDENTITY, "overwrite")
+        assert (out / "part-000000-000.parquet").exists()
+        (out / "thesis.txt").unlink()
+        assert open_run(journal, sink, IDENTITY, "overwrite") == (None, None)
+    assert not (out / "part-000000-000.parquet").exists()
+    assert not journal_of(out).is_started
+
+
+def test_files_without_a_journal_cannot_be_resumed(out, sink):
+    finished(out, 0)
+    with journal_of(out) as journal, pytest.raises(ResumeError, match="holds files but no journal"):
+        open_run(journal, sink, IDENTITY, "resume")
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"input": "another"}, "the input files changed since"),
+        ({"program": "x", "steps": (("read", "a"),)}, "it had 2 steps, now there are 1"),
+        ({"program": "x", "steps": (("read", "a"), ("drop", "c"))}, "step 2 was 'keep' and is 'drop'"),
+        (
+            {
+                "program": "x",
+                "steps": (("read", "a"), ("keep", "c")),
+                "parameters": ({}, {"least": ("2", "digest of 2")}),
+            },
+            "step 2 is 'keep', as it was, but least was 1 and is 2",
+        ),
+        (
+            {"sink": "another", "output": {"compression": ("'snappy'", "of snappy")}},
+            "of the output compression was 'zstd' and is 'snappy'",
+        ),
+        ({"sink": "another"}, "the output's format or its parameters changed"),
+    ],
+)
+def test_another_run_is_refused_with_what_differs(out, sink, other, said):
+    begun(out)
+    with journal_of(out) as journal, pytest.raises(ResumeError, match=said):
+        open_run(journal, sink, dataclasses.replace(IDENTITY, **other), "resume")
+
+
+def test_a_journal_of_another_format_is_refused():
+    plan = {**json.loads(json.dumps(dataclasses.asdict(IDENTITY))), "format": 1}
+    assert difference(plan, IDENTITY) == "its journal has format 1, this version writes 2"
+    assert difference({**plan, "format": 2}, IDENTITY) == ""
+
+
+def test_files_of_ranges_without_a_note_are_deleted_before_a_run_goes_on(out, sink):
+    begun(out)
+    finished(out, 2)
+    finished(out, 2, name="part-000002-001.parquet")
+    delete_unfinished(sink.folder, sink, np.array([True, True, False]))
+    assert sorted(path.name for path in out.glob("part-*")) == ["part-000000-000.parquet", "part-000001-000.parquet"]
+
+
+def test_files_that_no_finished_range_has_are_deleted_at_the_end(out, sink):
+    begun(out)
+    finished(out, 1, name="part-000001-007.parquet")
+    delete_strays(journal_of(out), [sink])
+    assert sorted(path.name for path in out.glob("part-*")) == ["part-000000-000.parquet", "part-000001-000.parquet"]
+
+
+def test_one_process_at_a_time_has_the_journal(out):
+    with journal_of(out), pytest.raises(OutputInUseError), journal_of(out):
+        pass
+    with journal_of(out):
+        pass
