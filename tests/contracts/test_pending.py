@@ -14,6 +14,7 @@ import curator_df as cdf
 from curator_df.errors import BarrierError
 from tests.contracts.operator_cases import PENDING, SAME_ROWS, SUBSET, computed, table
 from tests.contracts.operator_rows import ROWS
+from tests.core.runner.fake_client import inline_cluster
 
 CUTS = {
     "1 file": (),
@@ -29,8 +30,7 @@ each_same_rows = pytest.mark.parametrize("case", [c for c in PENDING if c.operat
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    # Where torch is installed, this process holds several hundred megabytes of it.
-    with cdf.start_cluster(memory="4GB", cpus=2) as running:
+    with inline_cluster(memory="4GB", cpus=2) as running:
         yield running
 
 

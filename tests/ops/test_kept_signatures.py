@@ -16,6 +16,7 @@ from curator_df.kernels import stored_signatures
 from curator_df.kernels.minhash import minhash_signatures
 from curator_df.kernels.minhash_scheme import Scheme
 from curator_df.kernels.stored_signatures import pack_signatures, similarity_estimates, sketch_id, unpack_signatures
+from tests.core.runner.fake_client import inline_cluster
 from tests.ops.test_near_duplicates import first_of_each, ids_in, plain_groups, variants, write_rows
 
 WORDS = Scheme("words", 3, num_bands=12, minhashes_per_band=3, normalize="case_and_spaces", seed=3)
@@ -23,7 +24,7 @@ WORDS = Scheme("words", 3, num_bands=12, minhashes_per_band=3, normalize="case_a
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    with inline_cluster(memory="2GB", cpus=2) as running:
         yield running
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Near duplicates through real runs on a small cluster, held against one process that compares in memory, and exact truth."""
+"""Near duplicates through whole runs in this process, held against one process that compares in memory, and exact truth."""
 
 import gzip
 import json
@@ -22,6 +22,7 @@ from curator_df.kernels.content_hash import row_hashes
 from curator_df.kernels.jaccard import jaccard_similarities
 from curator_df.kernels.minhash import band_hashes
 from curator_df.ops.near_texts import text_bands
+from tests.core.runner.fake_client import inline_cluster
 from tests.kernels.near_duplicate_truth import BINS, read_texts, read_truth, together
 from tests.kernels.test_candidates import FIVE_DOCUMENTS
 
@@ -30,7 +31,7 @@ WORDS = cdf.minhash.Scheme("words", 3, num_bands=12, minhashes_per_band=3, norma
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    with inline_cluster(memory="2GB", cpus=2) as running:
         yield running
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from tests.core.runner.fake_client import inline_cluster
 
 ROWS = pd.DataFrame(
     {
@@ -112,7 +113,7 @@ def test_tiers_have_their_own_folders_and_the_best_is_taken_more_often(tmp_path)
         scale={"length_score": (2, 10), "loudness_score": (0, 0.4)},
         tiers={"high": 0.6, "medium": 0.3, "low": 0},
     )
-    with cdf.start_cluster(memory="2GB", cpus=2):
+    with inline_cluster(memory="2GB", cpus=2):
         tiers = cdf.split_by(docs, tmp_path / "tiers", column="quality_tier")
         assert set(tiers) == {"high", "medium", "low"}
         assert sum(tiers.rows.values()) == 450

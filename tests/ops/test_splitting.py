@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts into segments: kernels on small blocks, and real runs on a small cluster that all tests here share."""
+"""Texts into segments: kernels on small blocks, and whole runs in this process."""
 
 import json
 
@@ -20,13 +20,14 @@ from curator_df.kernels import segments
 from curator_df.kernels.segments import SEGMENT_BYTES, split_block
 from tests.contracts.operator_cases import computed, kernels_of, table
 from tests.contracts.operator_rows import ROWS
+from tests.core.runner.fake_client import inline_cluster
 
 TEXTS = ["one\n\ntwo\n\n\nthree", None, "", "\n\n", "no separator", "\n\nfirst\n\n", "a.b.c"]
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    with cdf.start_cluster(memory="1.5GB", cpus=2) as running:
+    with inline_cluster(memory="1.5GB", cpus=2) as running:
         yield running
 
 

@@ -11,6 +11,7 @@ from curator_df.core.fingerprint import fingerprint
 from curator_df.errors import ColumnError, OperatorError, ParameterError
 from curator_df.ops.rules import Profile, Rule
 from curator_df.ops.user_metrics import UserMetric
+from tests.core.runner.fake_client import inline_cluster
 
 TEXTS = ["aeiou and", "rhythm", None, "", "a b c", "ouï ouï ouï"]
 BLOCK = pd.DataFrame(
@@ -154,6 +155,6 @@ def test_a_run_sets_texts_aside_on_which_the_function_raises(tmp_path):
     (tmp_path / "in.jsonl").write_text("".join(f'{{"text": "a{number}"}}\n' for number in range(5)))
     metric = UserMetric("tenth", lambda text: 1 / (int(text[1:]) - 3))
     docs = cdf.read_jsonl(tmp_path / "in.jsonl").pipe(cdf.add_metrics, [metric])
-    with cdf.start_cluster(memory="2GB", cpus=1, dashboard_port=None):
+    with inline_cluster(memory="2GB", cpus=1):
         receipt = cdf.write_jsonl(docs, tmp_path / "out", on_error="quarantine")
     assert (receipt.rows_written, receipt.rows_quarantined) == (4, 1)

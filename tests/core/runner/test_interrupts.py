@@ -13,6 +13,7 @@ import curator_df as cdf
 from curator_df.core.runner.events import TaskEnded
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
 from curator_df.core.runner.session import current_session
+from tests.core.runner.fake_client import inline_cluster
 
 
 class Interrupts:
@@ -70,7 +71,7 @@ def test_a_run_ends_with_an_interrupt_that_python_ignored(ignored, tmp_path, cap
             seen.append(event)
             Interrupts()
 
-    with cdf.start_cluster(memory="2GB", cpus=1):
+    with inline_cluster(memory="2GB", cpus=1):
         current_session().watchers.append(watch)
         docs = cdf.read_parquet(tmp_path / "in.parquet")
         with pytest.raises(KeyboardInterrupt):
