@@ -65,8 +65,8 @@ MUTATIONS = (
     ),
     Mutation(
         "runner/dispatch.py",
-        "MOST_LOST_ROWS = 2",
-        "MOST_LOST_ROWS = 20",
+        "lost >= MOST_LOST_ROWS",
+        "lost > MOST_LOST_ROWS",
         f"{DISPATCH}::test_more_such_rows_are_the_fault_of_the_step",
     ),
     Mutation(

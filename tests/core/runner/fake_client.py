@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import gc
 import inspect
 import os
 import tempfile
@@ -271,8 +272,11 @@ def fake_session(client: FakeClient, memory: str = "2GB", cpus: int = 2, **optio
 def inline_cluster(memory: str = "2GB", cpus: int = 2, **options: Any) -> Iterator[Session]:
     """``with inline_cluster(): ...`` is ``with start_cluster(): ...`` without processes: each task runs while it is submitted.
 
-    Nothing waits for a disk: no test that takes it asks what a crash of the machine would leave.
+    Nothing waits for a disk: no test that takes it asks what a crash of the machine would leave. What is here already is left
+    out of the collections of garbage that come with each task.
     """
+    gc.collect()
+    gc.freeze()
     with tempfile.TemporaryDirectory() as workdir, mock.patch.object(os, "fsync"):
         session = fake_session(FakeClient(), memory, cpus, **{"workdir": workdir, **options})
         open_session(session)
