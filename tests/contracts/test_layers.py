@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,7 +36,11 @@ KEPT_OUT = {
 }
 """Packages that a layer must do without, because of what the layer is."""
 
-TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+
+@functools.cache
+def trees() -> dict[Path, ast.Module]:
+    """Return the parsed modules of the package by path."""
+    return {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def name_of(path: Path) -> str:
@@ -70,11 +75,11 @@ def broken_rules(layer: str, tree: ast.AST) -> list[str]:
 
 
 def test_every_module_is_in_a_layer() -> None:
-    assert [name_of(path) for path in TREES if layer_of(path) not in LAYERS] == []
+    assert [name_of(path) for path in trees() if layer_of(path) not in LAYERS] == []
 
 
 def test_imports_go_one_way() -> None:
-    broken = {path: broken_rules(layer_of(path), tree) for path, tree in TREES.items() if layer_of(path) in LAYERS}
+    broken = {path: broken_rules(layer_of(path), tree) for path, tree in trees().items() if layer_of(path) in LAYERS}
     backend = PACKAGE / "core" / "backend.py"
     broken[backend] = [rule for rule in broken[backend] if "cudf" not in rule]
     assert {name_of(path): rules for path, rules in broken.items() if rules} == {}
@@ -97,9 +102,9 @@ def broken_within_core(folder: str, tree: ast.Module) -> list[str]:
 
 def test_imports_within_core_go_one_way() -> None:
     core = PACKAGE / "core"
-    folders = {path: path.parent.relative_to(core).as_posix() for path in TREES if core in path.parents}
+    folders = {path: path.parent.relative_to(core).as_posix() for path in trees() if core in path.parents}
     broken = {
-        path: broken_within_core("" if folder == "." else folder, TREES[path]) for path, folder in folders.items()
+        path: broken_within_core("" if folder == "." else folder, trees()[path]) for path, folder in folders.items()
     }
     assert {name_of(path): names for path, names in broken.items() if names} == {}
 
@@ -107,7 +112,7 @@ def test_imports_within_core_go_one_way() -> None:
 def test_map_partitions_is_called_in_one_place() -> None:
     callers = [
         name_of(path)
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         if any(isinstance(node, ast.Attribute) and node.attr == "map_partitions" for node in ast.walk(tree))
     ]
     assert callers == ["core/ranges/blocks.py"]

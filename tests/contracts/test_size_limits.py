@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +14,13 @@ MAX_BODY_LINES = 60
 SAYS_NOTHING = {"utils", "util", "helpers", "helper", "common", "base", "config", "misc"}
 
 LICENSE_LINE = "# SPDX-License-Identifier: Apache-2.0"
-SOURCES = {
-    path: path.read_text()
-    for folder in ("curator_df", "tests", "benchmarks")
-    for path in sorted((CHECKOUT / folder).rglob("*.py"))
-}
+
+
+@functools.cache
+def sources() -> dict[Path, str]:
+    """Return the text of every file of the package, the tests and the benchmarks."""
+    files = (path for folder in ("curator_df", "tests", "benchmarks") for path in (CHECKOUT / folder).rglob("*.py"))
+    return {path: path.read_text() for path in sorted(files)}
 
 
 def name_of(path: Path) -> str:
@@ -39,7 +42,7 @@ def too_long(source: str) -> list[str]:
 
 def offenders(rule: Callable[[Path, str], object]) -> list[str]:
     """Return every file of the package, the tests and the benchmarks in which a rule finds something, with what it found."""
-    return [f"{name_of(path)}: {found}" for path, text in SOURCES.items() if (found := rule(path, text))]
+    return [f"{name_of(path)}: {found}" for path, text in sources().items() if (found := rule(path, text))]
 
 
 def test_files_are_short() -> None:
@@ -71,7 +74,7 @@ def test_license_is_named_in_the_first_line() -> None:
 
 
 def test_the_rules_look_at_the_package_the_tests_and_the_benchmarks() -> None:
-    names = {name_of(path) for path in SOURCES}
+    names = {name_of(path) for path in sources()}
     assert {"curator_df/cli.py", "tests/conftest.py", "benchmarks/scaling.py"} <= names
     assert offenders(lambda path, _: path == Path(__file__).resolve()) == ["tests/contracts/test_size_limits.py: True"]
 

@@ -32,20 +32,18 @@ def test_what_a_module_is_compiled_of_is_all_that_it_imports():
 
 def test_kernels_are_compiled_once_and_a_process_need_not_import_numba_to_know(tmp_path):
     make = (
-        "from curator_df.kernels.warm import compile_group; compile_group('basic')\n"
-        "from curator_df.kernels.row_copy import copy_rows\n"
-        "from curator_df.kernels.word_pass import count_words_of_span\n"
-        "from curator_df.kernels.unicode_scan import next_suspect\n"
-        "print(sum(sum(f.stats.cache_hits.values()) for f in (copy_rows, count_words_of_span, next_suspect)))\n"
+        "from curator_df.kernels.warm import compile_group; compile_group('segments')\n"
+        "from curator_df.kernels.segment_copy import copy_pieces, find_segments, join_rows\n"
+        "print(sum(sum(f.stats.cache_hits.values()) for f in (copy_pieces, find_segments, join_rows)))\n"
     )
-    ask = "import sys; from curator_df.kernels.warm import is_compiled; print(is_compiled('basic'), 'numba' in sys.modules)"
+    ask = "import sys; from curator_df.kernels.warm import is_compiled; print(is_compiled('segments'), 'numba' in sys.modules)"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(PACKAGE.parents[1])}
     said = [
         subprocess.check_output([sys.executable, "-c", script], env=environment, text=True).split()
         for script in (ask, make, ask, make)
     ]
     assert said == [["False", "False"], ["0"], ["True", "False"], ["3"]]
-    for path in tmp_path.rglob("word_pass.*.nbc"):
+    for path in tmp_path.rglob("segment_copy.copy_pieces-*.nbc"):
         path.unlink()
     said = [
         subprocess.check_output([sys.executable, "-c", script], env=environment, text=True)

@@ -28,8 +28,9 @@ from curator_df.models import presidio_engine
 from curator_df.models.presidio_engine import ENTITIES, OF_PIPELINE, RECOGNIZERS, apart
 from tests.contracts.operator_cases import computed, fingerprints_of, kernels_of
 
-spacy = pytest.importorskip("spacy", reason="needs the extra presidio (spaCy is not installed)")
-predefined = pytest.importorskip("presidio_analyzer.predefined_recognizers", reason="needs the extra presidio")
+# Looked for and not imported: each process that collects the tests would take two seconds for them, and hold 43 MB.
+if any(importlib.util.find_spec(name) is None for name in ("spacy", "presidio_analyzer")):
+    pytest.skip("needs the extra presidio (spaCy and presidio-analyzer)", allow_module_level=True)
 
 PATTERNS = [
     {"label": "PERSON", "pattern": "Ann Smith"},
@@ -46,6 +47,8 @@ BOTH = ("PERSON", "LOCATION")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Return a pipeline of patterns."""
+    import spacy
+
     nlp = spacy.blank("en")
     nlp.add_pipe("entity_ruler").add_patterns(PATTERNS)
     made = tmp_path_factory.mktemp("pipeline") / "rules"
@@ -57,6 +60,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Return a pipeline with a component that has learnt some names."""
+    import spacy
     from spacy.training import Example
 
     names, sentence = ["Ann", "Bob", "Carla", "Dan"], "{} lives in Paris ."
@@ -198,6 +202,8 @@ def test_only_the_named_recognizers_are_made(folder):
 
 
 def test_every_entity_is_one_of_the_installed_presidio():
+    from presidio_analyzer import predefined_recognizers as predefined
+
     for name, recognizer in RECOGNIZERS.items():
         assert getattr(predefined, recognizer)(supported_language="en").supported_entities == [name]
     assert set(OF_PIPELINE) <= set(predefined.SpacyRecognizer().supported_entities)

@@ -58,7 +58,7 @@ def test_seconds_count_from_the_first_task(monkeypatch):
 
 def test_while_one_is_away_no_other_goes():
     each, back = Recycling(RecycleAfter(1, "tasks"), workers=2), threading.Event()
-    each._restart = threading.Thread(target=back.wait)
+    each._restart = threading.Thread(target=back.wait, daemon=True)
     each._restart.start()
     assert each.add("a", 0) is None
     back.set()
