@@ -9,13 +9,13 @@ from curator_df.kernels.warm import is_compiled
 
 def test_what_takes_minutes_is_said_once(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(compiling, "GROUPS", ("characters", "comments"))
+    monkeypatch.setattr(compiling, "GROUPS", ("segments", "comments"))
     compiling.compile_all_kernels()
-    assert is_compiled("characters")
+    assert is_compiled("segments")
     assert is_compiled("comments")
     said, done = caplog.messages
     assert said.startswith(
-        "compiling 2 groups of kernels (characters, comments), which takes up to a minute each, once on"
+        "compiling 2 groups of kernels (segments, comments), which takes up to a minute each, once on"
     )
     assert re.fullmatch(r"compiled the kernels in [\d.]+ s", done)
     caplog.clear()

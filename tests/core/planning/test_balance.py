@@ -195,14 +195,21 @@ def test_calls_that_share_a_gpu_are_counted_for_as_many_tasks_as_there_may_be(ta
     assert plan.device.held_bytes == DEVICE_BYTES // 2
 
 
-@pytest.fixture
-def session():
+@pytest.fixture(scope="module")
+def cluster():
     held = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)  # of other tests, in this process
-    with cdf.start_cluster(memory=900_000_000 + int(held / (1 - MARGIN_FRACTION)), cpus=1) as cluster:
-        assert (cluster.layout.workers, cluster.layout.threads) == (1, 1)
-        running = current_session()
-        running.layout = dataclasses.replace(running.layout, device_bytes=DEVICE_BYTES)
+    with cdf.start_cluster(memory=900_000_000 + int(held / (1 - MARGIN_FRACTION)), cpus=1) as running:
+        assert (running.layout.workers, running.layout.threads) == (1, 1)
         yield running
+
+
+@pytest.fixture
+def session(cluster):
+    """The session of the cluster, as if its workers had devices."""
+    running = current_session()
+    running.layout = dataclasses.replace(cluster.layout, device_bytes=DEVICE_BYTES)
+    yield running
+    running.layout = cluster.layout
 
 
 def test_a_task_cleans_while_another_has_the_device(table, session, tmp_path):
