@@ -61,22 +61,29 @@ LONGEST_FIRST = (
     "tests/cluster/test_connect.py",
     "tests/gpu/test_real_runs.py",
     "tests/io/test_reader_memory.py",
-    "tests/contracts/test_pending.py",
+    "tests/core/runner/test_stages.py",
+    "tests/monitor/test_memory_profile.py",
+    "tests/ops/test_near_duplicates.py",
+    "tests/ops/test_groups.py",
+    "tests/core/runner/test_client_weight.py",
+    "tests/core/tasks/test_job_parcel.py",
     "tests/io/test_pages.py",
     "tests/core/exchange/test_exchange.py",
 )
-"""Files that take more than half a minute of two CPUs, in this order, before all others."""
+"""The files that take longest; they run in this order, before all others."""
 
 # What an example takes says more of the machine than of the code: how fast it is stands in benchmarks/.
 settings.register_profile("curator_df", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("curator_df")
 
 
-def pytest_configure() -> None:
-    """See that processes which tests start find this checkout, and its compiled kernels.
+def pytest_configure(config: pytest.Config) -> None:
+    """See, once for all processes of pytest, that processes which tests start find this checkout, and its compiled kernels.
 
     Kernels that are older than a source of theirs are forgotten: numba itself looks only at the file of the outermost.
     """
+    if hasattr(config, "workerinput"):
+        return
     ask = "import importlib.util as u; print(u.find_spec('curator_df').origin)"
     found = subprocess.check_output([sys.executable, "-P", "-c", ask], text=True, cwd="/").strip()
     if Path(found) != CHECKOUT / "curator_df/__init__.py":
@@ -88,13 +95,14 @@ def pytest_configure() -> None:
         if not known or compiled.stat().st_mtime < max(path.stat().st_mtime for path in sources_of(module)):
             compiled.unlink(missing_ok=True)
     # In other processes, two at a time: the compiler would stay in the memory of this one, the client of the tests' clusters.
-    missing = [group for group in GROUPS if not is_compiled(group)]
+    # The largest first, so that neither waits long for the other.
+    missing = [group for group in sorted(GROUPS, key=_size_of, reverse=True) if not is_compiled(group)]
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(_compile, missing))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest first: of two processes the other one would wait for the last of them."""
+    """Put the files that take longest first: the other processes would wait for the last of them."""
     first = {name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: first.get(item.path.relative_to(CHECKOUT).as_posix(), len(first)))
 
@@ -103,6 +111,11 @@ def pytest_collection_finish() -> None:
     """Leave what is here out of later collections of garbage: each walked all modules and tests, for 0.1 to 0.4 s."""
     gc.collect()
     gc.freeze()
+
+
+def _size_of(group: str) -> int:
+    """Return the bytes of the sources of a group, as a hint of how long they take."""
+    return sum((CHECKOUT / f"curator_df/kernels/{module}.py").stat().st_size for module in GROUPS[group])
 
 
 def _compile(group: str) -> None:
