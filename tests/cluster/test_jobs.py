@@ -243,6 +243,7 @@ def test_a_worker_leaves_before_its_job_at_lsf_which_counts_minutes(tmp_path):
     assert longest < 179
 
 
+@pytest.mark.usefixtures("commands")
 def test_without_a_job_at_the_start_gpus_are_asked_for_after_the_first_task(tmp_path, monkeypatch):
     asked = []
 
