@@ -30,11 +30,35 @@
 
 from __future__ import annotations
 
+import linecache
+import os
+import sysconfig
+import traceback
 from typing import Self
+
+_LIBRARIES = (os.path.dirname(__file__), *{sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")})
+"""Folders whose frames a user did not write."""
+
+
+def _is_library(filename: str) -> bool:
+    return filename.startswith(_LIBRARIES) or filename.startswith("<frozen")
 
 
 class CuratorError(Exception):
     """Root of all errors that curator_df raises on purpose."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython and Jupyter show: the user's own line, and the message, without frames of libraries."""
+        lines = [f"{type(self).__name__}: {self}"]
+        cause = self.__cause__
+        if cause is not None:
+            said = str(cause).strip().split("\n", maxsplit=1)[0]
+            lines.append(f"Caused by {type(cause).__name__}{': ' * bool(said)}{said}")
+        own = [frame for frame in traceback.extract_tb(self.__traceback__) if not _is_library(frame.filename)]
+        if own:
+            cell = linecache.getline(own[-1].filename, own[-1].lineno or 0).strip() or own[-1].line
+            lines.insert(0, f"----> {own[-1].lineno} {cell}")
+        return lines
 
 
 class ParameterError(CuratorError, ValueError):

@@ -119,7 +119,7 @@ class JobRequest:
         return f"select=1:ncpus={self.layout.cpus}:mem={self._megabytes}MB:ngpus={self.gpus}"
 
     def _prologue(self) -> list[str]:
-        settings, environment = worker_settings(), worker_environment(self.layout)
+        settings, environment = worker_settings(self.layout), worker_environment(self.layout)
         if self.gpus:
             del environment[WORK_BYTES_VARIABLE]  # CUDA maps address space that a data limit would count
             settings |= lifetime_settings(self.walltime_seconds)

@@ -17,11 +17,13 @@ from curator_df.cluster.clock import watch_streams
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.core.arguments import path_of
 from curator_df.core.memory.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
+from curator_df.core.runner.interactive import keep_budget_of_dask
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.runner.session import Session, close_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.core.tasks.worker_limits import WorkerLimits
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
+from curator_df.io.spool import spool_on
 
 
 class Connection:
@@ -53,6 +55,7 @@ class Connection:
             verify=self._verify,
         )
         self._stop_watching = watch_streams(client)
+        self._session.at_close = keep_budget_of_dask(self._session, owns_workers=False, spool_on=spool_on)
         open_session(self._session)
 
     def _verify(self) -> None:

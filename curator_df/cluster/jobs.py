@@ -31,9 +31,11 @@ from curator_df.cluster.jobqueue import cluster_class, require_commands, withdra
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.core.arguments import path_of, require_number
 from curator_df.core.runner.events import Event, TaskEnded
+from curator_df.core.runner.interactive import keep_budget_of_dask
 from curator_df.core.runner.session import Session, close_session, open_session
 from curator_df.core.sizes import show_size
 from curator_df.errors import NoClusterError, ParameterError
+from curator_df.io.spool import spool_on
 
 POLL_SECONDS = 0.2
 
@@ -74,6 +76,7 @@ class JobCluster:
             workless_seconds=queue_timeout,
             unstarted=f"no job was submitted to {request.system} yet: use the cluster in a with statement, or call its start()",
         )
+        self._session.at_close = keep_budget_of_dask(self._session, owns_workers=True, spool_on=spool_on)
         open_session(self._session)
 
     @property

@@ -50,10 +50,12 @@ from curator_df.cluster.worker_processes import MAIN_GUARD, close_or_kill, is_st
 from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, CLIENT_PRIVATE_BYTES, Layout, choose_layout, parse_memory
 from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.memory.peak import children_bytes, tree_bytes
+from curator_df.core.runner.interactive import keep_budget_of_dask
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
 from curator_df.core.runner.session import PeakSampler, Session, close_session, has_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
+from curator_df.io.spool import spool_on
 from curator_df.kernels.warm import BASIC, is_compiled
 
 CLIENT_THREADS = 8
@@ -112,6 +114,7 @@ class Cluster:
         except BaseException:
             self.close()
             raise
+        self._session.at_close = keep_budget_of_dask(self._session, owns_workers=True, spool_on=spool_on)
         open_session(self._session)
 
     def _start_workers(self, dashboard: str | None) -> LocalCluster:
@@ -120,7 +123,7 @@ class Cluster:
         if self._devices is not None:
             del environment[WORK_BYTES_VARIABLE]
             os.environ.pop(WORK_BYTES_VARIABLE, None)  # nannies leave that of an earlier cluster in this process
-        with dask.config.set(_settings(self._spill_bytes // layout.workers, environment)):
+        with dask.config.set(_settings(layout, self._spill_bytes // layout.workers, environment)):
             if self._devices is not None:
                 on_gpus = start_gpu_workers(
                     layout,
@@ -354,7 +357,7 @@ def start_cluster(
 
 
 def _start_in_process(layout: Layout, dashboard: str | None) -> LocalCluster:
-    with dask.config.set(_settings(None, {})):
+    with dask.config.set(_settings(layout, None, {})):
         return LocalCluster(
             n_workers=1,
             threads_per_worker=layout.threads,
@@ -367,9 +370,9 @@ def _start_in_process(layout: Layout, dashboard: str | None) -> LocalCluster:
         )
 
 
-def _settings(spill_bytes: int | None, environment: dict[str, str]) -> dict[str, Any]:
+def _settings(layout: Layout, spill_bytes: int | None, environment: dict[str, str]) -> dict[str, Any]:
     return {
-        **worker_settings(spill_bytes),
+        **worker_settings(layout, spill_bytes),
         "distributed.nanny.pre-spawn-environ": environment,
         "distributed.scheduler.allowed-failures": 1,
     }

@@ -15,6 +15,10 @@ from curator_df.core.memory.budget import Layout, worker_rss_bytes
 
 PRELOAD = "curator_df.cluster.preload"
 TERMINATE_FRACTION = 0.95
+RESULTS_FRACTION = 0.3
+"""Share of a worker's working memory that results of Dask's own tasks may take before the oldest are spilled."""
+SHUFFLE_BUFFERS_PER_WORK = 16
+"""Part of a worker's working memory that each of the two buffers of Dask's P2P shuffle takes: one sixteenth."""
 LOG_MESSAGES = 50
 """Messages that Dask keeps of each connection between scheduler and workers, for its developers; 1,000 by default. The first
 messages of a stage have its whole plan (`core.tasks.job_parcel`)."""
@@ -41,16 +45,21 @@ def worker_memory_limit(layout: Layout) -> int:
     return int((worker_rss_bytes() + layout.work_bytes) / TERMINATE_FRACTION)
 
 
-def worker_settings(spill_bytes: int | None = None) -> dict[str, Any]:
+def worker_settings(layout: Layout, spill_bytes: int | None = None) -> dict[str, Any]:
     """Return Dask's settings for a worker that may spill so many bytes; None is without a limit."""
+    shuffle_bytes = layout.work_bytes // SHUFFLE_BUFFERS_PER_WORK
     return {
-        "distributed.worker.memory.target": 0.6,
+        # Of Dask's own limit, which covers what an idle worker holds, too: results are spilled while a task still has room.
+        "distributed.worker.memory.target": RESULTS_FRACTION * layout.work_bytes / worker_memory_limit(layout),
         "distributed.worker.memory.spill": 0.7,
         # Tasks keep no results and their memory is planned, so a full worker is a busy one, not one to be paused:
         # with less than 100 MB between the idle process and the limit, paused workers never came back.
         "distributed.worker.memory.pause": False,
         "distributed.worker.memory.terminate": TERMINATE_FRACTION,
         "distributed.worker.memory.max-spill": spill_bytes or False,
+        # By default 1 GiB and 100 MiB in each worker, whatever its memory is.
+        "distributed.p2p.comm.buffer": shuffle_bytes,
+        "distributed.p2p.storage.buffer": shuffle_bytes,
         "distributed.worker.profile.enabled": False,
         "distributed.admin.system-monitor.gil.enabled": False,
         "distributed.admin.low-level-log-length": LOG_MESSAGES,

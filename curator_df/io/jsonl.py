@@ -301,8 +301,8 @@ def read_jsonl(
     require_gpu("read_jsonl", backend)
     if on_bad_rows not in get_args(OnBadRows):
         raise ParameterError(f"read_jsonl: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
-    block_bytes = block_bytes_of("read_jsonl", blocksize, files_per_partition)
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
+    block_bytes = block_bytes_of("read_jsonl", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_jsonl")
     given = requested_types(dtype)
     schema, origins = find_schema(listing, given, None if columns is None else list(_as_list(columns)))

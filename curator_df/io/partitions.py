@@ -15,17 +15,26 @@ from curator_df.core.ranges.source import Ranges
 from curator_df.errors import ParameterError
 from curator_df.io.moves import to_backend
 
-DEFAULT_BLOCK_BYTES = 32_000_000
-"""Block size of a table that nobody gave one: small enough to look at, and the runner sets its own."""
+DEFAULT_BLOCK_BYTES = 8_000_000
+"""Default block size of a small input. It is for Dask's own operations, of which some hold ten copies of a partition or a Python
+object for each word; the runner chooses its own blocks."""
+LARGEST_DEFAULT_BLOCK_BYTES = 32_000_000
+"""Default block size of a large input."""
+DEFAULT_PARTITIONS = 4_000
+"""Partitions above which the default blocks grow: Dask's graph of a table grows with their number."""
 
 
-def block_bytes_of(reader: str, blocksize: int | str | None, files_per_partition: int | None) -> int:
+def block_bytes_of(
+    reader: str, blocksize: int | str | None, files_per_partition: int | None, input_bytes: int = 0
+) -> int:
     """Check the user's ``blocksize`` and ``files_per_partition``; return the bytes of a block.
 
     Examples
     --------
     >>> block_bytes_of("read_jsonl", "256MB", None)
     256000000
+    >>> block_bytes_of("read_jsonl", None, None, 100_000_000_000)
+    25000000
     """
     if blocksize is not None and files_per_partition is not None:
         raise ParameterError(f"{reader}: give blocksize or files_per_partition, not both")
@@ -36,7 +45,7 @@ def block_bytes_of(reader: str, blocksize: int | str | None, files_per_partition
             )
         return DEFAULT_BLOCK_BYTES
     if blocksize is None:
-        return DEFAULT_BLOCK_BYTES
+        return min(max(input_bytes // DEFAULT_PARTITIONS, DEFAULT_BLOCK_BYTES), LARGEST_DEFAULT_BLOCK_BYTES)
     try:
         block_bytes = int(parse_bytes(blocksize))
     except (ValueError, TypeError, AttributeError) as exc:

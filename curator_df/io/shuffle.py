@@ -277,7 +277,7 @@ def _shuffled(
     folder, session = folder_at(path, storage_options), current_session()
     source = _planned(operator, chains, shares)
     sink = FileSink(folder, ParquetFormat("zstd"), TARGET_FILE_BYTES)
-    last = Branch(lower(_as_table(source)), sink, None)
+    last = Branch(lower(_as_table(source), spools=True), sink, None)
     plan_fork(fork([last]), session.weigh_client())
     for df, _ in chains:
         require_unread(lower(df), sink)
@@ -322,7 +322,7 @@ def _planned(operator: str, chains: list[tuple[Any, Taken]], shares: Shares | No
     """Check the tables, and return what the second pass will read, without its files."""
     schemas, identities, text_bytes = [], [], 0
     for df, taken in chains:
-        program = for_sink(lower(df))
+        program = for_sink(lower(df, spools=True))
         require_addresses(df, operator)
         if not pd.api.types.is_integer_dtype(df._meta.index.dtype):
             raise SchemaError(

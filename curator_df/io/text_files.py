@@ -289,11 +289,11 @@ def read_text_files(
     require_gpu("read_text_files", backend)
     if on_bad_rows not in get_args(OnBadRows):
         raise ParameterError(f"read_text_files: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
-    block_bytes = block_bytes_of("read_text_files", blocksize, files_per_partition)
     wanted = [suffixes] if isinstance(suffixes, str) else list(suffixes)
     packed = [suffix.lower() + packing for suffix in wanted if suffix for packing in COMPRESSED_SUFFIXES]
     every = () if "" in wanted else (*(suffix.lower() for suffix in wanted), *packed)
     listing = list_files(paths, suffixes=every, storage_options=storage_options)
+    block_bytes = block_bytes_of("read_text_files", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_text_files")
     source = TextSource(
         listing,

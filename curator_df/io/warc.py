@@ -385,8 +385,8 @@ def read_warc(
         raise ParameterError(f"read_warc: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
     if importlib.util.find_spec("fastwarc") is None:
         raise ImportError("read_warc needs FastWARC: pip install 'curator-df[warc]'")
-    block_bytes = block_bytes_of("read_warc", blocksize, files_per_partition)
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
+    block_bytes = block_bytes_of("read_warc", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_warc")
     chosen = chosen_columns(COLUMNS, columns, "read_warc")
     types = [content_types] if isinstance(content_types, str) else content_types

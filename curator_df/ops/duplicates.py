@@ -325,8 +325,9 @@ def ranked_keys(hashes: npt.NDArray[np.uint64], block: Any, columns: tuple[str, 
 def refuse_block(block: Any, *, operator: str, waits_for: str = ALL_ROWS) -> NoReturn:  # noqa: ARG001 - a kernel's face
     """Refuse to run block by block."""
     raise BarrierError(
-        f"{operator} is pending and cannot be computed block by block: {waits_for}. Compute the table with "
-        "checkpoint(df, path), which returns it to be looked at, or write it with write_parquet or write_jsonl"
+        f"{operator} is pending: {waits_for}. Looking at its result with head(), len() or compute() needs a running cluster "
+        "(curator_df.start_cluster) and a table that begins with a reader of curator_df. Writing it needs the same: "
+        "checkpoint(df, path), write_parquet or write_jsonl"
     )
 
 

@@ -86,7 +86,7 @@ def find_groups(
     choose(operator, "on_oom", on_oom, OnOom)
     session = current_session()
     session.require_ready()
-    program = lower(pending)
+    program = lower(pending, spools=True)
     identity = _identity(program, table)
     home = _home(session, operator, identity, workdir, options)
     sink = FileSink(home, ParquetFormat("zstd"), TARGET_FILE_BYTES)

@@ -147,6 +147,7 @@ def _check_columns(df: Any, text: str, document: str, segment_id: str) -> None:
 def refuse_block(block: Any) -> NoReturn:  # noqa: ARG001 - the face of a kernel
     """Refuse to run block by block."""
     raise BarrierError(
-        f"{OPERATOR} cannot be computed block by block: a document may go on in the next one. Compute the table with "
-        "checkpoint(df, path), which returns it to be looked at, or write it with write_parquet or write_jsonl"
+        f"{OPERATOR} is pending: a document may go on in the next block. Looking at its result with head(), len() or "
+        "compute() needs a running cluster (curator_df.start_cluster) and a table that begins with a reader of curator_df. "
+        "Writing it needs the same: checkpoint(df, path), write_parquet or write_jsonl"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every pending step refuses to be computed block by block, and a run does the same to each row however the input is cut."""
+"""Every pending step refuses to be computed block by block, and looks and runs do the same to each row, however cut."""
 
 from __future__ import annotations
 
@@ -80,6 +80,16 @@ def test_a_subset_comes_out_in_order_and_unchanged(case, tmp_path):
     unchanged = [name for name in ROWS.columns if name not in case.rewrites]
     pd.testing.assert_frame_equal(written[unchanged], expected[unchanged])
     assert all(not written[name].equals(expected[name]) for name in case.rewrites)
+
+
+@each_pending
+@pytest.mark.parametrize("cuts", [(), (4, 9), (4, 4, 9)], ids=["1 file", "3 files", "one file empty"])
+def test_a_look_shows_what_a_run_writes(case, cuts, tmp_path):
+    source = cut_into_files(tmp_path / "in", cuts)
+    seen = case(cdf.read_parquet(source)).compute().reset_index(drop=True)
+    run(case, source, tmp_path)
+    written = cdf.read_parquet(str(tmp_path / "out")).compute().reset_index(drop=True)
+    pd.testing.assert_frame_equal(seen, written)
 
 
 @each_drop

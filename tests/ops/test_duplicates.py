@@ -3,6 +3,7 @@
 
 import json
 import random
+from unittest import mock
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.core.ranges import deferred_step
 from curator_df.core.runner import run
 from tests.core.runner.fake_client import inline_cluster
 
@@ -114,11 +116,10 @@ def test_a_step_before_that_depends_on_chance_is_caught(tmp_path):
         kept(docs, tmp_path / "out")
 
 
-def test_a_pending_drop_cannot_be_computed(tmp_path):
+def test_a_pending_drop_cannot_be_computed_without_its_cluster(tmp_path):
     docs = docs_of(tmp_path, ROWS).curate.drop_exact_duplicates()
-    for look in (docs.compute, docs.head):
-        with pytest.raises(errors.BarrierError, match="checkpoint"):
-            look()
+    with mock.patch.object(deferred_step, "_evaluators", []), pytest.raises(errors.BarrierError, match="checkpoint"):
+        docs.compute(scheduler="synchronous")
 
 
 def test_explain_shows_both_passes(tmp_path):

@@ -102,6 +102,15 @@ class Layout:
         return processes if self.nodes == 1 else f"{self.nodes} nodes x {processes}"
 
     @property
+    def memory_argument(self) -> str:
+        """The budget as a user types it: ``'2GB'``."""
+        return (
+            f"'{self.allowed_bytes / 1e9:.3g}GB'"
+            if self.allowed_bytes >= 1e9
+            else f"'{self.allowed_bytes / 1e6:.0f}MB'"
+        )
+
+    @property
     def thread_bytes(self) -> int:
         """What one task may hold."""
         return self.work_bytes // self.threads

@@ -27,6 +27,8 @@ M_ARENA_MAX = -8
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 CGROUP_FILE = Path("/proc/self/cgroup")
 """Where the kernel shows cgroups, and in which of them this process is."""
+_full_limit = 0
+"""What `limit_data` set last in this process; 0 where it was not called."""
 THREAD_STACK_BYTES = 8 << 20
 """Address space that a thread started later may ask for (the default stack), nearly all of it never touched."""
 
@@ -60,7 +62,19 @@ def limit_data(extra_bytes: int, *, threads: int = 0) -> int:
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    global _full_limit  # noqa: PLW0603 - of this process, as the limit is
+    _full_limit = limit
     return limit
+
+
+def lower_data_limit(by_bytes: int) -> None:
+    """Let this process ask for ``by_bytes`` less than `limit_data` allowed, or for all of it again (0).
+
+    What it holds already stays; where that is more, the next allocation fails. A process without a limit is left alone.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if _full_limit and soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_DATA, (max(_full_limit - by_bytes, 0), hard))
 
 
 def give_back_large_buffers() -> None:

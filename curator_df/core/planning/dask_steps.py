@@ -133,6 +133,25 @@ def require_block_by_block(expression: Expr, origin: Expr) -> None:
             raise ExpressionError(f"{title(node)}, a step of Dask, {_SEVERAL_BLOCKS}")
 
 
+def streams(node: Expr) -> bool:
+    """Tell whether a run takes a step as it is: it works on one block at a time, and keeps the index."""
+    kind = type(node).__name__
+    return isinstance(node, _DelayedExpr) or (_is_block_by_block(node) and kind not in _REFUSED and kind not in MOVES)
+
+
+def require_no_dependence_on_blocks(expression: Expr) -> None:
+    """Refuse what Dask could compute, but whose result depends on the block size: samples and picked partitions.
+
+    Raises
+    ------
+    ExpressionError
+        With another way to get such rows.
+    """
+    for node in expression.walk():
+        if _REFUSED.get(type(node).__name__) in (_BY_CHANCE, _PICKED):
+            raise ExpressionError(f"{title(node)}, a step of Dask, {_REFUSED[type(node).__name__]}")
+
+
 def _is_block_by_block(node: Expr) -> bool:
     return isinstance(node, Blockwise) and not isinstance(node, MapOverlap)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,6 +21,7 @@ from dask.dataframe.dask_expr import FrameBase
 from dask.dataframe.dask_expr._expr import Expr, MapPartitions, Projection, _DelayedExpr
 from dask.dataframe.dask_expr.io import FromMap
 
+import curator_df.core.percentiles  # noqa: F401 - Dask computes percentiles of our columns wherever a table is known
 from curator_df.core.backend import is_on_device
 from curator_df.core.exchange.barrier import Barrier
 from curator_df.core.exchange.near_barrier import NearBarrier
@@ -34,11 +35,13 @@ from curator_df.core.planning.dask_steps import (
     require_block_by_block,
     several_inputs,
     shared_addresses,
+    streams,
     title,
     value_bytes,
     with_plain_values,
 )
 from curator_df.core.ranges.blocks import BlockKernel, Outcome
+from curator_df.core.ranges.deferred_step import kept_deferred
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR, Graph, canonical_tasks, foreign_outcome
 from curator_df.core.ranges.printed import Printed, printed
 from curator_df.core.ranges.range_action import OfRange, RangeAction
@@ -228,13 +231,31 @@ def run_step(step: Step, block: Any, of_range: OfRange | None = None) -> tuple[O
     return outcome, time.perf_counter() - started
 
 
-def lower(df: Any) -> Program:
+_spoolers: list[Callable[[Expr], Any]] = []
+"""Of the open sessions; the latest is asked: each runs a part of an expression with Dask, and returns the table read back."""
+
+
+def add_spooler(spool: Callable[[Expr], Any]) -> None:
+    """Make ``spool(expression)`` return a table, read from files, with the rows of what a run cannot stream."""
+    _spoolers.append(spool)
+
+
+def remove_spooler(spool: Callable[[Expr], Any]) -> None:
+    """Undo `add_spooler`."""
+    if spool in _spoolers:
+        _spoolers.remove(spool)
+
+
+def lower(df: Any, *, spools: bool = False) -> Program:
     """Turn a lazy table into a program.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         A table that begins with one of our readers.
+    spools : bool
+        Whether what a run cannot stream (rows in memory, a sort, a merge) is first computed by Dask into working files of the
+        open session, from which the program then reads.
 
     Returns
     -------
@@ -258,18 +279,53 @@ def lower(df: Any) -> Program:
                 else ""
             )
         )
-    origin = _find_origin(df.expr)
+    expression = df.expr
+    if spools and _spoolers and (part := foreign_part(expression)) is not None:
+        expression = expression.substitute(part, _spoolers[-1](part).expr)
+    origin = _find_origin(expression)
     reader: ReadPartition = origin.operand("func")
     source = reader.source
-    require_block_by_block(df.expr, origin)
+    require_block_by_block(expression, origin)
     hole = _placeholder(source.meta)
-    expression = _with_set_up(with_plain_values(df.expr).substitute(origin, hole)).optimize(fuse=False)
+    with kept_deferred():
+        expression = _with_set_up(with_plain_values(expression).substitute(origin, hole)).optimize(fuse=False)
     spine = _spine(expression, _node_named(expression, hole._name))
     if len(spine) > 1 and isinstance(spine[1], Projection) and isinstance(spine[1].operand("columns"), list):
         source = source.select(spine[1].operand("columns"))
         spine = spine[1:]
     steps = tuple(_step(before, after) for before, after in itertools.pairwise(spine))
     return Program(source, steps, expression._meta, reader.block_bytes, reader.explicit, reader.source)
+
+
+def foreign_part(expression: Expr) -> Expr | None:
+    """Return the smallest part of an expression that Dask must compute before the rest can be streamed; None if none.
+
+    It is a table through which all rows pass, and every step after it works block by block on its rows alone.
+    """
+    tables = [node for node in _spine_to_leaves(expression) if node.ndim == 2]
+    streamed = [node for node in tables if _streams_from(expression, node)]
+    if any(_is_ours(node) for node in streamed):
+        return None
+    return streamed[0] if streamed else expression
+
+
+def _spine_to_leaves(root: Expr) -> list[Expr]:
+    """Return, from the leaves to the root, the nodes that every path from the root to a leaf passes through."""
+    nodes = {node._name: node for node in root.walk() if not isinstance(node, _DelayedExpr)}
+    leaves = [node for node in nodes.values() if not node.dependencies()]
+    every = [
+        node
+        for node in nodes.values()
+        if not any(_reaches(root, leaf, avoiding=node._name) for leaf in leaves if leaf._name != node._name)
+        or node._name == root._name
+    ]
+    return sorted(every, key=lambda node: sum(1 for _ in node.walk()))
+
+
+def _streams_from(root: Expr, start: Expr) -> bool:
+    """Tell whether all that stands after a table works on one block of it at a time."""
+    before = {node._name for node in start.walk()}
+    return all(streams(node) for node in root.walk() if node._name not in before)
 
 
 def origin_of(df: Any) -> ReadPartition:

@@ -13,9 +13,11 @@ from typing import Any
 
 import dask
 import dask.dataframe as dd
+from dask.dataframe.dask_expr import new_collection
 
 from curator_df.core.memory.held import outside_of_runs
 from curator_df.core.memory.resources import NO_LIMITS, Resources
+from curator_df.core.ranges.deferred_step import defer
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,11 @@ class BlockKernel:
     """A `core.exchange.barrier.Barrier` for a drop that needs the keys of all rows first; ``func`` then refuses to run."""
 
     @property
+    def __name__(self) -> str:
+        """The operator, in the keys of Dask's tasks and in what it shows of a table."""
+        return self.name
+
+    @property
     def remarks(self) -> tuple[tuple[str, str], ...]:
         """What `explain` says of it besides, each with the word before it."""
         return tuple((word, said) for word, said in (("slow", self.slow_path), ("model", self.computes)) if said)
@@ -141,4 +148,5 @@ def map_blocks(df: Any, kernel: BlockKernel, *, meta: Any) -> Any:
     """
     # Dask would otherwise turn object columns into their str() (its "convert-string" default).
     with dask.config.set({"dataframe.convert-string": False}):
-        return df.map_partitions(kernel, meta=meta, enforce_metadata=False)
+        table = df.map_partitions(kernel, meta=meta, enforce_metadata=False)
+    return table if kernel.barrier is None else new_collection(defer(table.expr))

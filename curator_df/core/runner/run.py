@@ -150,7 +150,7 @@ def run_branches(
     require_apart([(sink, rejects) for _, sink, rejects in outputs])
     session = current_session()
     session.require_ready()
-    branches = [Branch(for_sink(lower(df)), sink, rejects) for df, sink, rejects in outputs]
+    branches = [Branch(for_sink(lower(df, spools=True)), sink, rejects) for df, sink, rejects in outputs]
     for branch in branches:
         require_unread(branch.program, branch.sink, branch.rejects)
     plan_fork(fork(branches), session.weigh_client())

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from curator_df.core.memory import peak
 from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, Layout
 from curator_df.core.memory.held import release_bare
-from curator_df.core.memory.limits import release_free_memory, status_bytes
+from curator_df.core.memory.limits import lower_data_limit, release_free_memory, status_bytes
 from curator_df.core.runner.events import Event
 from curator_df.core.tasks.worker_limits import WorkerLimits
 from curator_df.errors import NoClusterError
@@ -147,6 +147,10 @@ class Session:
     """Private resident bytes of this process when the session opened, where they are part of the budget."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)
     """Called with what happens in a run, in the thread that runs it."""
+    at_close: Callable[[], object] | None = None
+    """Called when the session closes, while its client still runs."""
+    _limits_are_lowered: bool = False
+    """Whether the workers' hard limits are lower than the layout says, because of what this process holds."""
 
     def weigh_client(self) -> Layout:
         """Return the layout, with less for work by what this process has taken since the session opened, such as a table.
@@ -165,7 +169,15 @@ class Session:
             if status_bytes("RssAnon") > own:
                 release_free_memory()
             self.layout = layout.beside(max(0, status_bytes("RssAnon") - own))
+            self.lower_limits(0)
         return self.layout
+
+    def lower_limits(self, result_bytes: int) -> None:
+        """Lower the hard limits of the workers by what this process has taken, and by a result that it is about to take."""
+        taken_bytes = self.layout.client_bytes + result_bytes
+        if self.limits_data and not self.layout.in_process and (taken_bytes or self._limits_are_lowered):
+            self.client.run(lower_data_limit, taken_bytes // self.layout.node_workers, on_error="ignore")
+            self._limits_are_lowered = bool(taken_bytes)
 
     def require_ready(self) -> None:
         """Raise `NoClusterError` if the cluster was made, and not started; `BudgetError` if its workers break the budget."""
@@ -202,6 +214,9 @@ def close_session(session: Session) -> None:
     """Take a session away; the one opened before it is current again."""
     if session in _open_sessions:
         _open_sessions.remove(session)
+    if session.at_close is not None:
+        session.at_close()
+        session.at_close = None
 
 
 def current_session() -> Session:

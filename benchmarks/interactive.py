@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dask's own operations under a budget, as somebody types them in a notebook.
+
+    python benchmarks/interactive.py DOCS.jsonl 1GB [--connect | --gzip | --plain]
+
+``DOCS.jsonl`` (or ``.gz``) has a column ``text``; its rows are repeated with a number in front until they make 290 MB. Each
+operation runs once, all in one cluster. Printed are its outcome, its seconds, the largest memory of the process tree, and
+whether a plain sum succeeds after it. The values are compared with those of pandas.
+
+The exit code is 1 if a value is wrong, an error is not one of curator_df's, the memory went over the budget, or a sum failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import itertools
+import json
+import math
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import pandas as pd
+from distributed import Client, LocalCluster
+
+import curator_df as cdf
+from curator_df.core.runner.session import PeakSampler
+from curator_df.core.sizes import read_size
+from curator_df.errors import CuratorError
+
+SIZE_BYTES = 290_000_000
+
+
+def write_rows(source: str, target: str) -> None:
+    """Write rows of about `SIZE_BYTES` with columns id, n, f, group and text."""
+    with (gzip.open if source.endswith(".gz") else open)(source, "rt", encoding="utf-8") as file:
+        texts = [json.loads(line)["text"] for line in file]
+    with open(target, "w", encoding="utf-8") as out:
+        for number in itertools.count():
+            text = texts[number % len(texts)]
+            text = text if number < len(texts) else f"{number // 2} {text}"
+            row = {"id": f"r{number}", "n": number, "group": f"g{number % 11}", "text": text}
+            row["f"] = None if number % 7 == 0 else number / 4
+            out.write(json.dumps(row) + "\n")
+            if out.tell() > SIZE_BYTES:
+                return
+
+
+def operations(folder: str) -> dict[str, Callable[[Any], Any]]:
+    """Return operations by name: functions of a Dask or a pandas table whose results can be compared."""
+    one: dict[str, Callable[[Any], Any]] = {
+        "compute": lambda d: done(d)["n"].sum(),
+        "compute some columns": lambda d: len(done(d[["id", "n"]])),
+        "compute a column": lambda d: done(d["text"]).str.len().sum(),
+        "compute a filter": lambda d: len(done(d[d["n"] % 2 == 0])),
+        "compute a small filter": lambda d: done(d[d["n"] < 10])["id"].tolist(),
+        "len": len,
+        "head": lambda d: d.head(3)["id"].tolist(),
+        "head of a filter": lambda d: len(d[d["n"] > 5].head(2)),
+        "shape": lambda d: done(d.shape[0]),
+        "columns": lambda d: list(d.columns),
+        "isin": lambda d: len(done(d[d["group"].isin(["g1", "g2"])][["n"]])),
+        "assign": lambda d: done(d.assign(m=d["n"] * 2)["m"].sum()),
+        "rename": lambda d: done(d.rename(columns={"n": "m"})["m"].max()),
+        "astype": lambda d: done(d["n"].astype("float64").sum()),
+        "fillna": lambda d: done(d["f"].fillna(0).sum()),
+        "dropna": lambda d: len(done(d.dropna()[["n"]])),
+        "isna": lambda d: done(d["f"].isna().sum()),
+        "where": lambda d: done(d["n"].where(d["n"] > 100, 0).sum()),
+        "clip": lambda d: done(d["n"].clip(10, 20).sum()),
+        "between": lambda d: done(d["n"].between(10, 20).sum()),
+        "map": lambda d: done(d["n"].map(lambda x: x + 1, **meta_of(d, ("n", "int64"))).sum()),
+        "apply to a column": lambda d: done(d["text"].apply(len, **meta_of(d, ("text", "int64"))).sum()),
+        "apply to rows": lambda d: done(d.apply(lambda r: r["n"] + 1, axis=1, **meta_of(d, (None, "int64"))).sum()),
+        "map_partitions": lambda d: done(d.map_partitions(lambda b: b[["n"]]) if is_dask(d) else d[["n"]])["n"].sum(),
+        "query": lambda d: len(done(d.query("n < 1000")[["n"]])),
+        "eval": lambda d: done(d.eval("n * 2").sum()),
+        "drop a column": lambda d: done(d.drop(columns=["text"])["n"].sum()),
+        "loc of columns": lambda d: len(done(d.loc[:, ["id"]])),
+        "to_frame": lambda d: len(done(d["n"].to_frame())),
+        "memory_usage": lambda d: done(d[["n"]].memory_usage(deep=True)).sum() > 0,
+        "explode": lambda d: len(done(d.assign(w=d["group"].str.split("g"))[["w"]].explode("w"))),
+        "a second sum": lambda d: done(d["n"].sum()) + done(d["n"].max()),
+        "two at once": both,
+        "delayed": lambda d: (
+            sum(dask.compute(*[dask.delayed(len)(p) for p in d.to_delayed()])) if is_dask(d) else len(d)
+        ),
+    }
+    text: dict[str, Callable[[Any], Any]] = {
+        "str.len": lambda d: done(d["text"].str.len().sum()),
+        "str.lower": lambda d: done(d["text"].str.lower().str.len().sum()),
+        "str.contains": lambda d: done(d["text"].str.contains("the").sum()),
+        "str.count": lambda d: done(d["text"].str.count("e").sum()),
+        "str.replace": lambda d: done(d["text"].str.replace("a", "").str.len().sum()),
+        "str.slice": lambda d: done(d["text"].str.slice(0, 10).str.len().sum()),
+        "str.strip": lambda d: done(d["text"].str.strip().str.len().sum()),
+        "str.startswith": lambda d: done(d["text"].str.startswith("1").sum()),
+        "str.split": lambda d: done(d["text"].str.split().str.len().sum()),
+        "words": lambda d: done(d["text"].str.lower().str.split().str.len().sum()),
+        "str.extract": lambda d: len(done(d["text"].str.extract(r"(\d+)"))),
+        "concatenate": lambda d: done((d["id"] + d["group"]).str.len().sum()),
+        "text value counts": lambda d: int(done(d["text"].value_counts()).max()),
+        "text nunique": lambda d: done(d["text"].nunique()),
+        "text unique": lambda d: len(done(d["text"].unique())),
+        "text max": lambda d: len(done(d["id"].max())),
+        "text drop_duplicates": lambda d: len(done(d.drop_duplicates(subset=["text"])[["n"]])),
+        "text groupby": lambda d: int(done(d.groupby("text")["n"].count()).max()),
+        "histogram of lengths": lambda d: histogram(d["text"].str.len()),
+    }
+    numbers: dict[str, Callable[[Any], Any]] = {
+        **{
+            name: statistic(name)
+            for name in ("sum", "mean", "min", "max", "std", "var", "count", "prod", "sem", "any", "all")
+        },
+        "describe": lambda d: float(done(d["n"].describe())["max"]),
+        "describe floats": lambda d: float(done(d["f"].describe())["max"]),
+        "quantile": lambda d: near(done(d["n"].quantile(0.5))),
+        "quantiles of a table": lambda d: near(done(d[["n", "f"]].quantile(0.5))["n"]),
+        "median_approximate": lambda d: near(done(d["n"].median_approximate() if is_dask(d) else d["n"].median())),
+        "nlargest": lambda d: done(d.nlargest(3, "n"))["id"].tolist(),
+        "nsmallest": lambda d: done(d["n"].nsmallest(3)).tolist(),
+        "idxmax": lambda d: done(d["n"].idxmax()) >= 0,
+        "value_counts": lambda d: int(done(d["group"].value_counts()).max()),
+        "nunique": lambda d: done(d["group"].nunique()),
+        "unique": lambda d: len(done(d["group"].unique())),
+        "mode": lambda d: len(done(d["group"].mode())) > 0,
+        "cumsum": lambda d: int(done(d["n"].cumsum()).iloc[-1]),
+        "diff": lambda d: done(d["n"].diff().sum()),
+        "corr": lambda d: round(float(done(d[["n", "f"]].corr()).loc["n", "f"]), 6),
+        "groupby": lambda d: int(done(d.groupby("group")["n"].sum()).sum()),
+        "groupby agg": lambda d: int(done(d.groupby("group").agg({"n": ["min", "max", "count"]})).to_numpy().sum()),
+        "groupby nunique": lambda d: int(done(d.groupby("group")["n"].nunique()).sum()),
+        "groupby size": lambda d: int(done(d.groupby("group").size()).max()),
+        "groupby of many keys": lambda d: int(done(d.groupby("id")["n"].sum()).sum()),
+        "groupby apply": lambda d: len(
+            done(d[["group", "n"]].groupby("group")["n"].apply(len, **meta_of(d, ("n", "int64"))))
+        ),
+        "groupby median": lambda d: len(done(d.groupby("group")["n"].median())),
+        "pivot_table": lambda d: done(pivot(d)).shape[1] > 0,
+        "crosstab by groupby": lambda d: len(done(d.assign(odd=d["n"] % 2).groupby(["group", "odd"])["n"].count())),
+        "cut": lambda d: int(done(d["n"].map_partitions(lambda s: s // 1000) if is_dask(d) else d["n"] // 1000).max()),
+    }
+    whole: dict[str, Callable[[Any], Any]] = {
+        "sort numbers": lambda d: done(d[["n", "id"]].sort_values("n", ascending=False))["n"].iloc[0],
+        "sort and head": lambda d: d.sort_values("n", ascending=False).head(2)["n"].tolist(),
+        "sort to Parquet": lambda d: to_parquet(d.sort_values("n", ascending=False), f"{folder}/sorted"),
+        "set_index": lambda d: len(done(d[["n", "id"]].set_index("n"))),
+        "merge with itself": lambda d: len(done(d.merge(d[["id", "n"]], on="id")[["id"]])),
+        "merge to Parquet": lambda d: to_parquet(d.merge(d[["id", "n"]], on="id"), f"{folder}/merged"),
+        "merge with pandas": lambda d: len(
+            done(d.merge(pd.DataFrame({"group": ["g1"], "weight": [2]}), on="group")[["n"]])
+        ),
+        "concat": lambda d: len(done((dd if is_dask(d) else pd).concat([d[["n"]], d[["n"]]]))),
+        "repartition": lambda d: len(done(d.repartition(npartitions=3)[["n"]] if is_dask(d) else d)),
+        "shuffle": lambda d: len(done(d.shuffle("group")[["n"]] if is_dask(d) else d)),
+        "to_parquet": lambda d: to_parquet(d, f"{folder}/plain"),
+        "persist": persisted,
+        "reset_index": lambda d: len(done(d.reset_index(drop=True)[["n"]])),
+        "sample": lambda d: len(done(d.sample(frac=0.1, random_state=1)[["n"]])) > 0,
+        "partitions": lambda d: len(done(d.partitions[0] if is_dask(d) else d)) > 0,
+    }
+    return {**one, **text, **numbers, **whole}
+
+
+def curated() -> dict[str, Callable[[Any], Any]]:
+    """Return looks at tables with pending drops; with pandas the same rows are made another way."""
+    return {
+        "head after a drop": lambda d: dropped(d).head(2)["id"].tolist(),
+        "len after a drop": lambda d: len(dropped(d)),
+        "groupby after a drop": lambda d: int(done(dropped(d).groupby("group")["n"].sum()).sum()),
+        "lengths after a drop": lambda d: done(dropped(d)["text"].str.len().mean()),
+    }
+
+
+def is_dask(table: Any) -> bool:
+    return not isinstance(table, pd.DataFrame)
+
+
+def done(value: Any) -> Any:
+    return value.compute() if hasattr(value, "compute") else value
+
+
+def meta_of(table: Any, meta: Any) -> dict[str, Any]:
+    return {"meta": meta} if is_dask(table) else {}
+
+
+def near(value: Any) -> int:
+    """Dask's quantiles are approximate: one significant digit."""
+    return round(float(value), -math.floor(math.log10(max(float(value), 1))))
+
+
+def both(table: Any) -> tuple[int, int]:
+    values = (
+        dask.compute(table["n"].sum(), table["n"].max()) if is_dask(table) else (table["n"].sum(), table["n"].max())
+    )
+    return int(values[0]), int(values[1])
+
+
+def statistic(name: str) -> Callable[[Any], Any]:
+    return lambda table: round(float(done(getattr(table["n"] % 5 + 1 if name == "prod" else table["n"], name)())), 4)
+
+
+def histogram(lengths: Any) -> list[int]:
+    counts = done((lengths // 1000).value_counts())
+    return sorted(int(count) for count in counts)
+
+
+def pivot(table: Any) -> Any:
+    columns = table[["group", "n", "f"]].assign(odd=(table["n"] % 2).astype("int64"))
+    groups = pd.CategoricalDtype([f"g{number}" for number in range(11)])
+    columns["group"] = columns["group"].astype("str").astype(groups)
+    return columns.pivot_table(index="odd", columns="group", values="n", aggfunc="sum")
+
+
+def to_parquet(table: Any, folder: str) -> int:
+    os.makedirs(folder, exist_ok=True)
+    if is_dask(table):
+        table.to_parquet(folder, write_index=False)
+    else:
+        table.to_parquet(f"{folder}.parquet", index=False)
+    rows = pd.read_parquet(folder if is_dask(table) else f"{folder}.parquet", columns=["id"])
+    return len(rows)
+
+
+def persisted(table: Any) -> int:
+    if not is_dask(table):
+        return int(table["n"].sum())
+    kept = table[["n"]].persist()
+    return int(kept["n"].sum().compute())
+
+
+def dropped(table: Any) -> Any:
+    return table.pipe(cdf.drop_exact_duplicates) if is_dask(table) else table.drop_duplicates(subset="text")
+
+
+def same(found: Any, expected: Any) -> bool:
+    if isinstance(found, float) or isinstance(expected, float):
+        return math.isclose(float(found), float(expected), rel_tol=1e-6) or (math.isnan(found) and math.isnan(expected))
+    return bool(found == expected)
+
+
+def attempt(call: Callable[[Any], Any], table: Any) -> tuple[Any, BaseException | None]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return call(table), None
+    except Exception as exc:  # noqa: BLE001 - which errors come is what is measured
+        return None, exc
+
+
+def values_of_pandas(path: str) -> tuple[dict[str, Any], int]:
+    """Return what each operation gives with pandas, and the characters of all texts."""
+    # Types as the readers have them, so that nulls mean the same.
+    frame = pd.read_json(path, lines=True).convert_dtypes(dtype_backend="numpy_nullable")
+    frame["text"] = frame["text"].astype("string[pyarrow]")
+    with tempfile.TemporaryDirectory() as folder:
+        calls = {**operations(folder), **curated()}
+        return {name: attempt(call, frame)[0] for name, call in calls.items()}, int(frame["text"].str.len().sum())
+
+
+def measure(table: Any, calls: dict[str, Any], expected: dict[str, Any], characters: int, allowed_bytes: int) -> int:
+    """Run every operation; print a line for each; return how many faults there were. A budget of 0 is not checked."""
+    sampler, faults, succeeded, refused = PeakSampler(exact=True), 0, 0, 0
+    for name, call in calls.items():
+        sampler.take()
+        started = time.perf_counter()
+        found, error = attempt(call, table)
+        seconds, peak_bytes = time.perf_counter() - started, sampler.take()
+        if error is None:
+            right = same(found, expected[name])
+            outcome = "right" if right else f"WRONG: {found!r:.60} for {expected[name]!r:.60}"
+            succeeded += right
+            faults += not right
+        else:
+            ours = isinstance(error, CuratorError)
+            refused += ours
+            faults += not ours
+            said = str(error).splitlines()[0] if str(error) else ""
+            outcome = f"{'' if ours else 'FOREIGN '}{type(error).__name__}: {said}"
+        error = None
+        probe, failed = attempt(lambda d: done(d["text"].str.len().sum()), table)
+        holds = failed is None and int(probe) == characters
+        over = bool(allowed_bytes) and peak_bytes > allowed_bytes
+        faults += (not holds) + over
+        notes = f"{'' if holds else ' PROBE FAILED'}{' OVER' if over else ''}"
+        print(f"{name:<24} {seconds:6.1f} s {peak_bytes / 1e6:6.0f} MB{notes}  {outcome:.160}", flush=True)
+    sampler.close()
+    print(f"{len(calls)} operations: {succeeded} right, {refused} refused by name, {faults} faults")
+    return faults
+
+
+def main() -> int:
+    """Print a line for each operation; return 1 if there was a fault."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("docs")
+    parser.add_argument("memory")
+    parser.add_argument("--plain", action="store_true", help="plain Dask with the same bytes for its workers")
+    parser.add_argument("--gzip", action="store_true", help="read one compressed file")
+    parser.add_argument("--connect", action="store_true", help="connect to a cluster that is running")
+    parser.add_argument("--only", help="names of operations, with commas between them")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/rows.jsonl"
+        write_rows(arguments.docs, path)
+        # In a process of its own: the tables of pandas would count as held by this one.
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            expected, characters = pool.submit(values_of_pandas, path).result()
+        if arguments.gzip:
+            with open(path, "rb") as file, gzip.open(f"{path}.gz", "wb", 1) as out:
+                out.writelines(file)
+            path += ".gz"
+        calls = operations(folder) if arguments.plain else {**operations(folder), **curated()}
+        if arguments.only:
+            calls = {name: calls[name] for name in arguments.only.split(",")}
+        allowed_bytes = read_size("memory", arguments.memory)
+        return min(_run(path, calls, expected, characters, allowed_bytes, arguments), 1)
+
+
+def _run(
+    path: str,
+    calls: dict[str, Any],
+    expected: dict[str, Any],
+    characters: int,
+    allowed_bytes: int,
+    how: argparse.Namespace,
+) -> int:
+    if how.plain or how.connect:
+        with (
+            LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=allowed_bytes // 2) as cluster,
+            Client(cluster) as client,
+        ):
+            if how.plain:
+                table = dd.read_json(path, lines=True, blocksize=None if how.gzip else 2**23)
+                table = table.astype({"n": "Int64", "f": "Float64"})
+                return measure(table, calls, expected, characters, 0)
+            with cdf.connect(client):
+                return measure(cdf.read_jsonl(path), calls, expected, characters, 0)
+    with cdf.start_cluster(memory=allowed_bytes):
+        return measure(cdf.read_jsonl(path), calls, expected, characters, allowed_bytes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

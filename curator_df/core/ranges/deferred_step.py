@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A deferred operation in a Dask expression: what Dask evaluates when a table with a pending drop is looked at.
+
+A writer runs the passes that a pending drop needs (`core.runner.stages`). ``.compute()``, ``.head()`` and the like evaluate an
+expression instead. They lower it, and `DeferredStep` then asks the open session (`evaluates_deferred`) to run the passes and to
+return the table that results, with the same partitions. Without a session the kernel stays, and refuses to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dask.dataframe.dask_expr._expr import MapPartitions, Partitions
+from dask.dataframe.dask_expr.io.io import FromMap
+
+_evaluators: list[Callable[[Any], Any]] = []
+"""Of the open sessions; the latest is asked."""
+_is_kept: ContextVar[bool] = ContextVar("is_kept", default=False)
+
+
+@dataclass(frozen=True)
+class Original:
+    """The expression of a deferred step as it was built, before Dask's optimizer moved anything into it."""
+
+    expression: Any
+
+    def __dask_tokenize__(self) -> str:
+        return str(self.expression._name)
+
+
+class DeferredStep(MapPartitions):  # type: ignore[misc]
+    """A pending drop, which needs all rows before it can tell the first one that goes."""
+
+    _parameters: ClassVar[list[str]] = [*MapPartitions._parameters[:-1], "original", "nargs"]
+    _defaults: ClassVar[dict[str, Any]] = {**MapPartitions._defaults, "original": None}
+
+    def __str__(self) -> str:
+        return f"{self.operand('func').name} (deferred until all rows were read)"
+
+    def _lower(self) -> Any:
+        if _is_kept.get() or not _evaluators:
+            return None
+        evaluated = _evaluators[-1](self.operand("original").expression)
+        if evaluated is None:
+            return None
+        # ``head`` and ``partitions[]`` are moved down to where the partitions are read.
+        reader = next(node for node in self.walk() if isinstance(node, FromMap) and not node.dependencies())
+        chosen = reader.operand("_partitions")
+        return evaluated if chosen is None else Partitions(evaluated, list(chosen))
+
+
+def defer(step: Any) -> Any:
+    """Return the expression of a pending drop that was mapped over the partitions, as a deferred step."""
+    operands = dict(zip(step._parameters, step.operands, strict=True))
+    return DeferredStep(*({**operands, "original": Original(step)}[name] for name in DeferredStep._parameters))
+
+
+@contextmanager
+def kept_deferred() -> Iterator[None]:
+    """Leave deferred steps in the expressions that are lowered meanwhile: a run resolves them itself."""
+    token = _is_kept.set(True)
+    try:
+        yield
+    finally:
+        _is_kept.reset(token)
+
+
+def add_evaluator(evaluate: Callable[[Any], Any]) -> None:
+    """Make ``evaluate(expression)`` return the table of an expression that ends in a pending drop, or None if it cannot."""
+    _evaluators.append(evaluate)
+
+
+def remove_evaluator(evaluate: Callable[[Any], Any]) -> None:
+    """Undo `add_evaluator`."""
+    if evaluate in _evaluators:
+        _evaluators.remove(evaluate)

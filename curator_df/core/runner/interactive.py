@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dask's own operations under the budget of a session: ``compute``, ``head``, ``len``, sorts, merges, shuffles.
+
+While a session is open, results come back in pieces (`results`), tasks that run out of memory are tried again alone on their
+worker (`core.tasks.second_try`), and tables with pending drops can be looked at (`deferred`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from curator_df.core.runner.deferred import look_at_deferred, stop_looking
+from curator_df.core.runner.results import return_as_dask_does, return_in_pieces
+from curator_df.core.runner.session import Session
+from curator_df.core.tasks.second_try import PLUGIN_NAME, SecondTry
+
+
+def keep_budget_of_dask(
+    session: Session, *, owns_workers: bool, spool_on: Callable[[Session], Any]
+) -> Callable[[], None]:
+    """Make Dask's operations on a session keep its budget; return the call that undoes it.
+
+    Parameters
+    ----------
+    session : Session
+        With a client that runs.
+    owns_workers : bool
+        Whether the workers end with the session, so that nothing needs to be undone on them.
+    spool_on : callable
+        Makes what runs cannot stream go through working files (`curator_df.io.spool`); returns what to close, or None.
+    """
+    client = session.client
+    client.register_plugin(SecondTry(session.layout.work_bytes))
+    return_in_pieces(session)
+    looks, spool = look_at_deferred(session), spool_on(session)
+
+    def undo() -> None:
+        stop_looking(looks)
+        if spool is not None:
+            spool.close()
+        return_as_dask_does(client)
+        if not owns_workers and client.status == "running":
+            client.unregister_worker_plugin(PLUGIN_NAME)
+
+    return undo

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results of Dask's own computations that come back in pieces, counted against the budget.
+
+Dask joins all partitions of ``df.compute()`` on one worker and pickles the whole there. While a session is open, its client
+gathers the partitions one by one instead and joins them in the client, as far as the budget has room: the workers' limits
+are lowered by what the client takes. A result that does not fit is a `BudgetError`, as soon as that can be foreseen.
+
+Not covered: ``client.compute()`` and ``persist()``, whose results stay on workers, and computations inside of tasks.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psutil
+from dask._expr import _ExprSequence
+from dask.dataframe.dask_expr._repartition import RepartitionToFewer, _concat
+from dask.sizeof import sizeof
+from dask.utils import key_split
+from distributed import KilledWorker, as_completed
+from distributed.utils import thread_state
+
+from curator_df.core.backend import is_on_device
+from curator_df.core.memory.budget import MARGIN_FRACTION, MIN_THREAD_BYTES
+from curator_df.core.memory.limits import release_free_memory, status_bytes
+from curator_df.core.ranges.out_of_memory import is_out_of_memory
+from curator_df.core.runner.session import Session
+from curator_df.core.sizes import show_size
+from curator_df.errors import BudgetError, CuratorError
+
+RESULT_FRACTION = 0.6
+"""Share of the workers' memory that a result in the client may take, so that the tasks that make it still have room."""
+FORESEEN_FRACTION = 1.25
+"""By how much the size foreseen from the first partitions must exceed the room until the computation is ended."""
+FORESEE_AFTER = 0.1
+"""Share of the partitions from which the size of the result is foreseen (at least two partitions)."""
+LIMIT_STEP_BYTES = 16_000_000
+"""Least change for which the workers' limits are set anew while a result grows."""
+
+
+def return_in_pieces(session: Session) -> None:
+    """Make the client of a session gather results piece by piece, and name a lack of memory for what it is."""
+    client = session.client
+    dask_get = type(client).get
+
+    def get(self: Any, dsk: Any, keys: Any, **options: Any) -> Any:
+        if not _is_plain(self, dsk, options):
+            return dask_get(self, dsk, keys, **options)
+        failure: BaseException
+        try:
+            session.weigh_client()
+            return _computed(session, dask_get, dsk, keys, options)
+        except CuratorError as exc:
+            failure = exc.with_traceback(None)
+        except Exception as exc:
+            error = _lack_of_memory(session, exc)
+            if error is None:
+                raise
+            failure = error
+        release_free_memory()
+        # The original holds frames, and these the futures, whose results would stay on the workers.
+        raise failure from None
+
+    # Bound to the client, as Dask recognizes its default client by ``client.get``.
+    client.get = types.MethodType(get, client)
+
+
+def return_as_dask_does(client: Any) -> None:
+    """Undo `return_in_pieces`."""
+    client.__dict__.pop("get", None)
+
+
+def _is_plain(client: Any, dsk: Any, options: dict[str, Any]) -> bool:
+    """Tell whether a call of ``Client.get`` is that of ``dask.compute`` in the user's own process."""
+    is_in_task = bool(getattr(thread_state, "key", False))
+    return isinstance(dsk, _ExprSequence) and options.get("sync", True) and not client.asynchronous and not is_in_task
+
+
+def _computed(
+    session: Session, dask_get: Callable[..., Any], dsk: _ExprSequence, keys: Sequence[Any], options: dict[str, Any]
+) -> list[Any]:
+    tables = {number: one.frame for number, one in enumerate(dsk.operands) if _is_joined(one)}
+    if not tables:
+        results: list[Any] = dask_get(session.client, dsk, keys, **options)
+        return results
+    parts = [tables.get(number, one) for number, one in enumerate(dsk.operands)]
+    futures = dask_get(
+        session.client, _ExprSequence(*parts), [list(one.__dask_keys__()) for one in parts], sync=False, **options
+    )
+    places = {future: (number, part) for number, row in enumerate(futures) for part, future in enumerate(row)}
+    futures.clear()
+    pieces = _Pieces(session, places)
+    gathered = pieces.gather()
+    return [
+        _concat([gathered.pop((number, part)) for part in range(one.npartitions)])
+        if number in tables
+        else gathered.pop((number, 0))
+        for number, one in enumerate(parts)
+    ]
+
+
+def _is_joined(expression: Any) -> bool:
+    """Tell whether this is a pandas table, or column, of several partitions that Dask joins into one for ``compute``."""
+    return (
+        isinstance(expression, RepartitionToFewer)
+        and expression.npartitions == 1
+        and expression.ndim > 0
+        and not is_on_device(expression._meta)
+    )
+
+
+class _Pieces:
+    """Gathers partitions into this process and counts their bytes."""
+
+    def __init__(self, session: Session, places: dict[Any, tuple[int, int]]) -> None:
+        self._session, self._places = session, places
+        self._count = len(places)
+        self._room_bytes = room_for_results(session)
+        self._before_bytes = status_bytes("RssAnon")
+        self._held_bytes = self._promised_bytes = 0
+
+    def gather(self) -> dict[tuple[int, int], Any]:
+        """Return the partitions by table and number."""
+        gathered: dict[tuple[int, int], Any] = {}
+        try:
+            for future in as_completed(list(self._places)):
+                place = self._places.pop(future)
+                piece = self._session.client.gather(future)
+                future.release()
+                self._held_bytes += int(sizeof(piece))
+                gathered[place] = piece
+                self._require_room(len(gathered))
+        except BaseException:
+            self._session.client.cancel(list(self._places))
+            raise
+        return gathered
+
+    def _require_room(self, done: int) -> None:
+        held_bytes = max(self._held_bytes, status_bytes("RssAnon") - self._before_bytes)
+        foreseen_bytes = self._held_bytes * self._count // done
+        is_foreseen = (
+            done >= max(2, FORESEE_AFTER * self._count) and foreseen_bytes > self._room_bytes * FORESEEN_FRACTION
+        )
+        if held_bytes > self._room_bytes or is_foreseen:
+            raise _too_large(self._session, max(foreseen_bytes, held_bytes), self._room_bytes)
+        promised_bytes = min(self._room_bytes, max(held_bytes, foreseen_bytes))
+        if promised_bytes > self._promised_bytes + LIMIT_STEP_BYTES:
+            self._promised_bytes = promised_bytes
+            self._session.lower_limits(promised_bytes)
+
+
+def room_for_results(session: Session) -> int:
+    """Return how many bytes a result may take in the client's process."""
+    layout = session.layout
+    if session.client_bytes is None:  # the workers' budget is another one
+        return int(psutil.virtual_memory().available * RESULT_FRACTION)
+    kept_bytes = max(int(layout.work_bytes * (1 - RESULT_FRACTION)), MIN_THREAD_BYTES)
+    return max(layout.work_bytes - kept_bytes, 0) * layout.node_workers
+
+
+def _too_large(session: Session, needed_bytes: int, room_bytes: int) -> BudgetError:
+    layout = session.layout
+    enough_bytes = layout.allowed_bytes + (needed_bytes - room_bytes) / RESULT_FRACTION / (1 - MARGIN_FRACTION)
+    enough = f"'{math.ceil(enough_bytes / 1e8 + 0.5) / 10}GB'"
+    return BudgetError(
+        f"The result needs about {show_size(needed_bytes)} in this process; {show_size(room_bytes)} are free for results under "
+        f"memory={layout.memory_argument}.\n"
+        "Look at part of it with head() or fewer columns (df[['id', 'n']]), or write it to files with "
+        "curator_df.write_parquet(df, 'folder/').\n"
+        f"To hold all of it, start the cluster with memory={enough}."
+    )
+
+
+def _lack_of_memory(session: Session, exc: Exception) -> BudgetError | None:
+    """Return the error for a computation that failed for want of memory, None for any other failure."""
+    said = str(exc).strip().split("\n", maxsplit=1)[0]
+    if isinstance(exc, KilledWorker):
+        what = f"The Dask operation {key_split(exc.task)!r} used more memory than its worker has, and the worker was killed"
+    elif said.startswith("P2P ") and "failed during" in said:
+        what = "A shuffle of Dask (a sort, merge or groupby of many keys) ran out of memory"
+    elif is_out_of_memory(exc) or said.startswith("Could not serialize object"):
+        what = "The computation ran out of memory"
+    else:
+        return None
+    cause = f"{type(exc).__name__}{': ' * bool(said)}{said[:200]}"
+    return BudgetError(
+        f"{what}; a worker may use {show_size(session.layout.work_bytes)} of memory={session.layout.memory_argument}.\n"
+        "Use smaller partitions (blocksize= of the reader), fewer columns or rows, or start the cluster with more memory=.\n"
+        f"Cause: {cause}"
+    )

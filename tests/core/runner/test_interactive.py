@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dask's own operations on a cluster of 600 MB with a table of 100 MB: right values or errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import dask
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df.core.memory.limits import status_bytes
+from curator_df.core.runner import results
+from curator_df.core.runner.session import current_session
+from curator_df.errors import BudgetError
+
+ROWS = 8_000
+TEXT = "Some words of a document, which say nothing much. "
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory) -> str:
+    name = tmp_path_factory.mktemp("rows") / "a.jsonl"
+    with name.open("w") as file:
+        for number in range(ROWS):
+            text = f"{number // 2} {TEXT * 250}"
+            file.write(json.dumps({"id": f"r{number}", "n": number, "text": text}) + "\n")
+    return str(name)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    with cdf.start_cluster(memory="1GB", cpus=2) as running:
+        yield running
+
+
+@pytest.fixture
+def docs(path):
+    return cdf.read_jsonl(path)
+
+
+def worker_bytes(cluster) -> int:
+    """Return what the fullest worker has asked for, once the results of the last operation are gone."""
+    return max(cluster.client.run(status_bytes, "VmData").values())
+
+
+def test_partitions_are_small(docs):
+    assert docs.npartitions == 13
+
+
+def test_a_table_comes_back_whole_and_in_order(docs):
+    table = docs.compute()
+    assert table["n"].tolist() == list(range(ROWS))
+    assert table.index.is_monotonic_increasing
+    assert table.dtypes.astype(str).to_dict() == {"id": "string", "n": "Int64", "text": "string"}
+
+
+def test_several_tables_and_numbers_come_back_together(docs):
+    table, number, column = dask.compute(docs[["id"]], docs["n"].sum(), docs["n"])
+    assert (len(table), number, column.tolist()) == (ROWS, ROWS * (ROWS - 1) // 2, list(range(ROWS)))
+
+
+def test_limits_of_workers_go_down_with_a_result_and_up_again(docs, cluster):
+    def limits() -> set[int]:
+        return set(cluster.client.run(_data_limit).values())
+
+    docs.head()
+    full = limits()
+    table = docs.compute()
+    docs.head()
+    assert max(limits()) < max(full) - 20_000_000
+    del table
+    docs.head()
+    assert limits() == full
+
+
+def _data_limit() -> int:
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_DATA)[0]
+
+
+def test_a_result_that_does_not_fit_is_refused_with_the_ways_out(docs, monkeypatch):
+    monkeypatch.setattr(results, "room_for_results", lambda session: 40_000_000)
+    with pytest.raises(BudgetError) as failed:
+        docs.compute()
+    first, second, third = str(failed.value).split("\n")
+    assert first.startswith("The result needs about 1")
+    assert "40 MB are free" in first
+    assert "memory='1GB'" in first
+    assert "write_parquet" in second
+    assert third.startswith("To hold all of it, start the cluster with memory='1.")
+    assert failed.value.__context__ is None or failed.value.__suppress_context__
+    assert docs["n"].max().compute() == ROWS - 1
+
+
+def hold_too_much(block: pd.DataFrame) -> pd.DataFrame:
+    """Ask for more than a worker has, and leave what was taken in a cycle that only the garbage collector finds."""
+    taken = [bytearray(200_000_000)]
+    taken.append(taken)
+    bytearray(2_000_000_000)
+    return block
+
+
+def test_a_task_that_cannot_fit_is_named_and_leaves_the_worker_free(docs, cluster):
+    before = worker_bytes(cluster)
+    with pytest.raises(BudgetError, match="'hold_too_much' ran out of memory twice"):
+        docs.map_partitions(hold_too_much, meta=docs._meta).compute()
+    assert docs["text"].str.len().sum().compute() > 0
+    assert worker_bytes(cluster) < before + 100_000_000
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        (lambda d: int(d["text"].nunique().compute()), ROWS // 2),
+        (lambda d: len(d.drop_duplicates(subset=["text"])), ROWS // 2),
+        (lambda d: int(d["text"].str.lower().str.split().str.len().sum().compute()), ROWS * (9 * 250 + 1)),
+        (lambda d: d["n"].describe().compute()["max"], ROWS - 1),
+        (lambda d: d["n"].quantile(0.5).compute(), pytest.approx(ROWS / 2, rel=0.15)),
+        (lambda d: d.nlargest(2, "n").compute()["id"].tolist(), [f"r{ROWS - 1}", f"r{ROWS - 2}"]),
+        (lambda d: d.groupby(d["n"] % 3)["n"].max().compute().tolist(), [7998, 7999, 7997]),
+        (lambda d: len(d.merge(d[["id", "n"]], on="id")[["id"]].compute()), ROWS),
+        (lambda d: d.sort_values("n", ascending=False).head(1)["id"].tolist(), [f"r{ROWS - 1}"]),
+    ],
+    ids=["nunique", "drop_duplicates", "words", "describe", "quantile", "nlargest", "groupby", "merge", "sort"],
+)
+def test_operations_of_dask_give_the_values_of_pandas(docs, operation, expected):
+    assert operation(docs) == expected
+
+
+def test_a_shuffled_table_is_written_by_dask(docs, tmp_path):
+    docs.sort_values("n", ascending=False).to_parquet(tmp_path / "out", write_index=False)
+    assert dd.read_parquet(tmp_path / "out")["n"].head(2).tolist() == [ROWS - 1, ROWS - 2]
+
+
+def test_a_pending_drop_is_looked_at_and_its_passes_run_once(docs):
+    events: list[str] = []
+    watch = lambda event: events.append(type(event).__name__)  # noqa: E731
+    kept = docs.pipe(cdf.drop_exact_duplicates)
+    session = current_session()
+    session.watchers.append(watch)
+    try:
+        assert kept.head(2)["id"].tolist() == ["r0", "r2"]
+        assert events.count("StageStarted") > 0
+        events.clear()
+        assert len(kept) == ROWS // 2
+        assert kept[kept["n"] % 4 == 0]["n"].sum().compute() == sum(range(0, ROWS, 4))
+        assert kept.partitions[1].compute()["n"].iloc[0] % 2 == 0
+        assert not events
+        longer = kept.pipe(cdf.keep_where, "n < 100").pipe(cdf.drop_exact_duplicates, text="id")
+        assert len(longer) == 50
+        assert events.count("RunStarted") == 1
+    finally:
+        session.watchers.remove(watch)
+
+
+def test_a_look_says_that_something_is_deferred(docs):
+    assert "drop_exact_duplicates (deferred" in repr(docs.pipe(cdf.drop_exact_duplicates))
+
+
+def test_files_of_looks_go_with_the_cluster(path, cluster):
+    kept = cdf.read_jsonl(path).pipe(cdf.drop_exact_duplicates, keep="last")
+    assert len(kept) == ROWS // 2
+    assert list(Path(str(current_session().workdir)).glob("looks/*"))
+
+
+def test_a_client_computes_as_dask_does_when_its_session_has_closed(path):
+    client = current_session().client
+    assert "get" in vars(client)
+    results.return_as_dask_does(client)
+    assert "get" not in vars(client)
+    results.return_in_pieces(current_session())

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The second try of Dask's own tasks: when there is one, what runs beside it, and what the error says. No cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from curator_df.core.tasks.second_try import Gate, SecondTry
+from curator_df.errors import BudgetError
+
+WORK_BYTES = 500_000_000
+
+
+class Results(dict):
+    """Results that a worker holds, with the part of Dask's spill buffer that is used."""
+
+    def __init__(self, **results: Any) -> None:
+        super().__init__(results)
+        self.memory = dict(results)
+
+    def evict(self) -> int:
+        self.memory.popitem()
+        return 1
+
+
+@pytest.fixture
+def loop():
+    """A running event loop, as a worker has it."""
+    running = asyncio.new_event_loop()
+    thread = threading.Thread(target=running.run_forever)
+    thread.start()
+    yield running
+    running.call_soon_threadsafe(running.stop)
+    thread.join()
+    running.close()
+
+
+@pytest.fixture
+def plugin(loop):
+    worker = SimpleNamespace(
+        executors={"default": SimpleNamespace(submit=None)},
+        data=Results(a=1, b=2),
+        loop=SimpleNamespace(asyncio_loop=loop),
+        memory_manager=SimpleNamespace(memory_limit=0),
+    )
+    plugin = SecondTry(WORK_BYTES)
+    plugin.setup(worker)
+    return plugin
+
+
+def failing(times: int, error: BaseException) -> Callable[[], dict[str, Any]]:
+    """Return a task that fails so many times, in the form of Dask's messages, and then ends well."""
+    failed = []
+
+    def call() -> dict[str, Any]:
+        if len(failed) < times:
+            failed.append(1)
+            return {"op": "task-erred", "actual_exception": error, "start": 0.0, "stop": 0.0, "thread": 1}
+        return {"op": "task-finished", "result": len(failed)}
+
+    return call
+
+
+def test_a_task_that_runs_out_of_memory_once_ends_well(plugin):
+    assert plugin.run(failing(1, MemoryError()), "split") == {"op": "task-finished", "result": 1}
+
+
+def test_results_are_spilled_before_the_second_try(plugin):
+    plugin.run(failing(1, MemoryError()), "split")
+    assert plugin._worker.data.memory == {}
+
+
+def test_another_error_is_not_tried_again(plugin):
+    message = plugin.run(failing(1, ValueError("no")), "split")
+    assert message["op"] == "task-erred"
+    assert isinstance(message["actual_exception"], ValueError)
+    assert plugin._worker.data.memory
+
+
+def test_a_task_that_fails_twice_is_a_budget_error_that_names_it(plugin):
+    message = plugin.run(failing(2, MemoryError("malloc of 9 bytes failed")), "split")
+    error = message["actual_exception"]
+    assert isinstance(error, BudgetError)
+    assert "'split' ran out of memory twice" in str(error)
+    assert "500 MB" in str(error)
+    assert str(error).endswith("Cause: MemoryError: malloc of 9 bytes failed")
+    assert message["status"] == "error"
+
+
+def test_a_cause_deep_in_the_chain_counts(plugin):
+    shuffle = RuntimeError("P2P failed during transfer phase")
+    shuffle.__cause__ = MemoryError()
+    assert plugin.run(failing(1, shuffle), "shuffle-transfer")["op"] == "task-finished"
+
+
+def test_a_message_that_cannot_be_made_for_want_of_memory_is_tried_again(plugin):
+    calls = []
+
+    def call() -> dict[str, Any]:
+        calls.append(1)
+        if len(calls) == 1:
+            raise MemoryError
+        return {"op": "task-finished"}
+
+    assert plugin.run(call, "split") == {"op": "task-finished"}
+
+
+def test_an_error_of_ours_is_not_tried_again(plugin):
+    error = BudgetError("said on purpose")
+    assert plugin.run(failing(1, error), "read")["actual_exception"] is error
+
+
+def test_setting_up_and_tearing_down_leaves_the_executor_as_it_was():
+    executor = SimpleNamespace()
+    executor.submit = submit = lambda call: call()
+    worker = SimpleNamespace(executors={"default": executor})
+    plugin = SecondTry(WORK_BYTES)
+    plugin.setup(worker)
+    assert executor.submit != submit
+    plugin.teardown(worker)
+    assert "submit" not in vars(executor)
+
+
+def test_one_task_alone_waits_for_the_others_and_holds_up_new_ones():
+    gate, order, started, go = Gate(), [], threading.Event(), threading.Event()
+
+    def first() -> None:
+        with gate.with_others():
+            started.set()
+            go.wait(10)
+            order.append("first")
+
+    def alone() -> None:
+        with gate.alone():
+            order.append("alone")
+
+    def later() -> None:
+        with gate.with_others():
+            order.append("later")
+
+    threads = [threading.Thread(target=first)]
+    threads[0].start()
+    started.wait(10)
+    for call, waits in ((alone, lambda: gate._waiting == 1), (later, lambda: True)):
+        threads.append(threading.Thread(target=call))
+        threads[-1].start()
+        while not waits():
+            pass
+    go.set()
+    for thread in threads:
+        thread.join(10)
+    assert order == ["first", "alone", "later"]

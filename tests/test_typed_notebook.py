@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A notebook as somebody would type it: start, read, look, filter, change a threshold, drop, look, write, interrupt, go on."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+CELLS = """
+import curator_df as cdf
+cluster = cdf.start_cluster(memory="1GB", cpus=2)
+cluster
+---
+docs = cdf.read_jsonl("in.jsonl")
+docs
+---
+docs.head(3)
+---
+len(docs)
+---
+lengths = docs["text"].str.len().compute()
+lengths.describe().round(1)
+---
+axis = lengths.plot.hist(bins=10)
+---
+long = docs.pipe(cdf.keep_where, "n_words > 20")
+len(long)
+---
+long = docs.pipe(cdf.keep_where, "n_words > 30")
+len(long)
+---
+clean = long.pipe(cdf.drop_exact_duplicates)
+clean
+---
+clean.head(2)[["n"]]
+---
+len(clean), len(clean.pipe(cdf.keep_where, "n < 100"))
+---
+big = docs.map_partitions(lambda block: block if bytearray(3_000_000_000) else block, meta=docs._meta)
+big.compute()
+---
+import os, signal, threading, time
+threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
+slow = clean.map_partitions(lambda block: (time.sleep(30), block)[1], meta=clean._meta)
+cdf.write_parquet(slow, "slow")
+---
+receipt = cdf.write_parquet(clean, "out")
+receipt.rows_written
+---
+cluster.close()
+with cdf.start_cluster(memory="700MB", cpus=1):
+    print(len(cdf.read_parquet("out")))
+""".strip().split("\n---\n")
+ROWS = 2_000
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory):
+    """The cells with their outputs."""
+    folder = tmp_path_factory.mktemp("typed")
+    with (folder / "in.jsonl").open("w") as file:
+        for number in range(ROWS):
+            words = number % 50
+            text = f"{number // 2} " + "word " * words
+            file.write(json.dumps({"n": number, "n_words": words, "text": text}) + "\n")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    where = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, allow_errors=True, timeout=120, kernel_name="python3", resources=where).execute()
+    return notebook.cells
+
+
+def outputs_of(cells, beginning: str) -> list:
+    return next(cell.outputs for cell in cells if cell.source.startswith(beginning))
+
+
+def value_of(cells, beginning: str) -> str:
+    return outputs_of(cells, beginning)[-1].data["text/plain"]
+
+
+def test_values_are_right(cells):
+    texts = [f"{number // 2} " + "word " * (number % 50) for number in range(ROWS)]
+    assert value_of(cells, "len(docs)") == str(ROWS)
+    assert f"max       {max(map(len, texts))}.0" in value_of(cells, "lengths =")
+    assert value_of(cells, 'long = docs.pipe(cdf.keep_where, "n_words > 20")') == str(
+        sum(n % 50 > 20 for n in range(ROWS))
+    )
+    kept = {text: n for n, text in reversed(list(enumerate(texts))) if n % 50 > 30}
+    assert value_of(cells, "len(clean)") == str((len(kept), sum(n < 100 for n in kept.values())))
+    assert value_of(cells, "receipt") == str(len(kept))
+    assert outputs_of(cells, "cluster.close()")[-1].text == f"{len(kept)}\n"
+
+
+def test_a_table_says_that_a_drop_is_deferred(cells):
+    assert "drop_exact_duplicates (deferred" in value_of(cells, "clean = ")
+
+
+def test_a_plot_is_a_picture(cells):
+    assert "image/png" in outputs_of(cells, "axis")[-1].data
+
+
+def test_a_lack_of_memory_is_a_few_lines_with_the_line_of_the_user(cells):
+    (error,) = [output for output in outputs_of(cells, "big = ") if output.output_type == "error"]
+    lines = "\n".join(error.traceback).split("\n")
+    assert len(lines) <= 10
+    assert lines[0] == "----> 2 big.compute()"
+    assert lines[1].startswith("BudgetError: The Dask operation 'lambda' ran out of memory twice")
+    assert not re.search(r"site-packages|curator_df/", error.traceback[0])
+
+
+def test_an_interrupt_says_how_to_go_on(cells):
+    outputs = outputs_of(cells, "import os, signal")
+    assert [output.ename for output in outputs if output.output_type == "error"] == ["KeyboardInterrupt"]
+    said = "".join(output.text for output in outputs if output.output_type == "stream")
+    assert "on_existing='resume'" in said
+
+
+def test_no_other_cell_fails_or_writes_to_standard_error(cells):
+    for cell in cells:
+        if not cell.source.startswith(("big = ", "import os, signal")):
+            assert not [output for output in cell.outputs if output.output_type == "error"], cell.source
+            assert not [output for output in cell.outputs if output.get("name") == "stderr"], cell.source
