@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, Self
 
 from curator_df.core.files.transient import patiently
-from curator_df.errors import CorruptFileError, InputError, RemoteFileError
-from curator_df.io.listing import COMPRESSED_SUFFIXES
+from curator_df.errors import CorruptFileError, InputChangedError, InputError, RemoteFileError
+from curator_df.io.listing import COMPRESSED_SUFFIXES, Listed, local_change, remote_change
 
 READ_BYTES = 1 << 17
 """Compressed bytes asked of the file at once."""
@@ -59,7 +60,9 @@ def is_compressed(path: str) -> bool:
 
 
 @contextmanager
-def open_bytes(path: str, storage_options: Mapping[str, Any] | None = None) -> Iterator[ByteStream]:
+def open_bytes(
+    path: str, storage_options: Mapping[str, Any] | None = None, *, listed: Listed | None = None
+) -> Iterator[ByteStream]:
     """Open a file as a stream of decompressed bytes.
 
     Parameters
@@ -68,6 +71,8 @@ def open_bytes(path: str, storage_options: Mapping[str, Any] | None = None) -> I
         Local path or fsspec URL.
     storage_options : mapping, optional
         Options for fsspec.
+    listed : Listed, optional
+        What the file was when it was listed: another file, or one that changes while it is read, is an error.
 
     Yields
     ------
@@ -78,6 +83,8 @@ def open_bytes(path: str, storage_options: Mapping[str, Any] | None = None) -> I
     ------
     InputError
         The file is not there, or may not be read.
+    InputChangedError
+        The file is not what was listed.
     CorruptFileError
         While reading: the compressed data is truncated or damaged.
     RemoteFileError
@@ -88,13 +95,22 @@ def open_bytes(path: str, storage_options: Mapping[str, Any] | None = None) -> I
     Peak extra memory: 2 MB; up to 27 MB for a zstd bomb; a large zstd or xz window besides, and 8 MB for a file in a store.
     Computes: no.
     """
-    with open_file(path, storage_options, in_order=True) as file:
+    with open_file(path, storage_options, in_order=True, listed=listed) as file:
         yield _Decompressed(file, path) if is_compressed(path) else _Plain(file, path)
 
 
 @contextmanager
-def open_file(path: str, storage_options: Mapping[str, Any] | None = None, *, in_order: bool = False) -> Iterator[Any]:
-    """Open a file for reading as it lies on disk, from its beginning on or here and there."""
+def open_file(
+    path: str,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    in_order: bool = False,
+    listed: Listed | None = None,
+) -> Iterator[Any]:
+    """Open a file for reading as it lies on disk, from its beginning on or here and there.
+
+    With ``listed``, the file must be what was listed when it is opened, and when its reader has read it.
+    """
     try:
         file = _open(path, storage_options or {}, in_order)
     except RemoteFileError:
@@ -104,7 +120,35 @@ def open_file(path: str, storage_options: Mapping[str, Any] | None = None, *, in
             f"cannot open {path!r}: {exc.strerror or exc}; it was there when the input was listed"
         ) from exc
     with file:
-        yield file
+        if listed is None:
+            yield file
+            return
+        _require_unchanged(file, path, listed)
+        try:
+            yield file
+        except (RemoteFileError, InputChangedError):
+            raise
+        except Exception:  # what could not be read may be a part of the old file and a part of a new one
+            _require_unchanged(file, path, listed, after=True)
+            raise
+        _require_unchanged(file, path, listed, after=True)
+
+
+def _require_unchanged(file: Any, path: str, listed: Listed, *, after: bool = False) -> None:
+    """Raise unless a file is what was listed."""
+    changed = (
+        file.change(listed, after=after) if isinstance(file, _Remote) else local_change(os.fstat(file.fileno()), listed)
+    )
+    if changed is not None:
+        raise _changed(path, changed, after=after)
+
+
+def _changed(path: str, how: str, *, after: bool) -> InputChangedError:
+    when = "changed while it was read" if after else "changed after it was listed"
+    return InputChangedError(
+        f"{path!r} {when}: {how}. Rows of two versions of a file are not mixed. Wait until nothing writes to the file, list "
+        "the input again (call the read_ function once more), and write to a new folder or with on_existing='overwrite'"
+    )
 
 
 def _open(path: str, options: Mapping[str, Any], in_order: bool) -> Any:
@@ -117,16 +161,17 @@ def _open(path: str, options: Mapping[str, Any], in_order: bool) -> Any:
 
     def opened() -> Any:
         system, name = fsspec.core.url_to_fs(path, **options)
-        return system.open(name, "rb", **how)
+        system.invalidate_cache(name)  # what this process has listed may be old
+        return system.open(name, "rb", **how), system, name
 
-    return _Remote(patiently(f"open {path!r}", opened), path)
+    return _Remote(path, *patiently(f"open {path!r}", opened))
 
 
 class _Remote:
     """A remote file, of which each read is done again while the store's errors pass by themselves; pyarrow accepts it."""
 
-    def __init__(self, file: Any, path: str) -> None:
-        self._file, self._what = file, f"read {path!r}"
+    def __init__(self, path: str, file: Any, system: Any, name: str) -> None:
+        self._path, self._file, self._system, self._name = path, file, system, name
         self._offset = 0
 
     def __enter__(self) -> Self:
@@ -168,13 +213,26 @@ class _Remote:
     def seekable(self) -> bool:
         return True
 
+    def change(self, listed: Listed, *, after: bool) -> str | None:
+        """Return how the file differs from what was listed, None if it does not."""
+        if after and "IfMatch" in getattr(self._file, "read_kw", ()):
+            return None  # S3 refuses to read another version of the file than the one that was opened
+        known = None if after else getattr(self._file, "details", None)
+        known = known if isinstance(known, Mapping) and "size" in known else None
+        return patiently(f"look up {self._path!r}", lambda: remote_change(self._system, self._name, known, listed))
+
     def _again(self, read: Callable[[], Any]) -> Any:
         def once() -> Any:
-            if self._file.tell() != self._offset:  # where the try before stopped
-                self._file.seek(self._offset)
-            return read()
+            try:
+                if self._file.tell() != self._offset:  # where the try before stopped
+                    self._file.seek(self._offset)
+                return read()
+            except OSError as exc:
+                if type(exc).__name__ != "FileExpired":  # s3fs; it looks like a store that is busy
+                    raise
+                raise _changed(self._path, "the store has another version of it now", after=True) from exc
 
-        return patiently(self._what, once)
+        return patiently(f"read {self._path!r}", once)
 
 
 class _Plain:

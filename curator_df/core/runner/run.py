@@ -28,9 +28,9 @@ from curator_df.core.ranges.journal import (
     Journal,
     OnExisting,
     check_output,
-    delete_strays,
     delete_unfinished,
     open_run,
+    settle_files,
     whole_ranges,
 )
 from curator_df.core.ranges.manifest import Manifest
@@ -253,7 +253,7 @@ class _Target:
                 f"{receipt.rows_read:,} rows read{made}, but {receipt.rows_written:,} written + {receipt.rows_dropped:,} "
                 f"dropped + {receipt.rows_quarantined:,} quarantined; the output in {receipt.output} is not to be trusted"
             )
-        delete_strays(self.journal, filter(None, (self.branch.sink, self.branch.rejects)))
+        settle_files(self.journal, receipt.ranges, self.branch.sink, self.branch.rejects)
         if receipt.files == 0:
             self.branch.sink.write_empty(self.branch.program.meta)
         receipt.advice = advice(receipt)
