@@ -349,7 +349,9 @@ def settle_files(journal: Journal, ranges: int, sink: Sink, rejects: Sink | None
             if not gone or any(_differs(folder.size(file["name"]), file) for folder, file in gone)
         }
     if lost:
-        folder, file = next((gone[0] for gone in lost.values() if gone), (sink.folder, {"name": JOURNAL_FOLDER}))
+        folder, file = next(
+            (gone[0] for gone in lost.values() if gone), (sink.folder, {"name": f"{JOURNAL_FOLDER}/done.jsonl"})
+        )
         raise OutputChangedError(
             f"{folder.path(file['name'])!r} was written by this run, and now it is gone or has another size. Somebody deleted, "
             f"moved or changed files of {len(lost):,} of {ranges:,} finished ranges while the run went on. To write them "
