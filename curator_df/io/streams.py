@@ -244,7 +244,7 @@ class _Plain:
     def readinto(self, view: memoryview) -> int:
         try:
             return int(self._file.readinto(view) or 0)
-        except RemoteFileError:
+        except (RemoteFileError, InputChangedError):
             raise
         except OSError as exc:
             raise CorruptFileError(f"cannot read {self._path!r} on: {exc.strerror or exc}") from exc
@@ -266,7 +266,7 @@ class _Decompressed:
         while not self._rest:
             try:
                 piece = next(self._pieces, None)
-            except RemoteFileError:
+            except (RemoteFileError, InputChangedError):
                 raise
             except (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError) as exc:
                 raise CorruptFileError(self._damage(exc)) from exc

@@ -132,10 +132,9 @@ def test_notes_that_are_gone_end_the_run(corpus, tmp_path, at):
 )
 def test_a_folder_that_is_renamed_or_deleted_under_the_run_is_named(corpus, tmp_path, at, folder, stage, change):
     def spoil():
-        if change == "renamed":
-            (tmp_path / folder).rename(tmp_path / "renamed")
-        else:
-            shutil.rmtree(tmp_path / folder)
+        (tmp_path / folder).rename(tmp_path / "renamed")
+        if change == "deleted":
+            shutil.rmtree(tmp_path / "renamed", ignore_errors=True)
 
     docs = cdf.read_jsonl(corpus).pipe(cdf.drop_exact_duplicates)
     done = at(stage, 2 if stage != "merge" else 0, spoil)
