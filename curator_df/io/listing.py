@@ -7,6 +7,8 @@ a glob; directories are walked through symlinks, and a loop of them ends. Other 
 
 from __future__ import annotations
 
+import array
+import bisect
 import fnmatch
 import functools
 import hashlib
@@ -100,11 +102,11 @@ class Listing:
 
     def listed(self, path: str) -> Listed:
         """Return what one of the files was when it was listed."""
-        hashes, numbers = _places(self.packed_paths)
-        place = int(np.searchsorted(hashes, hash(path)))
-        while self.paths[numbers[place]] != path:  # another path with the same hash
+        hashes, numbers, paths = _places(self.packed_paths)
+        place = bisect.bisect_left(hashes, hash(path))
+        while paths[numbers[place]] != path:  # another path with the same hash
             place += 1
-        return Listed(int(self.sizes[numbers[place]]), int(self.stamps[numbers[place]]))
+        return Listed(self.sizes.item(numbers[place]), self.stamps.item(numbers[place]))
 
     def would_find(self, path: str) -> str | None:
         """Return the entry by which the next listing would find a new file at this path or URL, None if by none."""
@@ -181,12 +183,12 @@ def _wait_for_next_tick(stamps: Sequence[int]) -> None:
 
 
 @functools.lru_cache(maxsize=8)
-def _places(packed: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the sorted hashes of all paths, and the number of each: a sixth of the memory of a dictionary."""
+def _places(packed: bytes) -> tuple[array.array[int], array.array[int], tuple[str, ...]]:
+    """Return the sorted hashes of all paths, the number of each, and the paths: a sixth of the memory of a dictionary."""
     paths = _unpack(packed)
     hashes = np.fromiter(map(hash, paths), np.int64, len(paths))
     order = np.argsort(hashes, kind="stable")
-    return hashes[order], order
+    return array.array("q", hashes[order].tobytes()), array.array("q", order.tobytes()), paths
 
 
 def _entries(paths: Paths) -> list[str]:

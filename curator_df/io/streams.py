@@ -12,7 +12,8 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any, Protocol, Self
 
 from curator_df.core.files.transient import patiently
@@ -38,6 +39,10 @@ BLOCK_BYTES, BLOCKS = 1 << 20, 8
 256 kB at a time, in turn. Of a file of 110 MB, under 700 MB: 631 MB and no retry, and with s3fs's own cache 719 MB and 8."""
 
 
+SMALL_FILE_BYTES = 1 << 20
+"""A local file up to this size is compared with the listing once, after it was read: 4 us of 20 us a file with two looks."""
+
+
 class ByteStream(Protocol):
     """Decompressed bytes of a file, in order."""
 
@@ -59,10 +64,9 @@ def is_compressed(path: str) -> bool:
     return path.lower().endswith(COMPRESSED_SUFFIXES)
 
 
-@contextmanager
 def open_bytes(
     path: str, storage_options: Mapping[str, Any] | None = None, *, listed: Listed | None = None
-) -> Iterator[ByteStream]:
+) -> AbstractContextManager[ByteStream]:
     """Open a file as a stream of decompressed bytes.
 
     Parameters
@@ -74,9 +78,9 @@ def open_bytes(
     listed : Listed, optional
         What the file was when it was listed: another file, or one that changes while it is read, is an error.
 
-    Yields
-    ------
-    ByteStream
+    Returns
+    -------
+    context manager of ByteStream
         The stream, from its first byte.
 
     Raises
@@ -95,59 +99,83 @@ def open_bytes(
     Peak extra memory: 2 MB; up to 27 MB for a zstd bomb; a large zstd or xz window besides, and 8 MB for a file in a store.
     Computes: no.
     """
-    with open_file(path, storage_options, in_order=True, listed=listed) as file:
-        yield _Decompressed(file, path) if is_compressed(path) else _Plain(file, path)
+    return _Opened(path, storage_options, in_order=True, listed=listed, as_stream=True)
 
 
-@contextmanager
 def open_file(
     path: str,
     storage_options: Mapping[str, Any] | None = None,
     *,
     in_order: bool = False,
     listed: Listed | None = None,
-) -> Iterator[Any]:
-    """Open a file for reading as it lies on disk, from its beginning on or here and there.
+) -> AbstractContextManager[Any]:
+    """Open a file for reading as it lies on disk, from its beginning on or here and there; otherwise see `open_bytes`."""
+    return _Opened(path, storage_options, in_order=in_order, listed=listed, as_stream=False)
 
-    With ``listed``, the file must be what was listed when it is opened, and when its reader has read it.
-    """
-    try:
-        file = _open(path, storage_options or {}, in_order)
-    except RemoteFileError:
-        raise
-    except OSError as exc:
-        raise InputError(
-            f"cannot open {path!r}: {exc.strerror or exc}; it was there when the input was listed"
-        ) from exc
-    with file:
-        if listed is None:
-            yield file
-            return
-        _require_unchanged(file, path, listed)
+
+class _Opened:
+    """An open file, which must be what was listed when its reader has read it; if it is large, also when it is opened."""
+
+    def __init__(
+        self,
+        path: str,
+        options: Mapping[str, Any] | None,
+        *,
+        in_order: bool,
+        listed: Listed | None,
+        as_stream: bool,
+    ) -> None:
+        self._path, self._options, self._in_order = path, options, in_order
+        self._listed, self._as_stream = listed, as_stream
+
+    def __enter__(self) -> Any:
+        path, listed = self._path, self._listed
         try:
-            yield file
-        except (RemoteFileError, InputChangedError):
+            self._file = file = _open(path, self._options or {}, self._in_order)
+        except RemoteFileError:
             raise
-        except Exception:  # what could not be read may be a part of the old file and a part of a new one
-            _require_unchanged(file, path, listed, after=True)
-            raise
-        _require_unchanged(file, path, listed, after=True)
+        except OSError as exc:
+            raise InputError(
+                f"cannot open {path!r}: {exc.strerror or exc}; it was there when the input was listed"
+            ) from exc
+        if listed is not None and (listed.size_bytes > SMALL_FILE_BYTES or isinstance(file, _Remote)):
+            try:
+                self._require_unchanged(listed, after=False)
+            except BaseException:
+                file.close()
+                raise
+        if not self._as_stream:
+            return file
+        return _Decompressed(file, path) if is_compressed(path) else _Plain(file, path)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            # What could not be read may be a part of the old file and a part of a new one.
+            if self._listed is not None and (exc is None or _may_be_changed(exc)):
+                self._require_unchanged(self._listed, after=True)
+        finally:
+            self._file.close()
+
+    def _require_unchanged(self, listed: Listed, *, after: bool) -> None:
+        if isinstance(self._file, _Remote):
+            changed = self._file.change(listed, after=after)
+        else:
+            changed = local_change(os.fstat(self._file.fileno()), listed)
+        if changed is not None:
+            raise _changed(self._path, changed)
 
 
-def _require_unchanged(file: Any, path: str, listed: Listed, *, after: bool = False) -> None:
-    """Raise unless a file is what was listed."""
-    changed = (
-        file.change(listed, after=after) if isinstance(file, _Remote) else local_change(os.fstat(file.fileno()), listed)
-    )
-    if changed is not None:
-        raise _changed(path, changed, after=after)
+def _may_be_changed(exc: BaseException) -> bool:
+    return isinstance(exc, Exception) and not isinstance(exc, (RemoteFileError, InputChangedError))
 
 
-def _changed(path: str, how: str, *, after: bool) -> InputChangedError:
-    when = "changed while it was read" if after else "changed after it was listed"
+def _changed(path: str, how: str) -> InputChangedError:
     return InputChangedError(
-        f"{path!r} {when}: {how}. Rows of two versions of a file are not mixed. Wait until nothing writes to the file, list "
-        "the input again (call the read_ function once more), and write to a new folder or with on_existing='overwrite'"
+        f"{path!r} changed after it was listed: {how}. Rows of two versions of a file are not mixed. Wait until nothing writes "
+        "to the file, list the input again (call the read_ function once more), and write to a new folder or with "
+        "on_existing='overwrite'"
     )
 
 
@@ -230,7 +258,7 @@ class _Remote:
             except OSError as exc:
                 if type(exc).__name__ != "FileExpired":  # s3fs; it looks like a store that is busy
                     raise
-                raise _changed(self._path, "the store has another version of it now", after=True) from exc
+                raise _changed(self._path, "the store has another version of it now") from exc
 
         return patiently(f"read {self._path!r}", once)
 

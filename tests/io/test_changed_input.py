@@ -105,7 +105,7 @@ def test_a_file_that_changes_while_it_is_read(name, tmp_path, change, monkeypatc
     if name == "a.txt":  # it is one row: the writer comes between two reads of the decoder
         monkeypatch.setattr("curator_df.io.text_files.codecs", Writes(path, content, change))
     blocks = source.blocks(piece, block_bytes=20_000)
-    with pytest.raises(InputChangedError, match=rf"{name}' changed while it was read") as told:  # noqa: PT012
+    with pytest.raises(InputChangedError, match=rf"{name}' changed after it was listed") as told:  # noqa: PT012
         for number, _ in enumerate(blocks):
             if number == 0:
                 put(path, content, change)
@@ -145,7 +145,7 @@ def test_a_row_torn_by_a_writer_is_not_a_bad_row(tmp_path, on_bad_rows):
     next(blocks)
     with open(path, "r+b") as file:
         file.write(b"x" * len(jsonl("a")))
-    with pytest.raises(InputChangedError, match="changed while it was read"):
+    with pytest.raises(InputChangedError, match="changed after it was listed"):
         list(blocks)
 
 

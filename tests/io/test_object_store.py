@@ -391,7 +391,9 @@ def test_an_object_that_is_replaced_is_an_error_before_and_while_it_is_read(opti
     other = s3fs.S3FileSystem(**options, skip_instance_cache=True)
     other.pipe_file("bucket/changing/a.jsonl", b"".join(lines).replace(b"a" * 1000, b"b" * 1000))
     started = time.monotonic()
-    with pytest.raises(InputChangedError, match=r"a\.jsonl' changed while it was read: the store has another version"):
+    with pytest.raises(
+        InputChangedError, match=r"a\.jsonl' changed after it was listed: the store has another version"
+    ):
         list(blocks)
     with pytest.raises(InputChangedError, match=r"a\.jsonl' changed after it was listed: its ETag"):
         listed.compute()
