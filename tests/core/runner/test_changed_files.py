@@ -20,7 +20,7 @@ ROWS = 400
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="500MB", cpus=1) as running:
+    with cdf.start_cluster(memory="2GB", cpus=1) as running:
         yield running
 
 
