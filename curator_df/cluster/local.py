@@ -16,6 +16,7 @@ import re
 import resource
 import shutil
 import time
+from multiprocessing.util import Finalize
 from typing import Any, Literal, Self
 
 import dask
@@ -94,6 +95,7 @@ class Cluster:
         self._comm, self._devices, self._gpus = comm, devices, gpus
         self._own_limit: tuple[int, int] | None = None
         self._pid = os.getpid()
+        self._at_exit: Finalize | None = None
         has_room = layout.allowed_bytes >= layout.reserved_bytes + COMPILER_BYTES
         if not has_room:
             compile_all_kernels()  # now, before there are workers
@@ -125,6 +127,9 @@ class Cluster:
             self.close()
             raise
         open_session(self._session)
+        if multiprocessing.parent_process() is not None:
+            # Where multiprocessing ends a child it waits for the workers, and calls nothing that Dask has registered for that.
+            self._at_exit = Finalize(None, self.close, exitpriority=100)
 
     def _start_workers(self, dashboard: str | None) -> LocalCluster:
         layout = self.layout
@@ -200,6 +205,9 @@ class Cluster:
         """Stop the workers and delete their spilled data. In a process that was forked from this one nothing happens."""
         if self._pid != os.getpid():
             return
+        if self._at_exit is not None:
+            self._at_exit.cancel()
+            self._at_exit = None
         if session := getattr(self, "_session", None):
             close_session(session)
             if session.sampler is not None:

@@ -314,7 +314,7 @@ class _Run:
                 with measured_use(self.session.gpus) as gpu_use:
                     dispatcher.run(self._pieces())
         except KeyboardInterrupt:
-            sys.stderr.write(self._how_to_resume() + "\n")
+            self._say_how_to_resume()
             raise
         finally:
             self.session.watchers.remove(watch)
@@ -388,10 +388,12 @@ class _Run:
             return self.session.sampler.seen()
         return dispatcher.peaks.worker_bytes  # workers elsewhere: the largest of them, as they measured themselves
 
-    def _how_to_resume(self) -> str:
+    def _say_how_to_resume(self) -> None:
+        if sys.stderr is None:  # closed, as by 2>&-
+            return
         done = int(self.finished.sum())
         folders = ", ".join(target.receipt.output for target in self.targets)
-        return (
+        sys.stderr.write(
             f"interrupted: {done:,} of {len(self.ranges):,} ranges are finished and kept in {folders}; "
-            "run the same again with on_existing='resume' to go on, with any memory="
+            "run the same again with on_existing='resume' to go on, with any memory=\n"
         )

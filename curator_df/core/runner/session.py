@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing.process
 import os
 import subprocess
 import sys
@@ -233,6 +234,7 @@ def _after_fork() -> None:
 
     # What Dask closes when a process ends, and the client that it computes with: those of the other process.
     client._global_clients.clear()
+    getattr(multiprocessing.process, "_children", set()).clear()
     SpecCluster._instances.clear()
     dask.config.set(scheduler=_refuse_to_compute)
 
