@@ -13,12 +13,13 @@ import sys
 import tempfile
 from typing import Any
 
+from curator_df.core.memory.limits import thread_limit
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
 
 ADDRESS_SPACE_BYTES = 8_000_000_000
 """What a process maps at most by the time it works (stacks of threads, arenas, libraries); hardly any of it is touched."""
 OPEN_FILES = 256
-"""File descriptors of a client with a few workers: 60, and 8 for each worker."""
+"""A client with a few workers has up to 60 open files, and 8 more for each worker."""
 THREADS = 64
 """Threads and processes of a client with one worker."""
 
@@ -101,29 +102,11 @@ def limits_in_force() -> str:
             "what is used"
         )
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files <= OPEN_FILES:
+    if files != resource.RLIM_INFINITY and files < OPEN_FILES:
         found.append(f"ulimit -n allows {files:,} open files: set ulimit -n 4096")
-    processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if processes != resource.RLIM_INFINITY and processes < THREADS + threads_of_user():
-        found.append(
-            f"ulimit -u allows {processes:,} processes and threads of this user, who has {threads_of_user():,}: set a higher "
-            "one, or end some of them"
-        )
+    if threads := thread_limit(THREADS):
+        found.append(threads)
     return "; ".join(found)
-
-
-def threads_of_user() -> int:
-    """Count the threads of the processes of this user, as ``ulimit -u`` does."""
-    import psutil
-
-    own, count = os.getuid(), 0
-    for process in psutil.process_iter():
-        try:
-            if process.uids().real == own:
-                count += process.num_threads()
-        except psutil.Error:  # it ended while we looked
-            continue
-    return count
 
 
 def start_failure(exc: BaseException) -> Exception | None:
