@@ -6,16 +6,21 @@ Afterwards it would be a worker that never comes, an empty error, or a file of o
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import resource
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from curator_df.core.memory.limits import thread_limit
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
 
+LOG = logging.getLogger("curator_df.cluster")
+NO_HOME = "/nonexistent"
+"""As Debian has it for users without one. A folder that others may write to could hold settings of theirs."""
 ADDRESS_SPACE_BYTES = 8_000_000_000
 """What a process maps at most by the time it works (stacks of threads, arenas, libraries); hardly any of it is touched."""
 OPEN_FILES = 256
@@ -39,6 +44,11 @@ def prepare_surroundings() -> None:
             "The working directory of this process was deleted, so worker processes cannot start in it. Change to a directory "
             "that exists (cd, or os.chdir) and run again"
         ) from exc
+    try:
+        Path.home()
+    except RuntimeError:  # no HOME, and a user of whom the system knows nothing: Bokeh, for one, needs an answer
+        os.environ["HOME"] = NO_HOME
+        LOG.info("this user has no home folder; HOME is %s in this process and its workers", NO_HOME)
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

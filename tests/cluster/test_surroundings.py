@@ -4,6 +4,7 @@
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,6 +47,7 @@ def environment(tmp_path):
     (tmp_path / "in.jsonl").write_text("".join(f'{{"text": "row {number}"}}\n' for number in range(ROWS)))
     (tmp_path / "program.py").write_text(PROGRAM)
     given = {"SOURCE": str(tmp_path / "in.jsonl"), "TARGET": str(tmp_path / "out"), "MEMORY": "2GB"}
+    given["PROGRAM"] = str(tmp_path / "program.py")
     return {**os.environ, **given}
 
 
@@ -76,7 +78,7 @@ def rows_of(environment):
             "was read from standard input .* which is '<stdin>' here. Save the program in a file",
         ),
         (
-            "mkdir gone; cd gone; rmdir ../gone; python ../program.py",
+            "mkdir gone; cd gone; rmdir ../gone; python $PROGRAM",
             "The working directory of this process was deleted",
         ),
         ("ulimit -v 1500000; python program.py", "could not start .*ulimit -v allows 1,500,000 kB of address space"),
@@ -279,6 +281,24 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
     manifest = run_guarded(Attempt(Range(0, 0, 0, 0, 0), 1, 1), work)
     assert manifest.outcome == "failed"
     assert "A step could not start a thread, and memory is not the reason" in str(manifest.error)
+
+
+@pytest.mark.slow  # the basic kernels are compiled again
+def test_a_user_without_home_and_entry_who_may_write_to_the_temporary_directory_only(environment, tmp_path):
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("by nature: only root can become a user whom the system does not know")
+    folder = tempfile.mkdtemp()
+    os.chmod(folder, 0o777)
+    become = (
+        "setpriv --reuid 12345 --regid 12345 --clear-groups --inh-caps +dac_read_search --ambient-caps +dac_read_search"
+    )
+    given = {**environment, "TMPDIR": folder, "TARGET": f"{folder}/out"}
+    given.pop("HOME", None)
+    code, output = run(f"{become} python {environment['PROGRAM']}", given, "/")
+    assert code == 0, output
+    assert rows_of(given) == ROWS
+    assert output.count(f"compiled kernels are kept in {folder}/curator-df-kernels-12345") == 1
+    shutil.rmtree(folder)
 
 
 def test_a_program_whose_file_is_gone_is_told_so(monkeypatch):
