@@ -28,7 +28,10 @@ def choose_cache() -> str | None:
     home = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "numba"
     if os.access(beside if beside.exists() else sources, os.W_OK) or _can_be_made(home):
         return None
-    folder = Path(tempfile.gettempdir()) / f"curator-df-kernels-{os.getuid()}"
+    try:
+        folder = Path(tempfile.gettempdir()) / f"curator-df-kernels-{os.getuid()}"
+    except FileNotFoundError:  # `start_cluster` names what is missing
+        return None
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = os.lstat(folder)

@@ -313,6 +313,9 @@ def test_no_directory_for_temporary_files_is_an_error_of_the_parameter(monkeypat
 
     monkeypatch.setattr(tempfile, "gettempdir", none)
     monkeypatch.setenv("TMPDIR", "/nowhere")
+    monkeypatch.setattr(kernels.os, "access", lambda path, mode: False)
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    assert kernels.choose_cache() is None  # importing the package works
     with pytest.raises(errors.ParameterError, match=r"TMPDIR='/nowhere' and /tmp"):
         surroundings.temporary_directory()
     with pytest.raises(errors.ParameterError, match=r"spill_directory='/proc' cannot be written to: .*set TMPDIR"):
