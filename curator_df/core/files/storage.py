@@ -364,7 +364,8 @@ def moved_away(url: str) -> OutputChangedError:
     """Return the error for a folder that a run writes to and that is not there any more."""
     return OutputChangedError(
         f"{url} was renamed, moved or deleted while files were written to it. Leave the folder where it is until the run "
-        "ends. Move it back, or delete what is there now, and run the same with on_existing='resume'"
+        "ends. Move it back, or delete what is there now, and run the same with on_existing='resume'. If it is below the spill "
+        "folder of a cluster, start the cluster again before that"
     )
 
 
