@@ -186,7 +186,7 @@ def prepare_kernels(session: Session, actions: Iterable[Any]) -> None:
 def open_session(session: Session) -> None:
     """Make a session the current one."""
     if dask.config.get("scheduler", None) is _refuse_to_compute:
-        dask.config.set(scheduler=None)
+        del dask.config.config["scheduler"]
     _open_sessions.append(session)
 
 
@@ -236,7 +236,7 @@ def _after_fork() -> None:
     client._global_clients.clear()
     getattr(multiprocessing.process, "_children", set()).clear()
     SpecCluster._instances.clear()
-    dask.config.set(scheduler=_refuse_to_compute)
+    dask.config.config["scheduler"] = _refuse_to_compute  # `set` takes a lock, which another thread may have had
 
 
 os.register_at_fork(after_in_child=_after_fork)
