@@ -117,6 +117,8 @@ def test_a_program_with_an_odd_name_and_an_odd_environment_works(environment, tm
         "LC_ALL": "C",
     }
     command = f"umask 077; ulimit -n 256; nohup python '{name}' < /dev/null"
+    if subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode == 0:
+        command = f'unshare --uts bash -c "hostname no-such-host-anywhere; {command}"'
     kept = {name: value for name, value in environment.items() if name != "HOME"}
     code, output = run(command, {**kept, **odd}, tmp_path)
     assert code == 0, output
