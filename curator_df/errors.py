@@ -8,6 +8,7 @@
     ├── ColumnError (KeyError)              a column is missing, or would be overwritten
     ├── SchemaError (TypeError)             a column has different types in different files
     ├── InputError (FileNotFoundError)      no file matches, or a file vanished
+    ├── InputChangedError (InputError)      an input file was changed, appended to or replaced after it was listed
     ├── CorruptFileError (OSError)          a compressed or Parquet file is truncated or damaged
     ├── RemoteFileError (OSError)           a remote store kept failing; nothing is damaged, the run can be resumed
     ├── BadRowError (ValueError)            a row cannot be read; names file, line and byte offset
@@ -17,6 +18,7 @@
     ├── DiskFullError (OSError)             no space left; the run can be resumed
     ├── OutputExistsError (FileExistsError) the output folder is not empty
     ├── OutputInUseError (OutputExistsError) another run is writing to it now
+    ├── OutputChangedError (RuntimeError)   what a run has written was renamed, changed or deleted before the run ended
     ├── ResumeError (RuntimeError)          the journal there belongs to another input or program
     ├── OperatorError (RuntimeError)        a user's function raised; names the step and the rows
     ├── WorkerLostError (RuntimeError)      workers kept dying on one range
@@ -79,6 +81,10 @@ class SchemaError(CuratorError, TypeError):
 
 class InputError(CuratorError, FileNotFoundError):
     """No input file matches, or a listed file no longer exists."""
+
+
+class InputChangedError(InputError):
+    """An input file is not the one that was listed: it was changed, appended to or replaced before it was read to its end."""
 
 
 class CorruptFileError(CuratorError, OSError):
@@ -181,6 +187,10 @@ class OutputExistsError(CuratorError, FileExistsError):
 
 class OutputInUseError(OutputExistsError):
     """Another run is writing to the output folder. The same call is right when that one has ended."""
+
+
+class OutputChangedError(CuratorError, RuntimeError):
+    """Files or folders that a run has written were renamed, changed or deleted before the run ended. It can be resumed."""
 
 
 class ResumeError(CuratorError, RuntimeError):

@@ -15,8 +15,8 @@ import os
 import re
 import resource
 import shutil
-import tempfile
 import time
+from multiprocessing.util import Finalize
 from typing import Any, Literal, Self
 
 import dask
@@ -46,7 +46,19 @@ from curator_df.cluster.settings import (
     worker_settings,
 )
 from curator_df.cluster.spill_folder import SpillFolder
-from curator_df.cluster.worker_processes import MAIN_GUARD, close_or_kill, is_starting, wait_for_workers
+from curator_df.cluster.surroundings import (
+    prepare_surroundings,
+    require_importable_program,
+    start_failure,
+    temporary_directory,
+)
+from curator_df.cluster.worker_processes import (
+    MAIN_GUARD,
+    close_or_kill,
+    is_starting,
+    suppressed_end_of_loop,
+    wait_for_workers,
+)
 from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, CLIENT_PRIVATE_BYTES, Layout, choose_layout, parse_memory
 from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.memory.peak import children_bytes, tree_bytes
@@ -54,7 +66,7 @@ from curator_df.core.runner.interactive import keep_budget_of_dask
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
 from curator_df.core.runner.session import PeakSampler, Session, close_session, has_session, open_session
 from curator_df.core.sizes import read_size, show_size
-from curator_df.errors import BudgetError, NoClusterError, ParameterError
+from curator_df.errors import BudgetError, CuratorError, NoClusterError, ParameterError
 from curator_df.io.spool import spool_on
 from curator_df.kernels.warm import BASIC, is_compiled
 
@@ -84,6 +96,8 @@ class Cluster:
         self._spill, self._spill_bytes = spill, spill_bytes
         self._comm, self._devices, self._gpus = comm, devices, gpus
         self._own_limit: tuple[int, int] | None = None
+        self._pid = os.getpid()
+        self._at_exit: Finalize | None = None
         has_room = layout.allowed_bytes >= layout.reserved_bytes + COMPILER_BYTES
         if not has_room:
             compile_all_kernels()  # now, before there are workers
@@ -116,6 +130,9 @@ class Cluster:
             raise
         self._session.at_close = keep_budget_of_dask(self._session, owns_workers=True, spool_on=spool_on)
         open_session(self._session)
+        if multiprocessing.parent_process() is not None:
+            # Where multiprocessing ends a child it waits for the workers, and calls nothing that Dask has registered for that.
+            self._at_exit = Finalize(None, self.close, exitpriority=100)
 
     def _start_workers(self, dashboard: str | None) -> LocalCluster:
         layout = self.layout
@@ -188,13 +205,19 @@ class Cluster:
         return re.sub("//[^:/]+", "//127.0.0.1", str(self._local.dashboard_link))
 
     def close(self) -> None:
-        """Stop the workers and delete their spilled data."""
+        """Stop the workers and delete their spilled data. In a process that was forked from this one nothing happens."""
+        if self._pid != os.getpid():
+            return
+        if self._at_exit is not None:
+            self._at_exit.cancel()
+            self._at_exit = None
         if session := getattr(self, "_session", None):
             close_session(session)
             if session.sampler is not None:
                 session.sampler.close()
                 session.sampler = None
-        self.client.close()
+        with suppressed_end_of_loop():
+            self.client.close()
         close_or_kill(self._local)
         if self._own_limit is not None:
             resource.setrlimit(resource.RLIMIT_DATA, self._own_limit)
@@ -312,6 +335,7 @@ def start_cluster(
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise NoClusterError(MAIN_GUARD)
+    prepare_surroundings()
     devices, comm = choose_devices(gpus, device_memory), protocol_arguments(protocol, as_security(security))
     if devices is not None:
         importlib.import_module("cudf")  # dask-cuda will; what it holds in this process is measured now
@@ -325,9 +349,11 @@ def start_cluster(
         layout = gpu_layout(parse_memory(memory), devices, held_bytes, cpus)
     require_processes_for(protocol, layout)
     refuse_beside_another(layout)
+    if not layout.in_process:
+        require_importable_program()
     recycle = read_recycle_after("start_cluster", recycle_after)
     require_processes(recycle, layout, held_bytes)
-    parent = os.fspath(spill_directory) if spill_directory is not None else tempfile.gettempdir()
+    parent = os.fspath(spill_directory) if spill_directory is not None else temporary_directory()
     if not os.path.isdir(parent):
         raise ParameterError(f"spill_directory={parent!r} is not a directory")
     free_bytes = shutil.disk_usage(parent).free
@@ -337,7 +363,7 @@ def start_cluster(
     if spill_bytes > free_bytes:
         raise BudgetError(f"spill_limit={show_size(spill_bytes)}, but {parent} has {show_size(free_bytes)} free")
     dashboard = None if dashboard_port is None else f"127.0.0.1:{dashboard_port}"
-    spill = SpillFolder(parent)
+    spill = new_spill_folder(parent)
     found = f"{spill.path}/found" if workdir is None else os.fspath(workdir)
     try:
         return Cluster(
@@ -351,9 +377,23 @@ def start_cluster(
             devices=devices,
             gpus=describe_gpus(gpus, devices),
         )
-    except BaseException:
+    except BaseException as exc:
         spill.delete()
-        raise
+        named = None if isinstance(exc, CuratorError) else start_failure(exc)
+        if named is None:
+            raise
+        raise named from exc
+
+
+def new_spill_folder(parent: str) -> SpillFolder:
+    """Make the folder of a session; raise `ParameterError` if nothing can be written to its parent."""
+    try:
+        return SpillFolder(parent)
+    except OSError as exc:
+        raise ParameterError(
+            f"spill_directory={parent!r} cannot be written to: {exc.strerror or exc}. Name a directory of yours that has free "
+            "space with spill_directory=, or set TMPDIR to one"
+        ) from exc
 
 
 def _start_in_process(layout: Layout, dashboard: str | None) -> LocalCluster:

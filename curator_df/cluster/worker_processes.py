@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 
 import psutil
 from distributed import LocalCluster, Status
 
+from curator_df.cluster.surroundings import limits_in_force
 from curator_df.errors import NoClusterError
 
 START_SECONDS = 120
@@ -44,14 +46,26 @@ def close_or_kill(cluster: LocalCluster) -> None:
 
     A nanny (distributed 2026.7.1) that is closed while it starts its worker again waits for it without a limit.
     """
-    try:
+    ended = False
+    with suppressed_end_of_loop(), contextlib.suppress(TimeoutError):
         cluster.close(timeout=CLOSE_SECONDS)
-    except TimeoutError:
+        ended = True
+    if not ended:
         for pid in [nanny.pid for nanny in cluster.workers.values() if getattr(nanny, "pid", None)]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 psutil.Process(pid).kill()
-        with contextlib.suppress(TimeoutError):
+        with suppressed_end_of_loop(), contextlib.suppress(TimeoutError):
             cluster.close(timeout=CLOSE_SECONDS)
+
+
+@contextlib.contextmanager
+def suppressed_end_of_loop() -> Iterator[None]:
+    """Go on where the loop of Dask's thread has ended: nothing can be closed through it any more."""
+    try:
+        yield
+    except RuntimeError as exc:
+        if "loop is closed" not in str(exc).lower() and "loop is not running" not in str(exc).lower():
+            raise
 
 
 def wait_for_workers(cluster: LocalCluster, count: int) -> None:
@@ -62,5 +76,9 @@ def wait_for_workers(cluster: LocalCluster, count: int) -> None:
         most_alive = max(most_alive, alive)
         if alive < most_alive or time.monotonic() > deadline:
             close_or_kill(cluster)
-            raise NoClusterError(f"the worker processes did not start (what they said stands above). {MAIN_GUARD}")
+            limits = limits_in_force()
+            why = (
+                f"A limit of this shell is too low: {limits}. If it is not that: {MAIN_GUARD}" if limits else MAIN_GUARD
+            )
+            raise NoClusterError(f"the worker processes did not start (what they said stands above). {why}")
         time.sleep(0.05)

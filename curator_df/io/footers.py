@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from curator_df.errors import CorruptFileError, RemoteFileError, SchemaError
+from curator_df.errors import CorruptFileError, CuratorError, SchemaError
 from curator_df.io.listing import Listing
 from curator_df.io.schema import TEXT
 from curator_df.io.streams import open_file
@@ -43,8 +42,7 @@ def open_parquet(
         The footer, if it was read before.
     """
     path = listing.paths[number]
-    with open_file(path, listing.storage_options) as file:
-        _require_unchanged(file, listing, number)
+    with open_file(path, listing.storage_options, listed=listing.listed(path)) as file:
         try:
             yield pq.ParquetFile(
                 file,
@@ -54,24 +52,11 @@ def open_parquet(
                 buffer_size=READ_BYTES,
             )
         except (pa.ArrowInvalid, pa.ArrowSerializationError, OSError) as exc:
-            if isinstance(exc, (CorruptFileError, RemoteFileError, MemoryError)):
+            if isinstance(exc, (CuratorError, MemoryError)):
                 raise
             raise CorruptFileError(
                 f"{path!r} is not a readable Parquet file: {exc}. Fetch it again, or leave it out"
             ) from exc
-
-
-def _require_unchanged(file: Any, listing: Listing, number: int) -> None:
-    """Refuse a local file that is another one than was listed: its rows would not be those that were planned."""
-    path = listing.paths[number]
-    if not path.startswith("/"):
-        return
-    status, size = os.fstat(file.fileno()), int(listing.sizes[number])
-    if (status.st_size, status.st_mtime_ns) != (size, int(listing.stamps[number])):
-        raise CorruptFileError(
-            f"{path!r} has {status.st_size:,} bytes now, and had {size:,} when it was listed, or was written to since. "
-            "List the input again: call read_parquet once more"
-        )
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:

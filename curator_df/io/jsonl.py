@@ -182,14 +182,18 @@ class JsonlSource:
             largest_row_bytes=largest_row_bytes,
             on_long_row=on_long_row,
         )
-        for chunk in chunks:
-            yield from reader.blocks(chunk, block_bytes)
+        try:
+            for chunk in chunks:
+                yield from reader.blocks(chunk, block_bytes)
+        except (BadRowError, SchemaError) as exc:
+            chunks.throw(exc)  # to where the file is open: if it changed, that is the error
+            raise
         if warning is not None:
             warning.warn()
 
     def open_part(self, path: str) -> AbstractContextManager[ByteStream]:
         """Open one of the files as decompressed bytes."""
-        return open_bytes(path, self.listing.storage_options)
+        return open_bytes(path, self.listing.storage_options, listed=self.listing.listed(path))
 
     def failure_error(self, row: BadRow, failure: Failure) -> Exception:
         """Make the error for a line that has no row."""
@@ -355,7 +359,8 @@ def find_schema(
 
 def _head(listing: Listing, number: int) -> bytes:
     buffer, filled = bytearray(HEAD_BYTES), 0
-    with open_bytes(listing.paths[number], listing.storage_options) as stream:
+    path = listing.paths[number]
+    with open_bytes(path, listing.storage_options, listed=listing.listed(path)) as stream:
         while filled < HEAD_BYTES and (read := stream.readinto(memoryview(buffer)[filled:])):
             filled += read
     return bytes(buffer[:filled])

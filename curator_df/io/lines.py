@@ -7,7 +7,7 @@ lines that *begin* in it, so parts that touch share no line and miss none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -196,7 +196,7 @@ def read_chunks(
     block_bytes: int,
     largest_row_bytes: int | None,
     on_long_row: Callable[[OversizeRowError], None] | None = None,
-) -> Iterator[Chunk]:
+) -> Generator[Chunk, None, None]:
     r"""Stream the lines of file parts as chunks of about ``block_bytes``.
 
     Parameters

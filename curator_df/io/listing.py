@@ -7,15 +7,18 @@ a glob; directories are walked through symlinks, and a loop of them ends. Other 
 
 from __future__ import annotations
 
+import array
+import bisect
 import fnmatch
 import functools
 import hashlib
 import os
 import re
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +46,20 @@ STAMP_KEYS = (
     "created",
 )
 """Under these keys fsspec file systems give something that changes when a file does; the first one there counts."""
+CLOCK_TICK_NS = 20_000_000
+"""Longest time in which a kernel gives two changes of a file the same modification time; file systems with whole seconds
+have a longer one."""
 
 _Found = tuple[str, int, int]
+
+
+class Listed(NamedTuple):
+    """A file as it was when it was listed."""
+
+    size_bytes: int
+    """Its size on disk."""
+    stamp: int
+    """Its stamp, as in `Listing.stamps`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +99,14 @@ class Listing:
         for part in (zlib.decompress(self.packed_paths), self.sizes.tobytes(), self.stamps.tobytes()):
             digest.update(len(part).to_bytes(8, "little") + part)
         return digest.hexdigest()
+
+    def listed(self, path: str) -> Listed:
+        """Return what one of the files was when it was listed."""
+        hashes, numbers, paths = _places(self.packed_paths)
+        place = bisect.bisect_left(hashes, hash(path))
+        while paths[numbers[place]] != path:  # another path with the same hash
+            place += 1
+        return Listed(self.sizes.item(numbers[place]), self.stamps.item(numbers[place]))
 
     def would_find(self, path: str) -> str | None:
         """Return the entry by which the next listing would find a new file at this path or URL, None if by none."""
@@ -134,6 +157,7 @@ def list_files(
             found.setdefault(match[0], match)
         if [match[0] for match in matches[:2]] != [absolute := _absolute(entry, options)]:
             wide.append(absolute)
+    _wait_for_next_tick([stamp for path, _, stamp in found.values() if path.startswith("/")])
     return Listing(
         packed_paths=zlib.compress("\0".join(found).encode("utf-8", "surrogateescape"), 1),
         sizes=np.fromiter((size for _, size, _ in found.values()), np.int64, len(found)),
@@ -147,6 +171,24 @@ def list_files(
 @functools.lru_cache(maxsize=8)
 def _unpack(packed: bytes) -> tuple[str, ...]:
     return tuple(zlib.decompress(packed).decode("utf-8", "surrogateescape").split("\0"))
+
+
+def _wait_for_next_tick(stamps: Sequence[int]) -> None:
+    """Wait until a change of these files would get a new modification time: by it, changes after the listing are found."""
+    newest = max(stamps, default=0)
+    tick = CLOCK_TICK_NS if newest % 1_000_000_000 else 1_000_000_000
+    age = time.time_ns() - newest
+    if 0 <= age < tick:
+        time.sleep((tick - age) / 1e9)
+
+
+@functools.lru_cache(maxsize=8)
+def _places(packed: bytes) -> tuple[array.array[int], array.array[int], tuple[str, ...]]:
+    """Return the sorted hashes of all paths, the number of each, and the paths: a sixth of the memory of a dictionary."""
+    paths = _unpack(packed)
+    hashes = np.fromiter(map(hash, paths), np.int64, len(paths))
+    order = np.argsort(hashes, kind="stable")
+    return array.array("q", hashes[order].tobytes()), array.array("q", order.tobytes()), paths
 
 
 def _entries(paths: Paths) -> list[str]:
@@ -330,9 +372,60 @@ def _is_wanted(name: str, root: str, suffixes: tuple[str, ...]) -> bool:
 def _remote_found(system: Any, url: str, info: dict[str, Any]) -> _Found:
     if info.get("size") is None:
         raise InputError(f"{info['name']!r} (from {url!r}) has no known size; copy it to a file system that knows it")
+    return str(system.unstrip_protocol(info["name"])), int(info["size"]), _remote_stamp(info)
+
+
+def _remote_stamp(info: Mapping[str, Any]) -> int:
     mark = next((str(info[key]) for key in STAMP_KEYS if info.get(key) is not None), "")
     digest = hashlib.blake2b(mark.encode(), digest_size=8).digest() if mark else bytes(8)
-    return str(system.unstrip_protocol(info["name"])), int(info["size"]), int.from_bytes(digest, "little", signed=True)
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def local_change(status: os.stat_result, listed: Listed) -> str | None:
+    """Return how an open file differs from what was listed, None if it does not."""
+    if status.st_size != listed.size_bytes:
+        return _other_size(status.st_size, listed)
+    if status.st_mtime_ns == listed.stamp:
+        return None
+    was, now = (np.datetime64(stamp, "ns") for stamp in (listed.stamp, status.st_mtime_ns))
+    return f"it was last written to at {now} UTC, and when it was listed at {was} UTC"
+
+
+def remote_change(system: Any, name: str, info: Mapping[str, Any] | None, listed: Listed) -> str | None:
+    """Return how a file in a store differs from what was listed, None if it does not.
+
+    Parameters
+    ----------
+    system : fsspec.AbstractFileSystem
+        The store.
+    name : str
+        Path of the file in it.
+    info : mapping, optional
+        What the store says of the file. Default: ask the store now.
+    listed : Listed
+        The file as it was.
+    """
+    if info is None:
+        system.invalidate_cache(name)
+        try:
+            info = system.info(name)
+        except FileNotFoundError:
+            return "it was deleted"
+    if info.get("size") is not None and int(info["size"]) != listed.size_bytes:
+        return _other_size(int(info["size"]), listed)
+    if not listed.stamp or _remote_stamp(info) == listed.stamp:
+        return None
+    # Some stores write an ETag in quotes when they are asked for one file, and without when they list many.
+    system.invalidate_cache(name)
+    in_folder = system.ls(system._parent(name), detail=True)
+    same = [entry for entry in in_folder if entry["name"].strip("/") == name.strip("/")]
+    if same and all(_remote_stamp(entry) == listed.stamp for entry in same):
+        return None
+    return "its ETag or modification time is another one than when it was listed"
+
+
+def _other_size(size_bytes: int, listed: Listed) -> str:
+    return f"it has {size_bytes:,} bytes now, and had {listed.size_bytes:,} when it was listed"
 
 
 def _nearest_remote(system: Any, path: str) -> str:

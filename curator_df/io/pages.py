@@ -122,7 +122,7 @@ def large_pages(
     columns = [(_column(chunk, names), chunk) for chunk in chunks]
     if not any(name is not None for name, _ in columns):
         return []
-    with open_file(path, listing.storage_options) as file:
+    with open_file(path, listing.storage_options, listed=listing.listed(path)) as file:
         found = []
         for name, chunk in columns:
             if name is not None:

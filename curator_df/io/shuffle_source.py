@@ -162,7 +162,9 @@ class _InOrder:
     def _split(self, batches: Sequence[Batch], bits: int) -> Iterator[pa.Table]:
         """Cut the batches by the next bits of the keys, and yield the rows of each part."""
         now = min(SPLIT_BITS, bits)
-        folder = Folder(tempfile.mkdtemp(prefix="curator-df-shuffle-", dir=scratch_directory()))
+        scratch = scratch_directory()
+        with disk_errors(Folder(scratch)):
+            folder = Folder(tempfile.mkdtemp(prefix="curator-df-shuffle-", dir=scratch))
         try:
             with open(folder.path("rows"), "wb") as file, disk_errors(folder):
                 writer = BatchWriter(file, bits - now, 1 << now)

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any, Protocol, Self
 
 from curator_df.core.files.transient import patiently
-from curator_df.errors import CorruptFileError, InputError, RemoteFileError
-from curator_df.io.listing import COMPRESSED_SUFFIXES
+from curator_df.errors import CorruptFileError, InputChangedError, InputError, RemoteFileError
+from curator_df.io.listing import COMPRESSED_SUFFIXES, Listed, local_change, remote_change
 
 READ_BYTES = 1 << 17
 """Compressed bytes asked of the file at once."""
@@ -35,6 +37,10 @@ s3fs by itself asks for 50 MB: a run over 98 MB under 460 MB ended for want of m
 BLOCK_BYTES, BLOCKS = 1 << 20, 8
 """The same of a file that is read here and there, and how many such blocks of it are kept: columns of a Parquet file are read
 256 kB at a time, in turn. Of a file of 110 MB, under 700 MB: 631 MB and no retry, and with s3fs's own cache 719 MB and 8."""
+
+
+SMALL_FILE_BYTES = 1 << 20
+"""A local file up to this size is compared with the listing once, after it was read: 4 us of 20 us a file with two looks."""
 
 
 class ByteStream(Protocol):
@@ -58,8 +64,9 @@ def is_compressed(path: str) -> bool:
     return path.lower().endswith(COMPRESSED_SUFFIXES)
 
 
-@contextmanager
-def open_bytes(path: str, storage_options: Mapping[str, Any] | None = None) -> Iterator[ByteStream]:
+def open_bytes(
+    path: str, storage_options: Mapping[str, Any] | None = None, *, listed: Listed | None = None
+) -> AbstractContextManager[ByteStream]:
     """Open a file as a stream of decompressed bytes.
 
     Parameters
@@ -68,16 +75,20 @@ def open_bytes(path: str, storage_options: Mapping[str, Any] | None = None) -> I
         Local path or fsspec URL.
     storage_options : mapping, optional
         Options for fsspec.
+    listed : Listed, optional
+        What the file was when it was listed: another file, or one that changes while it is read, is an error.
 
-    Yields
-    ------
-    ByteStream
+    Returns
+    -------
+    context manager of ByteStream
         The stream, from its first byte.
 
     Raises
     ------
     InputError
         The file is not there, or may not be read.
+    InputChangedError
+        The file is not what was listed.
     CorruptFileError
         While reading: the compressed data is truncated or damaged.
     RemoteFileError
@@ -88,23 +99,84 @@ def open_bytes(path: str, storage_options: Mapping[str, Any] | None = None) -> I
     Peak extra memory: 2 MB; up to 27 MB for a zstd bomb; a large zstd or xz window besides, and 8 MB for a file in a store.
     Computes: no.
     """
-    with open_file(path, storage_options, in_order=True) as file:
-        yield _Decompressed(file, path) if is_compressed(path) else _Plain(file, path)
+    return _Opened(path, storage_options, in_order=True, listed=listed, as_stream=True)
 
 
-@contextmanager
-def open_file(path: str, storage_options: Mapping[str, Any] | None = None, *, in_order: bool = False) -> Iterator[Any]:
-    """Open a file for reading as it lies on disk, from its beginning on or here and there."""
-    try:
-        file = _open(path, storage_options or {}, in_order)
-    except RemoteFileError:
-        raise
-    except OSError as exc:
-        raise InputError(
-            f"cannot open {path!r}: {exc.strerror or exc}; it was there when the input was listed"
-        ) from exc
-    with file:
-        yield file
+def open_file(
+    path: str,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    in_order: bool = False,
+    listed: Listed | None = None,
+) -> AbstractContextManager[Any]:
+    """Open a file for reading as it lies on disk, from its beginning on or here and there; otherwise see `open_bytes`."""
+    return _Opened(path, storage_options, in_order=in_order, listed=listed, as_stream=False)
+
+
+class _Opened:
+    """An open file, which must be what was listed when its reader has read it; if it is large, also when it is opened."""
+
+    def __init__(
+        self,
+        path: str,
+        options: Mapping[str, Any] | None,
+        *,
+        in_order: bool,
+        listed: Listed | None,
+        as_stream: bool,
+    ) -> None:
+        self._path, self._options, self._in_order = path, options, in_order
+        self._listed, self._as_stream = listed, as_stream
+
+    def __enter__(self) -> Any:
+        path, listed = self._path, self._listed
+        try:
+            self._file = file = _open(path, self._options or {}, self._in_order)
+        except RemoteFileError:
+            raise
+        except OSError as exc:
+            raise InputError(
+                f"cannot open {path!r}: {exc.strerror or exc}; it was there when the input was listed"
+            ) from exc
+        if listed is not None and (listed.size_bytes > SMALL_FILE_BYTES or isinstance(file, _Remote)):
+            try:
+                self._require_unchanged(listed, after=False)
+            except BaseException:
+                file.close()
+                raise
+        if not self._as_stream:
+            return file
+        return _Decompressed(file, path) if is_compressed(path) else _Plain(file, path)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            # What could not be read may be a part of the old file and a part of a new one.
+            if self._listed is not None and (exc is None or _may_be_changed(exc)):
+                self._require_unchanged(self._listed, after=True)
+        finally:
+            self._file.close()
+
+    def _require_unchanged(self, listed: Listed, *, after: bool) -> None:
+        if isinstance(self._file, _Remote):
+            changed = self._file.change(listed, after=after)
+        else:
+            changed = local_change(os.fstat(self._file.fileno()), listed)
+        if changed is not None:
+            raise _changed(self._path, changed)
+
+
+def _may_be_changed(exc: BaseException) -> bool:
+    return isinstance(exc, Exception) and not isinstance(exc, (RemoteFileError, InputChangedError))
+
+
+def _changed(path: str, how: str) -> InputChangedError:
+    return InputChangedError(
+        f"{path!r} changed after it was listed: {how}. Rows of two versions of a file are not mixed. Wait until nothing writes "
+        "to the file, list the input again (call the read_ function once more), and write to a new folder or with "
+        "on_existing='overwrite'"
+    )
 
 
 def _open(path: str, options: Mapping[str, Any], in_order: bool) -> Any:
@@ -117,16 +189,17 @@ def _open(path: str, options: Mapping[str, Any], in_order: bool) -> Any:
 
     def opened() -> Any:
         system, name = fsspec.core.url_to_fs(path, **options)
-        return system.open(name, "rb", **how)
+        system.invalidate_cache(name)  # what this process has listed may be old
+        return system.open(name, "rb", **how), system, name
 
-    return _Remote(patiently(f"open {path!r}", opened), path)
+    return _Remote(path, *patiently(f"open {path!r}", opened))
 
 
 class _Remote:
     """A remote file, of which each read is done again while the store's errors pass by themselves; pyarrow accepts it."""
 
-    def __init__(self, file: Any, path: str) -> None:
-        self._file, self._what = file, f"read {path!r}"
+    def __init__(self, path: str, file: Any, system: Any, name: str) -> None:
+        self._path, self._file, self._system, self._name = path, file, system, name
         self._offset = 0
 
     def __enter__(self) -> Self:
@@ -168,13 +241,26 @@ class _Remote:
     def seekable(self) -> bool:
         return True
 
+    def change(self, listed: Listed, *, after: bool) -> str | None:
+        """Return how the file differs from what was listed, None if it does not."""
+        if after and "IfMatch" in getattr(self._file, "read_kw", ()):
+            return None  # S3 refuses to read another version of the file than the one that was opened
+        known = None if after else getattr(self._file, "details", None)
+        known = known if isinstance(known, Mapping) and "size" in known else None
+        return patiently(f"look up {self._path!r}", lambda: remote_change(self._system, self._name, known, listed))
+
     def _again(self, read: Callable[[], Any]) -> Any:
         def once() -> Any:
-            if self._file.tell() != self._offset:  # where the try before stopped
-                self._file.seek(self._offset)
-            return read()
+            try:
+                if self._file.tell() != self._offset:  # where the try before stopped
+                    self._file.seek(self._offset)
+                return read()
+            except OSError as exc:
+                if type(exc).__name__ != "FileExpired":  # s3fs; it looks like a store that is busy
+                    raise
+                raise _changed(self._path, "the store has another version of it now") from exc
 
-        return patiently(self._what, once)
+        return patiently(f"read {self._path!r}", once)
 
 
 class _Plain:
@@ -186,7 +272,7 @@ class _Plain:
     def readinto(self, view: memoryview) -> int:
         try:
             return int(self._file.readinto(view) or 0)
-        except RemoteFileError:
+        except (RemoteFileError, InputChangedError):
             raise
         except OSError as exc:
             raise CorruptFileError(f"cannot read {self._path!r} on: {exc.strerror or exc}") from exc
@@ -208,7 +294,7 @@ class _Decompressed:
         while not self._rest:
             try:
                 piece = next(self._pieces, None)
-            except RemoteFileError:
+            except (RemoteFileError, InputChangedError):
                 raise
             except (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError) as exc:
                 raise CorruptFileError(self._damage(exc)) from exc

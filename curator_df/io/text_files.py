@@ -152,7 +152,7 @@ class TextSource:
         path, pieces, size_bytes = self.files[file], [], 0
         decoder = codecs.getincrementaldecoder(self.encoding)()
         buffer, read_bytes = memoryview(bytearray(READ_BYTES)), 0
-        with open_bytes(path, self.listing.storage_options) as stream:
+        with open_bytes(path, self.listing.storage_options, listed=self.listing.listed(path)) as stream:
             count = 1
             while count:
                 count = stream.readinto(buffer)

@@ -165,13 +165,14 @@ class WarcSource:
         """Open the part of a file that is in a range."""
         path, size, options = self.files[file], int(self.listing.sizes[file]), self.listing.storage_options
         if not _is_gzip(path):
-            with open_bytes(path, options) as stream:
+            with open_bytes(path, options, listed=self.listing.listed(path)) as stream:
                 yield WarcRecords(StreamPieces(stream))
             return
         start = piece.start if file == piece.first_file else 0
         stop = piece.stop if file == piece.last_file else size
         is_whole = not start and stop == size
-        with open_file(path, options) as opened, nullcontext() if is_whole else open_file(path, options) as searched:
+        known: dict[str, Any] = {"storage_options": options, "listed": self.listing.listed(path)}
+        with open_file(path, **known) as opened, nullcontext() if is_whole else open_file(path, **known) as searched:
             first = find_member(searched, start, stop) if start else 0
             pieces = MemberPieces(opened, size if first is None else first, size)
             yield WarcRecords(pieces, None if stop == size else _End(searched, path, stop))

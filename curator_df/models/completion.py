@@ -166,7 +166,7 @@ def add_completion(
         raise ParameterError(
             f"{operator}: max_retries={max_retries!r} must be 0 or more, timeout_seconds={timeout_seconds!r} above 0"
         )
-    folder = Path.home() / ".cache/curator_df/completions" if cache is None else cache
+    folder = _own_cache(operator) if cache is None else cache
     server = Server(
         base_url=base_url.rstrip("/"),
         model=model,
@@ -190,6 +190,15 @@ def add_completion(
         is_users=True,
     )
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series([], dtype=pd.StringDtype("pyarrow"))}))
+
+
+def _own_cache(operator: str) -> Path:
+    try:
+        return Path.home() / ".cache/curator_df/completions"
+    except RuntimeError as exc:
+        raise ParameterError(
+            f"{operator}: this user has no home folder for the answers of the model. Name a folder with cache="
+        ) from exc
 
 
 def _fields(operator: str, options: Any, max_tokens: int) -> tuple[str, int]:

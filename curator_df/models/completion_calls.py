@@ -112,7 +112,9 @@ class Caller:
         self.server = server
         self._httpx: Any = httpx
         limits = httpx.Limits(max_connections=server.max_concurrent, max_keepalive_connections=server.max_concurrent)
-        self._client = httpx.Client(timeout=server.timeout_seconds, limits=limits)
+        # A proxy of the environment is for other machines: it would look for a server of this machine on its own.
+        direct = dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]"))
+        self._client = httpx.Client(timeout=server.timeout_seconds, limits=limits, mounts=direct)
         self._threads = _Threads(server.max_concurrent, thread_name_prefix="completion")
         weakref.finalize(self, _close, self._client, self._threads)
         self._folder = Folder(server.cache)

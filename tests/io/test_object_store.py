@@ -5,6 +5,7 @@ import dataclasses
 import gzip
 import json
 import os
+import time
 
 import dask
 import pandas as pd
@@ -16,10 +17,13 @@ import zstandard
 import curator_df as cdf
 from curator_df.core.files import owner
 from curator_df.core.files.storage import Folder
+from curator_df.core.planning.program import lower
 from curator_df.core.ranges import journal
 from curator_df.core.ranges.journal import Journal
 from curator_df.core.runner import run
-from curator_df.errors import OutputExistsError
+from curator_df.core.runner.events import TaskEnded
+from curator_df.core.runner.session import current_session
+from curator_df.errors import InputChangedError, OutputChangedError, OutputExistsError
 from curator_df.io.streams import open_bytes
 from curator_df.io.write import ParquetFormat, file_sink
 from tests.io.s3_server import s3_server
@@ -370,3 +374,49 @@ def test_all_pages_of_a_list_of_uploads_are_read(docs, options, uploading, monke
     monkeypatch.undo()
     assert asked == [None, "paged/part-000001-000.parquet", "paged/part-000003-000.parquet"]
     assert left(options) == []
+
+
+def test_an_object_that_is_replaced_is_an_error_before_and_while_it_is_read(options):
+    import s3fs
+
+    lines = [b'{"id": %d, "text": "%s"}\n' % (n, b"a" * 1000) for n in range(6_000)]
+    store = s3fs.S3FileSystem(**options)
+    store.pipe_file("bucket/changing/a.jsonl", b"".join(lines))
+    for url in ("s3://bucket/changing/*.jsonl", "s3://bucket/changing/a.jsonl"):
+        listed = cdf.read_jsonl(url, storage_options=options)
+        source = lower(listed).source
+        assert len(listed) == 6_000  # the store says of one file what it says in a list
+    blocks = source.blocks(source.cut(1 << 40)[0], block_bytes=100_000)
+    next(blocks)
+    other = s3fs.S3FileSystem(**options, skip_instance_cache=True)
+    other.pipe_file("bucket/changing/a.jsonl", b"".join(lines).replace(b"a" * 1000, b"b" * 1000))
+    started = time.monotonic()
+    with pytest.raises(
+        InputChangedError, match=r"a\.jsonl' changed after it was listed: the store has another version"
+    ):
+        list(blocks)
+    with pytest.raises(InputChangedError, match=r"a\.jsonl' changed after it was listed: its ETag"):
+        listed.compute()
+    assert time.monotonic() - started < 20  # it is not taken for a store that is busy
+
+
+def test_a_finished_object_that_is_deleted_ends_the_run(docs, options, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 300)
+    output = Folder("s3://bucket/deleted", options)
+
+    def delete(event):
+        files = [name for name in output.names() if name.startswith("part-")]
+        if isinstance(event, TaskEnded) and files and not deleted:
+            output.delete(files[0])
+            deleted.append(files[0])
+
+    deleted = []
+    watchers = current_session().watchers
+    watchers.append(delete)
+    try:
+        with pytest.raises(OutputChangedError, match=r"deleted/part-.* was written by this run, and now it is gone"):
+            cdf.write_parquet(docs, output.url, storage_options=options)
+    finally:
+        watchers.remove(delete)
+    cdf.write_parquet(docs, output.url, storage_options=options, on_existing="resume")
+    assert ids_in(output.url, options) == list(range(60))

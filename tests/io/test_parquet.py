@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
+
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -122,7 +124,9 @@ def test_damage_inside_a_file_is_named(tmp_path):
     df = read_parquet(path)
     data = bytearray(path.read_bytes())
     data[100:5000] = bytes(4900)
+    listed = path.stat()
     path.write_bytes(data)
+    os.utime(path, ns=(listed.st_atime_ns, listed.st_mtime_ns))  # as a disk damages it, and nobody who writes
     with pytest.raises(CorruptFileError, match=r"a\.parquet'"):
         df.compute()
 
@@ -206,14 +210,6 @@ def test_rows_that_are_not_wanted_are_left_out(tmp_path, wanted):
     chosen = rows[rows["id"].isin(wanted)]
     found = all_blocks(source, block_bytes=20, wanted=chosen.index.to_numpy())
     pd.testing.assert_frame_equal(pd.concat([rows.iloc[:0], *found]), chosen)
-
-
-def test_a_file_replaced_since_it_was_listed_is_an_error(tmp_path):
-    path = write(tmp_path / "a.parquet", {"n": [1, 2]})
-    df = read_parquet(path)
-    write(path, {"n": [1, 2, 3, 4, 5]})
-    with pytest.raises(CorruptFileError, match=r"a\.parquet' has .* when it was listed.*call read_parquet once more"):
-        df.compute()
 
 
 def test_two_columns_of_one_name_are_an_error(tmp_path):

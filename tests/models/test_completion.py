@@ -168,6 +168,12 @@ def test_a_large_answer_is_refused(server, tmp_path, monkeypatch):
         answers(ask(server, tmp_path, ["x" * 2_000]))
 
 
+def test_a_proxy_of_the_environment_is_not_asked_for_a_server_of_this_machine(server, tmp_path, monkeypatch):
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
+    assert answers(ask(server, tmp_path))[3] == "SAY: THREE"
+
+
 def test_waits_double_up_to_a_bound(monkeypatch):
     monkeypatch.setattr(completion_calls, "FIRST_WAIT_SECONDS", 0.5)
     for attempt in range(30):

@@ -25,7 +25,7 @@ from fsspec.spec import AbstractBufferedFile
 from curator_df.core.files.transient import patiently
 from curator_df.core.files.write_only import WriteOnly
 from curator_df.core.sizes import show_size
-from curator_df.errors import CuratorError, DiskFullError, OutputExistsError, ParameterError
+from curator_df.errors import CuratorError, DiskFullError, OutputChangedError, OutputExistsError, ParameterError
 
 JOURNAL_FOLDER = "_curator"
 """Holds journal and temporary files; readers skip names that begin with an underscore."""
@@ -338,11 +338,19 @@ def _close_unflushed(file: Any) -> None:
 
 @contextmanager
 def disk_errors(folder: Folder) -> Iterator[None]:
-    """Turn "no space left" into an error that says where and what to do."""
+    """Turn "no space left", and a folder that went away, into an error that says where and what to do."""
     try:
         yield
+    except CuratorError:
+        raise
+    except FileNotFoundError as exc:
+        name = exc.filename if isinstance(exc.filename, str) else ""
+        home, _, unfinished = name.partition(f"/{TEMPORARY_FOLDER}/")
+        if not unfinished and not (folder.is_local and f"{name}/".startswith(f"{folder.root}/")):
+            raise
+        raise moved_away(home if unfinished else folder.url) from exc
     except OSError as exc:
-        if exc.errno not in (errno.ENOSPC, errno.EDQUOT) or isinstance(exc, DiskFullError):
+        if exc.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         free = folder.free_bytes()
         known = "" if free is None else f" ({show_size(free)} free)"
@@ -350,6 +358,15 @@ def disk_errors(folder: Folder) -> Iterator[None]:
             f"no space left in {folder.url}{known}: make room, then run the same again with on_existing='resume'; "
             "what is finished stays"
         ) from exc
+
+
+def moved_away(url: str) -> OutputChangedError:
+    """Return the error for a folder that a run writes to and that is not there any more."""
+    return OutputChangedError(
+        f"{url} was renamed, moved or deleted while files were written to it. Leave the folder where it is until the run "
+        "ends. Move it back, or delete what is there now, and run the same with on_existing='resume'. If it is below the spill "
+        "folder of a cluster, start the cluster again before that"
+    )
 
 
 @contextmanager

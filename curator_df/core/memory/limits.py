@@ -180,6 +180,41 @@ def machine_bytes() -> int:
     return total
 
 
+def thread_limit(room: int = 1) -> str:
+    """Return, in words, which limit keeps this user from starting so many more threads; empty if none does.
+
+    Python says "can't start new thread" of it, as it does where there is no memory for the stack of one.
+    """
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if os.geteuid() and allowed != resource.RLIM_INFINITY:  # root is free of it
+        count = _threads_of_user()
+        if count + room > allowed:
+            return (
+                f"ulimit -u allows {allowed:,} processes and threads of this user, who has {count:,}: set a higher limit, or "
+                "end some of them"
+            )
+    for folder in _cgroup_folders("pids"):
+        most, now = _first_line(folder / "pids.max"), _first_line(folder / "pids.current")
+        if most.isdigit() and now.isdigit() and int(now) + room > int(most):
+            return (
+                f"the container or cgroup may have {int(most):,} processes and threads (pids.max), and has {int(now):,}: give "
+                "it more (docker run --pids-limit)"
+            )
+    return ""
+
+
+def _threads_of_user() -> int:
+    """Count the threads of the processes of this user, as ``ulimit -u`` does."""
+    own, count = os.getuid(), 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if process.stat().st_uid == own:
+                count += len(os.listdir(process / "task"))
+        except OSError:  # it ended while we looked
+            continue
+    return count
+
+
 def _cgroup_folders(controller: str) -> Iterator[Path]:
     """Yield the folders of this process's cgroup and of those above it, of version 2 and of version 1.
 

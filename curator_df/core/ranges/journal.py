@@ -28,10 +28,12 @@ import numpy as np
 from curator_df.core.files.owner import OWNERS_FOLDER, Owner, is_taken, owner_of
 from curator_df.core.files.storage import (
     JOURNAL_FOLDER,
+    MANY_NAMES,
     TEMPORARY_FOLDER,
     FileRecord,
     Folder,
     disk_errors,
+    moved_away,
     output_errors,
     sync_folder,
 )
@@ -40,7 +42,7 @@ from curator_df.core.ranges.printed import changes
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Ranges
-from curator_df.errors import OutputExistsError, ResumeError
+from curator_df.errors import OutputChangedError, OutputExistsError, ResumeError
 
 LOG = logging.getLogger("curator_df")
 OnExisting = Literal["error", "resume", "overwrite"]
@@ -78,7 +80,7 @@ class Journal:
         self._synced, self._is_synced = 0.0, True
 
     def __enter__(self) -> Self:
-        with output_errors(self.folder), disk_errors(self.folder):
+        with disk_errors(self.folder), output_errors(self.folder):
             is_locked = self.folder.is_local and self._take_lock()
             try:
                 self._owner.claim(is_locked=is_locked)
@@ -110,6 +112,20 @@ class Journal:
             if file is not None:
                 file.close()
 
+    def _require_in_place(self) -> None:
+        """Raise if the folder was renamed or deleted: workers would go on in a new one of its name."""
+        if self._lock is None:  # a store has no folders
+            return
+        try:
+            there = os.stat(self._lock.name)
+            is_same = os.path.samestat(there, os.fstat(self._lock.fileno()))
+        except OSError as exc:
+            if exc.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+                raise
+            is_same = False
+        if not is_same:
+            raise moved_away(self.folder.url)
+
     def start(self, identity: Identity, ranges: Ranges) -> None:
         """Pin the ranges of a new run."""
         buffer = io.BytesIO()
@@ -138,6 +154,7 @@ class Journal:
 
     def finish(self, receipt: dict[str, Any]) -> None:
         """Mark the run complete."""
+        self._require_in_place()
         self._owner.check()
         self.sync()
         self.folder.write(f"{JOURNAL_FOLDER}/receipt.json", json.dumps(receipt, indent=1).encode())
@@ -159,6 +176,7 @@ class Journal:
         A process that is killed loses none of them. They survive the end of the machine `SYNC_SECONDS` later, and all of them
         after `sync`: a range whose note is lost is done again, and its files are replaced.
         """
+        self._require_in_place()
         self._owner.check()
         content = b"".join(json.dumps(_to_json(manifest)).encode() + b"\n" for manifest in manifests)
         if not self.folder.is_local:
@@ -209,17 +227,24 @@ def whole_ranges(journal: Journal, rejects: Folder | None = None) -> Iterator[di
 
     Someone may have cut or deleted a file since. Such a range is done again, and what is noted then holds.
     """
-    kept = journal.folder.sizes()
-    removed = {} if rejects is None else rejects.sizes()
+    sizes = {folder.url: folder.sizes() for folder in (journal.folder, rejects) if folder is not None}
     for done in journal.done():
-        files = [(kept, file) for file in done["files"]]
-        for file in done["other_files"]:
-            if file["name"].startswith(f"{QUARANTINE_FOLDER}/"):
-                files.append((kept, file))
-            elif rejects is not None:
-                files.append((removed, file))
-        if all(sizes.get(file["name"]) == file["size_bytes"] for sizes, file in files):
+        files = _noted_files(done, journal.folder, rejects)
+        if not any(_differs(sizes[folder.url].get(file["name"]), file) for folder, file in files):
             yield done
+
+
+def _noted_files(
+    done: Mapping[str, Any], kept: Folder, rejects: Folder | None
+) -> Iterator[tuple[Folder, dict[str, Any]]]:
+    """Yield the files that were noted of a finished range, with the folder of each; rejects only where that is known."""
+    for file in done["files"]:
+        yield kept, file
+    for file in done["other_files"]:
+        if file["name"].startswith(f"{QUARANTINE_FOLDER}/"):
+            yield kept, file
+        elif rejects is not None:
+            yield rejects, file
 
 
 def check_output(journal: Journal, sink: Sink, on_existing: OnExisting) -> list[str]:
@@ -292,13 +317,50 @@ def delete_unfinished(folder: Folder, sink: Sink, done: np.ndarray[Any, Any]) ->
     end_uploads(folder, sink)
 
 
-def delete_strays(journal: Journal, sinks: Iterable[Sink]) -> None:
-    """Delete files that no finished range has: a worker that died before it could tell what it had written left them."""
+def settle_files(journal: Journal, ranges: int, sink: Sink, rejects: Sink | None = None) -> None:
+    """Delete files that no finished range has, and check that those of all ranges are there and whole.
+
+    A worker that died before it could tell what it had written leaves the first. Each folder is listed once.
+
+    Raises
+    ------
+    OutputChangedError
+        Somebody deleted, moved or changed files of finished ranges while the run went on.
+    """
     known = {file["name"] for done in journal.done() for file in (*done["files"], *done["other_files"])}
-    for sink in sinks:
-        names = sink.folder.names()
-        delete_files(sink.folder, [name for name in names if name not in known and sink.owns(name) is not None])
-        end_uploads(sink.folder, sink)
+    sizes = {}
+    for one in filter(None, (sink, rejects)):
+        sizes[one.folder.url] = one.folder.sizes()
+        names = [name for name in sizes[one.folder.url] if name not in known and one.owns(name) is not None]
+        delete_files(one.folder, names)
+        end_uploads(one.folder, one)
+    lost: dict[int, list[tuple[Folder, dict[str, Any]]]] = {number: [] for number in range(ranges)}
+    for done in journal.done():
+        files = _noted_files(done, sink.folder, None if rejects is None else rejects.folder)
+        gone = [(folder, file) for folder, file in files if _differs(sizes[folder.url].get(file["name"]), file)]
+        if not gone:
+            lost.pop(done["number"], None)
+        elif done["number"] in lost:
+            lost[done["number"]] = gone
+    if sink.folder.is_local or len(lost) <= MANY_NAMES:  # a directory that NFS has cached may lack names
+        lost = {
+            number: gone
+            for number, gone in lost.items()
+            if not gone or any(_differs(folder.size(file["name"]), file) for folder, file in gone)
+        }
+    if lost:
+        folder, file = next(
+            (gone[0] for gone in lost.values() if gone), (sink.folder, {"name": f"{JOURNAL_FOLDER}/done.jsonl"})
+        )
+        raise OutputChangedError(
+            f"{folder.path(file['name'])!r} was written by this run, and now it is gone or has another size. Somebody deleted, "
+            f"moved or changed files of {len(lost):,} of {ranges:,} finished ranges while the run went on. To write them "
+            "again, run the same with on_existing='resume'"
+        )
+
+
+def _differs(size: int | None, file: Mapping[str, Any]) -> bool:
+    return size != int(file["size_bytes"])
 
 
 def end_uploads(folder: Folder, sink: Sink) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 
 from curator_df.core.files.storage import TEMPORARY_FOLDER, Folder
 from curator_df.core.host_blocks import host_block
+from curator_df.core.memory.limits import thread_limit
 from curator_df.core.ranges.activity import READ, enter_step
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
 from curator_df.errors import CuratorError, OversizeRowError
@@ -42,8 +43,10 @@ _RECORD_BYTES = 512
 _TORCH_ON_CPU = "DefaultCPUAllocator: can't allocate memory"
 _ONEDNN = ("could not create a primitive", "could not execute a primitive")
 _CUDA_LIBRARIES = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+NO_THREAD = "can't start new thread"
+"""Said by Python where memory for the stack does not suffice, and where a limit of threads is reached."""
 _MESSAGES = (
-    *("can't start new thread", "std::bad_alloc", "not enough memory", "out of memory"),
+    *(NO_THREAD, "std::bad_alloc", "not enough memory", "out of memory"),
     *(_TORCH_ON_CPU, *_ONEDNN, *_CUDA_LIBRARIES),
 )
 """What libraries say in errors that are no MemoryError: Python, C++ extensions, zstandard, CUDA and LLVM, torch and what it
@@ -78,7 +81,7 @@ def is_out_of_memory(exc: BaseException) -> bool:
         if isinstance(one, RuntimeError | OSError | ImportError) or type(one).__name__ == "ZstdError":
             said = str(one)
             if any(message in said for message in _MESSAGES) or "Cannot allocate memory" in said:
-                return True
+                return not (NO_THREAD in said and thread_limit())
         one = one.__cause__ or one.__context__
     return False
 

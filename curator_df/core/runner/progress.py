@@ -19,7 +19,7 @@ class Progress(Protocol):
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Progress]:
     """Show a bar for ``total`` ranges while the block runs."""
-    if not in_notebook() and sys.stderr.isatty():
+    if not in_notebook() and sys.stderr is not None and sys.stderr.isatty():
         with _terminal_bar(title, total) as show:
             yield show
     else:

@@ -28,9 +28,9 @@ from curator_df.core.ranges.journal import (
     Journal,
     OnExisting,
     check_output,
-    delete_strays,
     delete_unfinished,
     open_run,
+    settle_files,
     whole_ranges,
 )
 from curator_df.core.ranges.manifest import Manifest
@@ -253,7 +253,7 @@ class _Target:
                 f"{receipt.rows_read:,} rows read{made}, but {receipt.rows_written:,} written + {receipt.rows_dropped:,} "
                 f"dropped + {receipt.rows_quarantined:,} quarantined; the output in {receipt.output} is not to be trusted"
             )
-        delete_strays(self.journal, filter(None, (self.branch.sink, self.branch.rejects)))
+        settle_files(self.journal, receipt.ranges, self.branch.sink, self.branch.rejects)
         if receipt.files == 0:
             self.branch.sink.write_empty(self.branch.program.meta)
         receipt.advice = advice(receipt)
@@ -314,7 +314,7 @@ class _Run:
                 with measured_use(self.session.gpus) as gpu_use:
                     dispatcher.run(self._pieces())
         except KeyboardInterrupt:
-            sys.stderr.write(self._how_to_resume() + "\n")
+            self._say_how_to_resume()
             raise
         finally:
             self.session.watchers.remove(watch)
@@ -388,10 +388,12 @@ class _Run:
             return self.session.sampler.seen()
         return dispatcher.peaks.worker_bytes  # workers elsewhere: the largest of them, as they measured themselves
 
-    def _how_to_resume(self) -> str:
+    def _say_how_to_resume(self) -> None:
+        if sys.stderr is None:  # closed, as by 2>&-
+            return
         done = int(self.finished.sum())
         folders = ", ".join(target.receipt.output for target in self.targets)
-        return (
+        sys.stderr.write(
             f"interrupted: {done:,} of {len(self.ranges):,} ranges are finished and kept in {folders}; "
-            "run the same again with on_existing='resume' to go on, with any memory="
+            "run the same again with on_existing='resume' to go on, with any memory=\n"
         )

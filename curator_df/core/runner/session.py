@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing.process
 import os
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import dask
 
 from curator_df.core.memory import peak
 from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, Layout
@@ -145,6 +148,8 @@ class Session:
     """Looks at the workers before each run, and raises if they do not keep the budget."""
     client_bytes: int | None = None
     """Private resident bytes of this process when the session opened, where they are part of the budget."""
+    process: int = field(default_factory=os.getpid)
+    """Number of the process that started it. One that is forked from it has no threads that could talk to the cluster."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)
     """Called with what happens in a run, in the thread that runs it."""
     at_close: Callable[[], object] | None = None
@@ -207,6 +212,8 @@ def prepare_kernels(session: Session, actions: Iterable[Any]) -> None:
 
 def open_session(session: Session) -> None:
     """Make a session the current one."""
+    if dask.config.get("scheduler", None) is _refuse_to_compute:
+        del dask.config.config["scheduler"]
     _open_sessions.append(session)
 
 
@@ -226,9 +233,40 @@ def current_session() -> Session:
             "no cluster is running, so there is no budget to keep. Start one: "
             "with curator_df.start_cluster(memory='4GB'): ... (or curator_df.connect(client) for a running one)"
         )
+    if _open_sessions[-1].process != os.getpid():
+        raise _of_another_process(_open_sessions[-1].process)
     return _open_sessions[-1]
 
 
 def has_session() -> bool:
-    """Tell whether a session is open."""
-    return bool(_open_sessions)
+    """Tell whether a session of this process is open."""
+    return any(session.process == os.getpid() for session in _open_sessions)
+
+
+def _of_another_process(started: int) -> NoClusterError:
+    return NoClusterError(
+        f"The cluster was started by process {started:,}, and this is process {os.getpid():,}, a child that was forked from it. "
+        "The threads that talk to the cluster exist in the first one only. Read, compute and write there, or start a cluster in "
+        "the child, best in one that multiprocessing starts with the method 'spawn'"
+    )
+
+
+def _refuse_to_compute(*_: Any, **__: Any) -> Any:
+    raise _of_another_process(_open_sessions[-1].process if _open_sessions else os.getppid())
+
+
+def _after_fork() -> None:
+    """Keep a process that was forked from that of a cluster from waiting for threads that it does not have."""
+    if not _open_sessions:
+        return
+    from distributed import client
+    from distributed.deploy.spec import SpecCluster
+
+    # What Dask closes when a process ends, and the client that it computes with: those of the other process.
+    client._global_clients.clear()
+    getattr(multiprocessing.process, "_children", set()).clear()
+    SpecCluster._instances.clear()
+    dask.config.config["scheduler"] = _refuse_to_compute  # `set` takes a lock, which another thread may have had
+
+
+os.register_at_fork(after_in_child=_after_fork)

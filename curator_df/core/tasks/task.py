@@ -24,7 +24,7 @@ from curator_df.core.files.storage import FileRecord, Folder, disk_errors
 from curator_df.core.files.transient import TASK_TRIES, patiently
 from curator_df.core.memory import freed_pages
 from curator_df.core.memory.device_peak import device_peak_bytes, device_run, device_spilled_bytes
-from curator_df.core.memory.limits import raised_data_limit, release_free_memory, status_bytes
+from curator_df.core.memory.limits import raised_data_limit, release_free_memory, status_bytes, thread_limit
 from curator_df.core.memory.resources import Capacity, shared
 from curator_df.core.planning.branches import Branch, Fork
 from curator_df.core.planning.program import Step
@@ -33,6 +33,7 @@ from curator_df.core.ranges.activity import enter_step, leave_task
 from curator_df.core.ranges.blocks import Outcome, block_bytes
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.out_of_memory import (
+    NO_THREAD,
     OnOom,
     RowAside,
     Span,
@@ -137,7 +138,7 @@ def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
             manifest.outcome = "done"
         except BaseException as exc:  # noqa: BLE001 - it travels in the manifest
             manifest.outcome = _outcome_of(exc)
-            manifest.error = _portable(exc)
+            manifest.error = _portable(_with_limit(exc))
             release_free_memory()
         manifest.step, manifest.seconds = leave_task(), time.perf_counter() - started
     manifest.worker, manifest.floor_bytes = f"{socket.gethostname()}:{os.getpid()}", status_bytes("RssAnon")
@@ -171,6 +172,13 @@ def _outcome_of(exc: BaseException) -> Literal["memory", "oversize", "stopped", 
     if isinstance(exc, _StoppedError):
         return "stopped"
     return "memory" if is_out_of_memory(exc) else "failed"
+
+
+def _with_limit(exc: BaseException) -> BaseException:
+    """Return the error that names the limit, where it is one of threads that is reached."""
+    if isinstance(exc, CuratorError) or NO_THREAD not in str(exc) or not (limit := thread_limit()):
+        return exc
+    return CuratorError(f"A step could not start a thread, and memory is not the reason: {limit}")
 
 
 def _portable(exc: BaseException) -> BaseException:

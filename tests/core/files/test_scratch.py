@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 
 from curator_df.core.files import scratch
 from curator_df.core.files.scratch import PAGE_NUMBERS, ScratchColumn, scratch_directory
-from curator_df.errors import DiskFullError
+from curator_df.errors import DiskFullError, OutputChangedError
 
 
 @pytest.mark.parametrize("dtype", [np.uint64, np.int64, np.float32])
@@ -73,3 +73,12 @@ def test_files_of_a_task_lie_in_the_folder_of_its_worker(tmp_path):
         found = Path(client.submit(scratch_directory).result())
     assert tmp_path in found.parents
     assert scratch_directory() == tempfile.gettempdir()
+
+
+def test_a_scratch_folder_that_was_deleted_is_named(tmp_path):
+    gone = tmp_path / "gone"
+    with (
+        ScratchColumn(np.int64, memory_bytes=0, directory=str(gone)) as column,
+        pytest.raises(OutputChangedError, match=r"/gone was renamed, moved or deleted .* start the cluster again"),
+    ):
+        column.append(np.arange(10_000))

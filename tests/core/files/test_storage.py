@@ -8,7 +8,7 @@ import pytest
 
 from curator_df.core.files.storage import MANY_NAMES, STALE_LOOKS, Folder, disk_errors
 from curator_df.core.ranges.journal import Journal
-from curator_df.errors import CuratorError, DiskFullError, ParameterError
+from curator_df.errors import CuratorError, DiskFullError, OutputChangedError, ParameterError
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -150,3 +150,11 @@ def test_a_file_that_nfs_calls_stale_is_looked_at_again(tmp_path, monkeypatch):
     monkeypatch.setattr(filesystem, "cat_file", lambda path: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
     with pytest.raises(OSError, match="broken"):
         folder.read("a.json")
+
+
+def test_a_file_of_somebody_else_that_is_missing_is_not_blamed_on_the_folder(tmp_path):
+    with pytest.raises(FileNotFoundError) as told, disk_errors(Folder(str(tmp_path / "out"))):
+        open(tmp_path / "outer")  # noqa: SIM115
+    assert type(told.value) is FileNotFoundError
+    with pytest.raises(OutputChangedError, match="/out was renamed"), disk_errors(Folder(str(tmp_path / "out"))):
+        open(tmp_path / "out/part-0.parquet")  # noqa: SIM115

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs in odd surroundings: each either works or ends soon, with an error that names what is odd. Real processes."""
+
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import types
+
+import psutil
+import pytest
+
+from curator_df import errors, kernels
+from curator_df.cluster import surroundings
+from curator_df.cluster.local import new_spill_folder
+from curator_df.core.memory import limits as memory_limits
+from curator_df.core.ranges.out_of_memory import is_out_of_memory
+from curator_df.core.ranges.source import Range
+from curator_df.core.tasks.task import Attempt, run_guarded
+
+ROWS = 50
+PATIENCE_SECONDS = 240
+"""What a process may take on a machine that has much else to do; more is a hang."""
+
+PROGRAM = """
+import os, sys
+import curator_df as cdf
+
+def main():
+    with cdf.start_cluster(memory=os.environ["MEMORY"], cpus=1):
+        receipt = cdf.write_parquet(cdf.read_jsonl(os.environ["SOURCE"]), os.environ["TARGET"])
+    with open(os.environ["TARGET"] + ".rows", "w") as file:
+        file.write(str(receipt.rows_written))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture
+def environment(tmp_path):
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"text": "row {number}"}}\n' for number in range(ROWS)))
+    (tmp_path / "program.py").write_text(PROGRAM)
+    given = {"SOURCE": str(tmp_path / "in.jsonl"), "TARGET": str(tmp_path / "out"), "MEMORY": "2GB"}
+    given["PROGRAM"] = str(tmp_path / "program.py")
+    return {**os.environ, **given}
+
+
+def run(command, environment, folder):
+    """Run a line of a shell; return its exit code and what it said."""
+    done = subprocess.run(
+        ["bash", "-c", command.replace("python ", f"{sys.executable} ")],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def rows_of(environment):
+    with open(environment["TARGET"] + ".rows") as file:
+        return int(file.read())
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            "python - < program.py",
+            "was read from standard input .* which is '<stdin>' here. Save the program in a file",
+        ),
+        (
+            "mkdir gone; cd gone; rmdir ../gone; python $PROGRAM",
+            "The working directory of this process was deleted",
+        ),
+        ("ulimit -v 1500000; python program.py", "could not start .*ulimit -v allows 1,500,000 kB of address space"),
+        ("cp program.py p.py; python -c \"import sys; sys.argv = ['p.py']; exec(open('p.py').read())\"", ""),
+    ],
+    ids=["standard input", "deleted working directory", "address space", "the option -c"],
+)
+def test_a_program_that_cannot_have_workers_is_told_why(environment, tmp_path, command, said):
+    code, output = run(command, environment, tmp_path)
+    if said:
+        assert code == 1
+        assert "NoClusterError" in output
+        assert re.search(said, output), output
+    else:
+        assert code == 0, output
+        assert rows_of(environment) == ROWS
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_a_program_whose_standard_streams_are_closed_works(environment, tmp_path, closed):
+    code, _ = run(f"python program.py {closed}", environment, tmp_path)
+    assert code == 0
+    assert rows_of(environment) == ROWS
+
+
+def test_a_program_with_an_odd_name_and_an_odd_environment_works(environment, tmp_path):
+    name = "a program – ünïcode.py"
+    (tmp_path / name).write_text(PROGRAM)
+    odd = {
+        "PYTHONSAFEPATH": "1",
+        "PYTHONOPTIMIZE": "1",
+        "PYTHONWARNINGS": "error",
+        "http_proxy": "http://127.0.0.1:9",
+        "https_proxy": "http://127.0.0.1:9",
+        "ALL_PROXY": "http://127.0.0.1:9",
+        "LC_ALL": "C",
+    }
+    command = f"umask 077; ulimit -n 256; nohup python '{name}' < /dev/null"
+    if subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode == 0:
+        command = f'unshare --uts bash -c "hostname no-such-host-anywhere; {command}"'
+    kept = {name: value for name, value in environment.items() if name != "HOME"}
+    code, output = run(command, {**kept, **odd}, tmp_path)
+    assert code == 0, output
+    assert rows_of(environment) == ROWS
+
+
+FORKS = """
+import os, signal, sys
+import curator_df as cdf
+
+def compute(docs):
+    return docs.compute()
+
+def head(docs):
+    return docs.head()
+
+def write(docs):
+    return cdf.write_parquet(docs, os.environ["TARGET"] + "-child")
+
+def leave(docs):
+    sys.exit(0)
+
+if __name__ == "__main__":
+    with cdf.start_cluster(memory=os.environ["MEMORY"], cpus=1):
+        docs = cdf.read_jsonl(os.environ["SOURCE"])
+        for call in (write, compute, head, leave):
+            sys.stdout.flush()
+            if child := os.fork():
+                _, status = os.waitpid(child, 0)
+                print(call.__name__, "ended with", os.waitstatus_to_exitcode(status))
+                continue
+            signal.alarm(60)  # a child that hangs ends by it
+            try:
+                call(docs)
+            except cdf.errors.NoClusterError as exc:
+                print(call.__name__, exc, flush=True)
+                os._exit(7)
+        print("rows", cdf.write_parquet(docs, os.environ["TARGET"]).rows_written, len(docs.compute()))
+"""
+
+
+def test_a_child_that_is_forked_is_told_that_the_cluster_is_not_its_own(environment, tmp_path):
+    (tmp_path / "forks.py").write_text(FORKS)
+    code, output = run("python forks.py", environment, tmp_path)
+    assert code == 0, output
+    for call in ("write", "compute", "head"):
+        assert f"{call} The cluster was started by process" in output
+        assert f"{call} ended with 7" in output
+    assert "leave ended with 0" in output
+    assert "Exception ignored" not in output
+    assert f"rows {ROWS} {ROWS}" in output  # the cluster goes on, and its folders are still there
+
+
+CHILDREN = """
+import multiprocessing, os, sys
+import curator_df as cdf
+
+def work(name, memory, ends):
+    cluster = cdf.start_cluster(memory=memory, cpus=1)
+    cdf.write_parquet(cdf.read_jsonl(os.environ["SOURCE"]), os.environ["TARGET"] + name)
+    if ends:
+        cluster.close()
+
+if __name__ == "__main__":
+    for method, memory, daemon in (("spawn", "2GB", False), ("fork", "2GB", True), ("fork", "500MB", True)):
+        child = multiprocessing.get_context(method).Process(target=work, args=(method + memory, memory, False), daemon=daemon)
+        child.start()
+        child.join(100)
+        print(method, memory, daemon, child.exitcode, flush=True)
+        if child.exitcode is None:
+            child.kill()
+"""
+
+
+def test_children_of_multiprocessing_end_though_they_leave_their_cluster_open(environment, tmp_path):
+    (tmp_path / "children.py").write_text(CHILDREN)
+    code, output = run("python children.py", environment, tmp_path)
+    assert code == 0, output
+    assert "spawn 2GB False 0" in output
+    assert "fork 2GB True 1" in output
+    assert "This process is a daemonic child of multiprocessing" in output
+    assert "fork 500MB True 0" in output
+
+
+SIGNALS = """
+import os, signal, sys
+import psutil
+import curator_df as cdf
+
+if __name__ == "__main__":
+    with cdf.start_cluster(memory="2GB", cpus=1):
+        print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
+        signal.pause()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_the_program_ends_its_workers(environment, tmp_path, number):
+    (tmp_path / "signals.py").write_text(SIGNALS)
+    command = [sys.executable, str(tmp_path / "signals.py")]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        below = [int(word) for word in process.stdout.readline().split()]
+        assert below
+        process.send_signal(number)
+        assert process.wait(60) == -number  # 128 + its number, as a shell has it
+    deadline = time.monotonic() + 60
+    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in below):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+LOOP = """
+import os, time
+import curator_df as cdf
+
+if __name__ == "__main__":
+    cluster = cdf.start_cluster(memory="2GB", cpus=1)
+    spill = cluster._spill.path
+    cluster.client.loop.add_callback(cluster.client.loop.stop)
+    time.sleep(1)
+    cluster.close()
+    print("closed", os.path.exists(spill))
+"""
+
+
+def test_a_cluster_whose_loop_has_ended_is_closed(environment, tmp_path):
+    (tmp_path / "loop.py").write_text(LOOP)
+    code, output = run("python loop.py", environment, tmp_path)
+    assert code == 0, output
+    assert "closed False" in output
+
+
+def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
+    def limits(**low):
+        found = {getattr(resource, f"RLIMIT_{name}"): (value, value) for name, value in low.items()}
+        infinite = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        monkeypatch.setattr(surroundings.resource, "getrlimit", lambda which: found.get(which, infinite))
+        return surroundings.limits_in_force()
+
+    monkeypatch.setattr(memory_limits, "_threads_of_user", lambda: 90)
+    monkeypatch.setattr(memory_limits.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(memory_limits, "_cgroup_folders", lambda controller: iter([tmp_path]))
+    assert limits() == ""
+    assert "ulimit -n allows 64 open files" in limits(NOFILE=64)
+    assert "ulimit -u allows 100 processes and threads of this user, who has 90" in limits(NPROC=100)
+    failed = RuntimeError("Cluster failed to start: ")
+    failed.__cause__ = RuntimeError("can't start new thread")
+    assert "ulimit -u allows 100" in str(surroundings.start_failure(failed))
+    assert isinstance(surroundings.start_failure(failed), errors.NoClusterError)
+    assert surroundings.start_failure(RuntimeError("a port is taken")) is None
+    assert limits() == ""
+    assert isinstance(surroundings.start_failure(MemoryError()), errors.BudgetError)
+    assert is_out_of_memory(failed.__cause__)  # there was no memory for its stack
+    (tmp_path / "pids.max").write_text("120\n")
+    (tmp_path / "pids.current").write_text("120\n")
+    assert "(pids.max), and has 120" in limits()
+    assert not is_out_of_memory(failed.__cause__)
+
+    def work(manifest):
+        raise RuntimeError("can't start new thread")
+
+    manifest = run_guarded(Attempt(Range(0, 0, 0, 0, 0), 1, 1), work)
+    assert manifest.outcome == "failed"
+    assert "A step could not start a thread, and memory is not the reason" in str(manifest.error)
+
+
+@pytest.mark.slow  # the basic kernels are compiled again
+def test_a_user_without_home_and_entry_who_may_write_to_the_temporary_directory_only(environment, tmp_path):
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("by nature: only root can become a user whom the system does not know")
+    folder = tempfile.mkdtemp()
+    os.chmod(folder, 0o777)
+    become = (
+        "setpriv --reuid 12345 --regid 12345 --clear-groups --inh-caps +dac_read_search --ambient-caps +dac_read_search"
+    )
+    given = {**environment, "TMPDIR": folder, "TARGET": f"{folder}/out"}
+    given.pop("HOME", None)
+    code, output = run(f"{become} python {environment['PROGRAM']}", given, "/")
+    assert code == 0, output
+    assert rows_of(given) == ROWS
+    assert output.count(f"compiled kernels are kept in {folder}/curator-df-kernels-12345") == 1
+    shutil.rmtree(folder)
+
+
+def test_a_program_whose_file_is_gone_is_told_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", types.SimpleNamespace(__file__="/gone/program.py", __spec__=None))
+    with pytest.raises(errors.NoClusterError, match=r"'/gone/program\.py', does not exist any more"):
+        surroundings.require_importable_program()
+
+
+def test_no_directory_for_temporary_files_is_an_error_of_the_parameter(monkeypatch, tmp_path):
+    def none():
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/nowhere']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    monkeypatch.setenv("TMPDIR", "/nowhere")
+    monkeypatch.setattr(kernels.os, "access", lambda path, mode: False)
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    assert kernels.choose_cache() is None  # importing the package works
+    with pytest.raises(errors.ParameterError, match=r"TMPDIR='/nowhere' and /tmp"):
+        surroundings.temporary_directory()
+    with pytest.raises(errors.ParameterError, match=r"spill_directory='/proc' cannot be written to: .*set TMPDIR"):
+        new_spill_folder("/proc")
+
+
+@pytest.mark.parametrize("home", ["unset", "read-only"])
+def test_kernels_are_kept_in_a_folder_of_this_user_where_nothing_else_can_be_written(
+    monkeypatch, tmp_path, home, caplog
+):
+    writable = {str(tmp_path)}
+    monkeypatch.setattr(kernels.os, "access", lambda path, mode: str(path) in writable)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/root" if home == "read-only" else "")
+    monkeypatch.setitem(
+        sys.modules, "numba", numba := types.SimpleNamespace(config=types.SimpleNamespace(CACHE_DIR=""))
+    )
+    chosen = kernels.choose_cache()
+    assert chosen == str(tmp_path / f"curator-df-kernels-{os.getuid()}")
+    assert os.stat(chosen).st_mode & 0o777 == 0o700
+    assert caplog.text.count("compiled kernels are kept in") == 1
+    assert os.environ["NUMBA_CACHE_DIR"] == numba.config.CACHE_DIR == chosen
+    assert kernels.choose_cache() is None  # it is chosen now, also for processes that this one starts
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    os.chmod(chosen, 0o777)  # others may have put code there
+    other = kernels.choose_cache()
+    assert other != chosen
+    assert os.stat(other).st_mode & 0o777 == 0o700
