@@ -221,7 +221,7 @@ def close_session(session: Session) -> None:
     """Take a session away; the one opened before it is current again."""
     if session in _open_sessions:
         _open_sessions.remove(session)
-    if session.at_close is not None:
+    if session.at_close is not None and session.process == os.getpid():  # in a forked child, the files are the parent's
         session.at_close()
         session.at_close = None
 
