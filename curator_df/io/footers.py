@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from curator_df.errors import CorruptFileError, RemoteFileError, SchemaError
+from curator_df.core.ranges.source import OFFSET_BITS
+from curator_df.errors import CorruptFileError, CuratorError, SchemaError
 from curator_df.io.listing import Listing
 from curator_df.io.schema import TEXT
 from curator_df.io.streams import open_file
@@ -23,6 +25,19 @@ ALL_FOOTERS = 64
 SPREAD_FOOTERS = 16
 READ_BYTES = 1 << 18
 """Bytes of a column read at once."""
+READ_ROWS = 128
+"""Rows of a column read at once to see whether it is damaged."""
+
+
+class Chunk(NamedTuple):
+    """One column chunk of a row group: the values of one leaf column."""
+
+    column: str
+    """Column of the table that the chunk belongs to."""
+    place: int
+    """Number of the leaf column, from 0."""
+    metadata: Any
+    """Its `pyarrow.parquet.ColumnChunkMetaData`."""
 
 
 @contextmanager
@@ -45,20 +60,141 @@ def open_parquet(
     path = listing.paths[number]
     with open_file(path, listing.storage_options) as file:
         _require_unchanged(file, listing, number)
-        try:
-            yield pq.ParquetFile(
+        with damage_of(path):
+            opened = pq.ParquetFile(
                 file,
                 metadata=metadata,
                 read_dictionary=list(dictionaries),
                 pre_buffer=False,
                 buffer_size=READ_BYTES,
+                page_checksum_verification=True,
             )
-        except (pa.ArrowInvalid, pa.ArrowSerializationError, OSError) as exc:
-            if isinstance(exc, (CorruptFileError, RemoteFileError, MemoryError)):
-                raise
-            raise CorruptFileError(
-                f"{path!r} is not a readable Parquet file: {exc}. Fetch it again, or leave it out"
-            ) from exc
+            if metadata is None:
+                _check_footer(opened.metadata)
+            yield opened
+
+
+@contextmanager
+def damage_of(path: str, where: str = "") -> Iterator[None]:
+    """Turn what pyarrow raises about a file into `CorruptFileError`; ``where`` names a part of the file."""
+    try:
+        yield
+    except (CuratorError, MemoryError, pa.ArrowCancelled):
+        raise
+    except pa.ArrowNotImplementedError as exc:
+        raise CorruptFileError(
+            f"{path!r}{where} uses a feature of Parquet that pyarrow {pa.__version__} cannot read: {exc}. Write the file "
+            "again without it, or leave out the file, or the column with columns="
+        ) from exc
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
+        raise CorruptFileError(
+            f"{path!r}{where} is not a readable Parquet file: {exc}. Fetch it again, or leave it out"
+        ) from exc
+
+
+@contextmanager
+def damage_of_column(path: str, file: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterator[None]:
+    """Turn what pyarrow raises about a row group into `CorruptFileError` that names the column, if it is one."""
+    try:
+        yield
+    except (CuratorError, MemoryError, pa.ArrowCancelled):
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        where = f", row group {group}"
+        column = next((name for name in names if _is_damaged(file, group, name)), None)
+        with damage_of(path, where if column is None else f"{where}, column {column!r},"):
+            raise
+
+
+def _is_damaged(file: pq.ParquetFile, group: int, name: str) -> bool:
+    """Tell whether a column of a row group cannot be read, or has not the rows that the footer says."""
+    try:
+        batches = file.iter_batches(READ_ROWS, row_groups=[group], columns=[name], use_threads=False)
+        rows = sum(len(batch) for batch in batches)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
+        if isinstance(exc, (CuratorError, MemoryError)):
+            raise
+        return True
+    return bool(rows != file.metadata.row_group(group).num_rows)
+
+
+def _check_footer(metadata: pq.FileMetaData) -> None:
+    """Raise ``OSError`` if the numbers of a footer contradict each other: rows would be lost, or read twice."""
+    rows = 0
+    for place in range(metadata.num_row_groups):
+        group = metadata.row_group(place)
+        if group.num_columns != metadata.num_columns:
+            raise OSError(
+                f"its footer names {metadata.num_columns:,} columns, and its row group {place} has {group.num_columns:,}"
+            )
+        if group.num_rows < 0:
+            raise OSError(f"its footer says that row group {place} has {group.num_rows:,} rows")
+        rows += group.num_rows
+    if rows != metadata.num_rows:
+        raise OSError(f"its footer says {metadata.num_rows:,} rows, and its row groups add up to {rows:,}")
+    if rows > 1 << OFFSET_BITS:
+        raise OSError(f"its footer says {rows:,} rows, and a file may have {1 << OFFSET_BITS:,}")
+
+
+class _PageWantedError(Exception):
+    """The reader of a row group accepts the footer, and asks for the first page."""
+
+
+class _NoPages(io.RawIOBase):
+    """A large file that ends an attempt to read from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._place = 0
+
+    def read(self, size: int = -1) -> NoReturn:
+        raise _PageWantedError(size)
+
+    def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
+        self._place = place + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: 1 << 62}[whence]
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+def column_chunks(file: pq.ParquetFile, group: int, names: Sequence[str]) -> list[Chunk]:
+    """Return the column chunks of a row group that belong to some columns of the table.
+
+    pyarrow's ``RowGroupMetaData.column()`` ends the process where the footer of a chunk is damaged or encrypted, since it
+    passes C++ exceptions on to nobody. Its reader raises them, so that the reader looks at the chunks first; it reads no
+    page for that.
+    """
+    if not names:
+        return []
+    reader = pq.ParquetFile(
+        pa.PythonFile(_NoPages(), mode="r"), metadata=file.metadata, pre_buffer=False, buffer_size=1
+    )
+    with suppress(_PageWantedError):
+        next(reader.iter_batches(1, row_groups=[group], columns=list(names), use_threads=False), None)
+    metadata = file.metadata.row_group(group)
+    return [Chunk(name, place, metadata.column(place)) for place, name in leaves(file.schema, names)]
+
+
+def leaves(schema: pq.ParquetSchema, names: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the number of each leaf column of some columns of the table, and the column that it belongs to."""
+    wanted, found = set(names), []
+    for place in range(len(schema)):
+        path = schema.column(place).path
+        if path in wanted:
+            found.append((place, path))
+            continue
+        parts = path.split(".")
+        column = next((name for size in range(1, len(parts)) if (name := ".".join(parts[:size])) in wanted), None)
+        if column is not None:
+            found.append((place, column))
+    return found
 
 
 def _require_unchanged(file: Any, listing: Listing, number: int) -> None:

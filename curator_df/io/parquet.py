@@ -23,7 +23,7 @@ from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import OversizeRowError, ParameterError, SchemaError
 from curator_df.io import cut
 from curator_df.io.folder_columns import beside_files
-from curator_df.io.footers import find_schema, open_parquet, plain_schema, row_groups, type_change, widened
+from curator_df.io.footers import Chunk, find_schema, open_parquet, plain_schema, row_groups, type_change, widened
 from curator_df.io.frames import (
     LARGEST_OFFSET,
     are_among,
@@ -213,7 +213,7 @@ class ParquetSource:
             stop = piece.stop if number == piece.last_file else LARGEST_OFFSET
             with open_parquet(self.listing, number) as file:
                 names = self._check_schema(plain_schema(file.schema_arrow), number)
-                ask = self._page_check(number, file.metadata, names, block_bytes, largest_row_bytes)
+                ask = self._page_check(number, block_bytes, largest_row_bytes)
                 for first, batch in rows_between(self.listing, number, file, names, start, stop, block_bytes, ask):
                     table = self._conform(batch, number)
                     path = self.listing.paths[number]
@@ -224,17 +224,16 @@ class ParquetSource:
                             place += len(part)
 
     def _page_check(
-        self, number: int, metadata: Any, names: list[str], block_bytes: int, largest_row_bytes: int | None
-    ) -> Callable[[int, bool], None]:
+        self, number: int, block_bytes: int, largest_row_bytes: int | None
+    ) -> Callable[[int, Sequence[Chunk], bool], None]:
         """Return what raises if the pages of a row group take more than a task has room for."""
-        if largest_row_bytes is None:
-            return lambda group, failed: None  # noqa: ARG005 - nobody named a limit
         planned = max(self.reader_fixed_bytes, PAGES_FACTOR * SMALL_BYTES)
-        room_bytes = planned + ROOM_FACTOR * max(largest_row_bytes - block_bytes, 0)
 
-        def ask(group: int, failed: bool) -> None:
-            room = planned if failed else room_bytes
-            require_room(self.listing, number, metadata, group, names, room, look=failed)
+        def ask(first: int, chunks: Sequence[Chunk], failed: bool) -> None:
+            if largest_row_bytes is None:
+                return  # nobody named a limit
+            room = planned + (0 if failed else ROOM_FACTOR * max(largest_row_bytes - block_bytes, 0))
+            require_room(self.listing, number, first, chunks, room, look=failed)
 
         return ask
 
@@ -380,7 +379,7 @@ def read_parquet(
         quarantines=on_bad_rows == "quarantine",
         given=tuple(given),
         origins=origins,
-        pages=sampled_pages(listing),
+        pages=sampled_pages(listing, chosen),
     )
     ranges = source.cut(block_bytes) if files_per_partition is None else source.cut_files(files_per_partition)
     return from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None, backend=backend)
