@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.host_blocks import block_dtype
+from curator_df.core.host_blocks import pandas_block
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS
 from curator_df.errors import ColumnError, ParameterError
 from curator_df.io.folder_columns import folder_values
@@ -44,7 +44,7 @@ def to_block(table: pa.Table, addresses: npt.NDArray[np.int64]) -> pd.DataFrame:
     index = pd.Index(addresses, dtype="int64", name=ADDRESS)
     if not table.num_columns:
         return pd.DataFrame(index=index)
-    block: pd.DataFrame = table.to_pandas(types_mapper=block_dtype, use_threads=False, ignore_metadata=True)
+    block = pandas_block(table)
     block.index = index
     return block
 
