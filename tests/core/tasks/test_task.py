@@ -113,7 +113,7 @@ def test_a_writer_is_discarded_when_that_of_the_rejects_cannot_be_opened(docs, t
 
 
 @dataclass
-class TwoArguments(Exception):
+class TwoArgumentsError(Exception):
     """An error whose arguments are not what it says."""
 
     one: int
@@ -123,7 +123,7 @@ class TwoArguments(Exception):
         return f"{self.one} of {self.other}"
 
 
-class Unpicklable(Exception):
+class UnpicklableError(Exception):
     def __init__(self, one, other):
         super().__init__(f"{one} of {other}")
 
@@ -134,8 +134,8 @@ class Unpicklable(Exception):
         UnicodeDecodeError("utf-8", b"caf\xe9", 3, 4, "invalid continuation byte"),
         UnicodeEncodeError("ascii", "é", 0, 1, "ordinal not in range"),
         UnicodeTranslateError("é", 0, 1, "no such character"),
-        TwoArguments(1, 2),
-        Unpicklable(1, 2),
+        TwoArgumentsError(1, 2),
+        UnpicklableError(1, 2),
         ValueError("plain"),
         KeyError("key"),
         OSError(2, "No such file", "a.parquet"),
