@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, NoReturn
@@ -61,14 +61,20 @@ def open_parquet(
     with open_file(path, listing.storage_options) as file:
         _require_unchanged(file, listing, number)
         with damage_of(path):
-            opened = pq.ParquetFile(
-                file,
-                metadata=metadata,
-                read_dictionary=list(dictionaries),
-                pre_buffer=False,
-                buffer_size=READ_BYTES,
-                page_checksum_verification=True,
-            )
+            try:
+                opened = pq.ParquetFile(
+                    file,
+                    metadata=metadata,
+                    read_dictionary=list(dictionaries),
+                    pre_buffer=False,
+                    buffer_size=READ_BYTES,
+                    page_checksum_verification=True,
+                )
+            except pa.ArrowNotImplementedError as exc:
+                raise SchemaError(
+                    f"{path!r} has a column of a type that pyarrow {pa.__version__} cannot read: {exc}. Write the file again "
+                    "with another type for it, such as a decimal or a string, or leave the file out"
+                ) from exc
             if metadata is None:
                 _check_footer(opened.metadata)
             yield opened
@@ -211,12 +217,53 @@ def _require_unchanged(file: Any, listing: Listing, number: int) -> None:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a Parquet column in blocks: dictionaries decoded, text with 64-bit offsets."""
+    """Return the type of a Parquet column in blocks.
+
+    Dictionaries are decoded, text has 64-bit offsets, and inside of lists, structs and maps an extension type (UUID, JSON) is
+    the type that stores it, since neither pandas nor Arrow's own functions take it there.
+
+    Examples
+    --------
+    >>> plain_type(pa.struct([("id", pa.uuid()), ("text", pa.string_view())]))
+    StructType(struct<id: fixed_size_binary[16], text: string>)
+    """
     if pa.types.is_dictionary(kind):
         return plain_type(kind.value_type)
     if pa.types.is_string(kind) or pa.types.is_string_view(kind):
         return TEXT
-    return kind
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if isinstance(kind, pa.BaseExtensionType) and not kind.storage_type.num_fields:
+        return kind
+    return _inner_type(kind)
+
+
+def _inner_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type that values inside of a column have in blocks."""
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return _inner_type(kind.storage_type)
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return _inner_type(kind.value_type)
+    if not kind.num_fields:
+        return {"string_view": pa.string(), "binary_view": pa.binary()}.get(str(kind), kind)
+    if types.is_map(kind):
+        key, item = (field.with_type(_inner_type(field.type)) for field in (kind.key_field, kind.item_field))
+        return pa.map_(key, item, keys_sorted=kind.keys_sorted)
+    fields = [kind.field(place).with_type(_inner_type(kind.field(place).type)) for place in range(kind.num_fields)]
+    if types.is_fixed_size_list(kind):
+        return pa.list_(fields[0], kind.list_size)
+    return _NESTED[str(kind).partition("<")[0]](fields)
+
+
+# Views stay: of a cast of one to a list, pyarrow 26 makes an array that is not valid.
+_NESTED: dict[str, Callable[[list[pa.Field]], pa.DataType]] = {
+    "struct": pa.struct,
+    "list": lambda fields: pa.list_(fields[0]),
+    "large_list": lambda fields: pa.large_list(fields[0]),
+    "list_view": lambda fields: pa.list_view(fields[0]),
+    "large_list_view": lambda fields: pa.large_list_view(fields[0]),
+}
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

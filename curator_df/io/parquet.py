@@ -300,7 +300,12 @@ class ParquetSource:
             column = batch.column(places[item.name])
             try:
                 columns.append(column if column.type.equals(item.type) else _cast(column, item.type))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+            except pa.ArrowNotImplementedError as exc:
+                raise SchemaError(
+                    f"{self.listing.paths[number]!r}: the column {item.name!r} holds {column.type}, and pyarrow cannot turn it "
+                    f"into {item.type}: {exc}. Leave it out with columns=, or write the file again with another type"
+                ) from exc
+            except pa.ArrowInvalid as exc:
                 raise SchemaError(
                     f"{self.listing.paths[number]!r}: the column {item.name!r} holds {column.type}, and a value "
                     f"does not fit {item.type}: {exc}; give another type with dtype={{{item.name!r}: ...}}"
