@@ -15,13 +15,11 @@ import pyarrow as pa
 from curator_df.core.host_blocks import pandas_block
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS
 from curator_df.errors import ColumnError, ParameterError
-from curator_df.io.folder_columns import folder_values
+from curator_df.io.folder_columns import SOURCE_COLUMNS, folder_values
 from curator_df.io.listing import Listing
 
 FEW_BYTES = 64
 """By which buffers may be longer than what is used of them, which does not count the last offset."""
-SOURCE_COLUMNS = {"source_file": pa.large_string(), "source_line": pa.int64()}
-"""What ``add_source=True`` adds."""
 LARGEST_OFFSET = 1 << OFFSET_BITS
 MOST_FILES = 1 << (63 - OFFSET_BITS)
 
