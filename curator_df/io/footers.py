@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -25,6 +26,9 @@ ALL_FOOTERS = 64
 SPREAD_FOOTERS = 16
 READ_BYTES = 1 << 18
 """Bytes of a column read at once."""
+BUFFERS_BYTES = 64_000_000
+"""Bytes of all columns that are read together: with more than 244 of them less of each is read at once."""
+LEAST_READ_BYTES = 4096
 READ_ROWS = 128
 """Rows of a column read at once to see whether it is damaged."""
 
@@ -42,7 +46,12 @@ class Chunk(NamedTuple):
 
 @contextmanager
 def open_parquet(
-    listing: Listing, number: int, *, dictionaries: Sequence[str] = (), metadata: pq.FileMetaData | None = None
+    listing: Listing,
+    number: int,
+    *,
+    names: Sequence[str] | None = None,
+    dictionaries: Sequence[str] = (),
+    metadata: pq.FileMetaData | None = None,
 ) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file; damage found now or later raises `CorruptFileError`.
 
@@ -52,6 +61,8 @@ def open_parquet(
         All files.
     number : int
         Number of the file.
+    names : sequence of str, optional
+        Columns of the table that are read; the footer alone without them.
     dictionaries : sequence of str
         Columns of text to read as dictionaries.
     metadata : pyarrow.parquet.FileMetaData, optional
@@ -61,23 +72,31 @@ def open_parquet(
     with open_file(path, listing.storage_options) as file:
         _require_unchanged(file, listing, number)
         with damage_of(path):
-            try:
-                opened = pq.ParquetFile(
-                    file,
-                    metadata=metadata,
-                    read_dictionary=list(dictionaries),
-                    pre_buffer=False,
-                    buffer_size=READ_BYTES,
-                    page_checksum_verification=True,
-                )
-            except pa.ArrowNotImplementedError as exc:
-                raise SchemaError(
-                    f"{path!r} has a column of a type that pyarrow {pa.__version__} cannot read: {exc}. Write the file again "
-                    "with another type for it, such as a decimal or a string, or leave the file out"
-                ) from exc
             if metadata is None:
-                _check_footer(opened.metadata)
-            yield opened
+                metadata = _opened(file, path, None, READ_BYTES).metadata
+                _check_footer(metadata)
+            chunks = len(leaves(metadata.schema, names)) if names else 1
+            buffer_bytes = max(min(READ_BYTES, BUFFERS_BYTES // max(chunks, 1)), LEAST_READ_BYTES)
+            yield _opened(file, path, metadata, buffer_bytes, dictionaries)
+
+
+def _opened(
+    file: Any, path: str, metadata: pq.FileMetaData | None, buffer_bytes: int, dictionaries: Sequence[str] = ()
+) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(
+            file,
+            metadata=metadata,
+            read_dictionary=list(dictionaries),
+            pre_buffer=False,
+            buffer_size=buffer_bytes,
+            page_checksum_verification=True,
+        )
+    except pa.ArrowNotImplementedError as exc:
+        raise SchemaError(
+            f"{path!r} has a column of a type that pyarrow {pa.__version__} cannot read: {exc}. Write the file again with "
+            "another type for it, such as a decimal or a string, or leave the file out"
+        ) from exc
 
 
 @contextmanager
@@ -297,11 +316,11 @@ def find_schema(listing: Listing, given: Mapping[str, pa.DataType]) -> tuple[pa.
     for number in np.unique(np.linspace(0, len(listing) - 1, count).astype(np.int64)).tolist():
         with open_parquet(listing, number) as file:
             schema = plain_schema(file.schema_arrow)
-        twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
-        if twice is not None:
+        (twice, times), *_ = [*Counter(schema.names).most_common(1), ("", 0)]
+        if times > 1:
             raise SchemaError(
-                f"{listing.paths[number]!r} has {schema.names.count(twice)} columns named {twice!r}, and a table can have "
-                "one; write the file again with other names"
+                f"{listing.paths[number]!r} has {times} columns named {twice!r}, and a table can have one; write the file "
+                "again with other names"
             )
         for item in schema:
             before = types.get(item.name, pa.null())

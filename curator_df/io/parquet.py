@@ -225,7 +225,7 @@ class ParquetSource:
         for number in range(piece.first_file, piece.last_file + 1):
             start = piece.start if number == piece.first_file else 0
             stop = piece.stop if number == piece.last_file else LARGEST_OFFSET
-            with open_parquet(self.listing, number) as file:
+            with open_parquet(self.listing, number, names=self._reads.names) as file:
                 names = self._check_schema(plain_schema(file.schema_arrow), number)
                 ask = self._page_check(number, block_bytes, largest_row_bytes)
                 for first, batch in rows_between(self.listing, number, file, names, start, stop, block_bytes, ask):

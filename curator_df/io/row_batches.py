@@ -61,7 +61,7 @@ def rows_between(
             with damage_of_column(listing.paths[number], file, group, names):
                 chunks = column_chunks(file, group, names)
                 ask(row, chunks, False)
-                with _reader(listing, number, file, group, chunks, block_bytes) as reader:
+                with _reader(listing, number, file, group, names, chunks, block_bytes) as reader:
                     for batch in _with_reason(_batches(reader, group, names, block_bytes), row, chunks, ask):
                         low, high = max(start - position, 0), min(stop - position, len(batch))
                         if low < high:
@@ -170,6 +170,7 @@ def _reader(
     number: int,
     file: pq.ParquetFile,
     group: int,
+    names: list[str],
     chunks: Sequence[Chunk],
     block_bytes: int,
 ) -> Iterator[pq.ParquetFile]:
@@ -179,7 +180,7 @@ def _reader(
     if not suspects:
         yield file
         return
-    with open_parquet(listing, number, dictionaries=suspects, metadata=file.metadata) as coded:
+    with open_parquet(listing, number, names=names, dictionaries=suspects, metadata=file.metadata) as coded:
         row = next(coded.iter_batches(1, row_groups=[group], columns=suspects, use_threads=False), None)
         long = [] if row is None else [name for name in suspects if _longest(row.column(name)) > most_bytes]
         del row
@@ -189,7 +190,7 @@ def _reader(
     if not long:
         yield file
         return
-    with open_parquet(listing, number, dictionaries=long, metadata=file.metadata) as coded:
+    with open_parquet(listing, number, names=names, dictionaries=long, metadata=file.metadata) as coded:
         yield coded
 
 
