@@ -6,7 +6,8 @@ in footers and in pages. Each is read in a process that the script watches::
 
     python benchmarks/damaged_parquet.py --files 10000 --seed 1
 
-What is wrong is printed with the number of the file, and the file is kept in ``--keep``.
+What is wrong is printed with the number of the file, and the file is kept in ``--keep``. With ``--runs`` so many of the files go
+through a run on a cluster instead.
 """
 
 from __future__ import annotations
@@ -142,6 +143,29 @@ def watched(seed: int, first: int, last: int, folder: Path) -> Iterator[tuple[in
             first = begun + 1
 
 
+def run_all(seed: int, files: int) -> Iterator[tuple[int, str]]:
+    """Write damaged files to Parquet on a cluster, each in a run of its own, and yield what happened."""
+    import curator_df as cdf
+
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as folder, cdf.start_cluster(memory="1GB", cpus=1):
+        for number, data in files_of(seed, 0, files):
+            path = Path(folder, f"{number}.parquet")
+            path.write_bytes(data)
+            try:
+                promised = pq.read_metadata(path).num_rows
+            except Exception:  # noqa: BLE001 - whatever pyarrow says: then there is no promise
+                promised = None
+            try:
+                rows = cdf.write_parquet(read_parquet(path), Path(folder, f"out{number}")).rows_written
+            except CuratorError as exc:
+                yield number, type(exc).__name__
+            except Exception as exc:  # noqa: BLE001 - any other error is what is looked for
+                yield number, f"WRONG {type(exc).__module__}.{type(exc).__name__}: {str(exc)[:200]}"
+            else:
+                yield number, "read" if rows == promised else f"WRONG {rows} rows of {promised}"
+
+
 def main() -> None:
     """Read the files and say what happened."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -149,6 +173,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--runs", action="store_true")
     parser.add_argument("--in", type=Path, dest="folder")
     asked = parser.parse_args()
     if asked.folder is not None:
@@ -156,7 +181,12 @@ def main() -> None:
         return
     found: collections.Counter[str] = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
-        for number, said in watched(asked.seed, asked.first, asked.files, Path(folder)):
+        said_of = (
+            run_all(asked.seed, asked.files)
+            if asked.runs
+            else watched(asked.seed, asked.first, asked.files, Path(folder))
+        )
+        for number, said in said_of:
             found[said] += 1
             if said.startswith("WRONG"):
                 print(number, said, flush=True)
@@ -166,6 +196,7 @@ def main() -> None:
                     (asked.keep / f"{asked.seed}-{number}.parquet").write_bytes(data)
     for said, count in found.most_common():
         print(f"{count:>8,}  {said}")
+    sys.exit(any(said.startswith("WRONG") for said in found))
 
 
 if __name__ == "__main__":
