@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from curator_df.core.backend import is_on_device
 
@@ -46,6 +47,16 @@ def host_block(block: Any) -> Any:
     if not len(block.columns):
         return pd.DataFrame(index=index)
     table: pa.Table = block.to_arrow(preserve_index=False)
-    moved = table.to_pandas(types_mapper=block_dtype, use_threads=False, ignore_metadata=True)
+    moved = pandas_block(table)
     moved.index = index
     return moved
+
+
+def pandas_block(table: pa.Table) -> pd.DataFrame:
+    """Return an Arrow table as pandas has it. A NaN stays a NaN, of which pandas makes a null by itself."""
+    block: pd.DataFrame = table.to_pandas(types_mapper=block_dtype, use_threads=False, ignore_metadata=True)
+    for place, column in enumerate(table.columns):
+        if (pa.types.is_float32(column.type) or pa.types.is_float64(column.type)) and pc.any(pc.is_nan(column)).as_py():
+            values = pc.fill_null(column, 0).to_numpy().copy()
+            block.isetitem(place, pd.arrays.FloatingArray(values, column.is_null().to_numpy()))
+    return block

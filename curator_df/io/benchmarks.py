@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from curator_df.errors import BadRowError, ColumnError, InputError, ParameterError
+from curator_df.io.footers import damage_of
 from curator_df.io.listing import COMPRESSED_SUFFIXES, list_files
 from curator_df.io.streams import ByteStream, open_bytes, open_file
 from curator_df.kernels.ngram_table import NgramTable, count_ngrams, make_table, table_bytes
@@ -206,11 +207,14 @@ def _parquet_rows(path: str, storage_options: Mapping[str, Any] | None) -> Itera
     import pyarrow.parquet as pq
 
     number = 0
-    with open_file(path, storage_options) as file:
-        for batch in pq.ParquetFile(file).iter_batches(batch_size=1_000):
+    with open_file(path, storage_options) as file, damage_of(path):
+        parquet = pq.ParquetFile(file, page_checksum_verification=True)
+        for batch in parquet.iter_batches(batch_size=1_000):
             for row in batch.to_pylist():
                 yield number, row
                 number += 1
+        if number != parquet.metadata.num_rows:
+            raise OSError(f"the footer says {parquet.metadata.num_rows:,} rows, and the pages hold {number:,}")
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -13,10 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from curator_df.errors import ColumnError
 from curator_df.io.listing import Listing
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """Folder name of a null value, as Hive, Spark, pyarrow and Dask know it."""
+SOURCE_COLUMNS = {"source_file": pa.large_string(), "source_line": pa.int64()}
+"""What ``add_source=True`` adds."""
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -30,7 +33,14 @@ def folder_columns(listing: Listing, in_files: Collection[str]) -> tuple[str, ..
         found = names if found is None else {name: None for name in found if name in names}
         if not found:
             return ()
-    return tuple(name for name in found or () if name not in in_files)
+    beside = tuple(name for name in found or () if name not in in_files)
+    clashing = next((name for name in beside if name in SOURCE_COLUMNS), None)
+    if clashing is not None:
+        raise ColumnError(
+            f"the folders of {listing.paths[0]!r} name a column {clashing!r}, which is what add_source=True adds; rename the "
+            "folders, or name the files one by one"
+        )
+    return beside
 
 
 def beside_files(listing: Listing, in_files: Collection[str], columns: Any) -> tuple[Any, tuple[str, ...]]:

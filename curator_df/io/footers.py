@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import io
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.errors import CorruptFileError, CuratorError, SchemaError
 from curator_df.io.listing import Listing
 from curator_df.io.schema import TEXT
@@ -22,11 +26,32 @@ ALL_FOOTERS = 64
 SPREAD_FOOTERS = 16
 READ_BYTES = 1 << 18
 """Bytes of a column read at once."""
+BUFFERS_BYTES = 64_000_000
+"""Bytes of all columns that are read together: with more than 244 of them less of each is read at once."""
+LEAST_READ_BYTES = 4096
+READ_ROWS = 128
+"""Rows of a column read at once to see whether it is damaged."""
+
+
+class Chunk(NamedTuple):
+    """One column chunk of a row group: the values of one leaf column."""
+
+    column: str
+    """Column of the table that the chunk belongs to."""
+    place: int
+    """Number of the leaf column, from 0."""
+    metadata: Any
+    """Its `pyarrow.parquet.ColumnChunkMetaData`."""
 
 
 @contextmanager
 def open_parquet(
-    listing: Listing, number: int, *, dictionaries: Sequence[str] = (), metadata: pq.FileMetaData | None = None
+    listing: Listing,
+    number: int,
+    *,
+    names: Sequence[str] | None = None,
+    dictionaries: Sequence[str] = (),
+    metadata: pq.FileMetaData | None = None,
 ) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file; damage found now or later raises `CorruptFileError`.
 
@@ -36,36 +61,218 @@ def open_parquet(
         All files.
     number : int
         Number of the file.
+    names : sequence of str, optional
+        Columns of the table that are read; the footer alone without them.
     dictionaries : sequence of str
         Columns of text to read as dictionaries.
     metadata : pyarrow.parquet.FileMetaData, optional
         The footer, if it was read before.
     """
     path = listing.paths[number]
-    with open_file(path, listing.storage_options, listed=listing.listed(path)) as file:
-        try:
-            yield pq.ParquetFile(
-                file,
-                metadata=metadata,
-                read_dictionary=list(dictionaries),
-                pre_buffer=False,
-                buffer_size=READ_BYTES,
+    with open_file(path, listing.storage_options, listed=listing.listed(path)) as file, damage_of(path):
+        if metadata is None:
+            metadata = _opened(file, path, None, READ_BYTES).metadata
+            _check_footer(metadata)
+        chunks = len(leaves(metadata.schema, names)) if names else 1
+        buffer_bytes = max(min(READ_BYTES, BUFFERS_BYTES // max(chunks, 1)), LEAST_READ_BYTES)
+        yield _opened(file, path, metadata, buffer_bytes, dictionaries)
+
+
+def _opened(
+    file: Any, path: str, metadata: pq.FileMetaData | None, buffer_bytes: int, dictionaries: Sequence[str] = ()
+) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(
+            file,
+            metadata=metadata,
+            read_dictionary=list(dictionaries),
+            pre_buffer=False,
+            buffer_size=buffer_bytes,
+            page_checksum_verification=True,
+        )
+    except pa.ArrowNotImplementedError as exc:
+        raise SchemaError(
+            f"{path!r} has a column of a type that pyarrow {pa.__version__} cannot read: {exc}. Write the file again with "
+            "another type for it, such as a decimal or a string, or leave the file out"
+        ) from exc
+
+
+@contextmanager
+def damage_of(path: str, where: str = "") -> Iterator[None]:
+    """Turn what pyarrow raises about a file into `CorruptFileError`; ``where`` names a part of the file."""
+    try:
+        yield
+    except (CuratorError, MemoryError, pa.ArrowCancelled):
+        raise
+    except pa.ArrowNotImplementedError as exc:
+        raise CorruptFileError(
+            f"{path!r}{where} uses a feature of Parquet that pyarrow {pa.__version__} cannot read: {exc}. Write the file "
+            "again without it, or leave out the file, or the column with columns="
+        ) from exc
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
+        raise CorruptFileError(
+            f"{path!r}{where} is not a readable Parquet file: {exc}. Fetch it again, or leave it out"
+        ) from exc
+
+
+@contextmanager
+def damage_of_column(path: str, file: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterator[None]:
+    """Turn what pyarrow raises about a row group into `CorruptFileError` that names the column, if it is one."""
+    try:
+        yield
+    except (CuratorError, MemoryError, pa.ArrowCancelled):
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        where = f", row group {group}"
+        column = next((name for name in names if _is_damaged(file, group, name)), None)
+        with damage_of(path, where if column is None else f"{where}, column {column!r},"):
+            raise
+
+
+def _is_damaged(file: pq.ParquetFile, group: int, name: str) -> bool:
+    """Tell whether a column of a row group cannot be read, or has not the rows that the footer says."""
+    try:
+        batches = file.iter_batches(READ_ROWS, row_groups=[group], columns=[name], use_threads=False)
+        rows = sum(len(batch) for batch in batches)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
+        if isinstance(exc, (CuratorError, MemoryError)):
+            raise
+        return True
+    return bool(rows != file.metadata.row_group(group).num_rows)
+
+
+def _check_footer(metadata: pq.FileMetaData) -> None:
+    """Raise ``OSError`` if the numbers of a footer contradict each other: rows would be lost, or read twice."""
+    rows = 0
+    for place in range(metadata.num_row_groups):
+        group = metadata.row_group(place)
+        if group.num_columns != metadata.num_columns:
+            raise OSError(
+                f"its footer names {metadata.num_columns:,} columns, and its row group {place} has {group.num_columns:,}"
             )
-        except (pa.ArrowInvalid, pa.ArrowSerializationError, OSError) as exc:
-            if isinstance(exc, (CuratorError, MemoryError)):
-                raise
-            raise CorruptFileError(
-                f"{path!r} is not a readable Parquet file: {exc}. Fetch it again, or leave it out"
-            ) from exc
+        if group.num_rows < 0:
+            raise OSError(f"its footer says that row group {place} has {group.num_rows:,} rows")
+        rows += group.num_rows
+    if rows != metadata.num_rows:
+        raise OSError(f"its footer says {metadata.num_rows:,} rows, and its row groups add up to {rows:,}")
+    if rows > 1 << OFFSET_BITS:
+        raise OSError(f"its footer says {rows:,} rows, and a file may have {1 << OFFSET_BITS:,}")
+
+
+class _PageWantedError(Exception):
+    """The reader of a row group accepts the footer, and asks for the first page."""
+
+
+class _NoPages(io.RawIOBase):
+    """A large file that ends an attempt to read from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._place = 0
+
+    def read(self, size: int = -1) -> NoReturn:
+        raise _PageWantedError(size)
+
+    def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
+        self._place = place + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: 1 << 62}[whence]
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+def column_chunks(file: pq.ParquetFile, group: int, names: Sequence[str]) -> list[Chunk]:
+    """Return the column chunks of a row group that belong to some columns of the table.
+
+    pyarrow's ``RowGroupMetaData.column()`` ends the process where the footer of a chunk is damaged or encrypted, since it
+    passes C++ exceptions on to nobody. Its reader raises them, so that the reader looks at the chunks first; it reads no
+    page for that.
+    """
+    if not names:
+        return []
+    reader = pq.ParquetFile(
+        pa.PythonFile(_NoPages(), mode="r"), metadata=file.metadata, pre_buffer=False, buffer_size=1
+    )
+    with suppress(_PageWantedError):
+        next(reader.iter_batches(1, row_groups=[group], columns=list(names), use_threads=False), None)
+    metadata = file.metadata.row_group(group)
+    return [Chunk(name, place, metadata.column(place)) for place, name in leaves(file.schema, names)]
+
+
+def leaves(schema: pq.ParquetSchema, names: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the number of each leaf column of some columns of the table, and the column that it belongs to."""
+    wanted, found = set(names), []
+    for place in range(len(schema)):
+        path = schema.column(place).path
+        if path in wanted:
+            found.append((place, path))
+            continue
+        parts = path.split(".")
+        column = next((name for size in range(1, len(parts)) if (name := ".".join(parts[:size])) in wanted), None)
+        if column is not None:
+            found.append((place, column))
+    return found
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a Parquet column in blocks: dictionaries decoded, text with 64-bit offsets."""
+    """Return the type of a Parquet column in blocks.
+
+    Dictionaries are decoded, text has 64-bit offsets, and inside of lists, structs and maps an extension type (UUID, JSON) is
+    the type that stores it, since neither pandas nor Arrow's own functions take it there.
+
+    Examples
+    --------
+    >>> plain_type(pa.struct([("id", pa.uuid()), ("text", pa.string_view())]))
+    StructType(struct<id: fixed_size_binary[16], text: string>)
+    """
     if pa.types.is_dictionary(kind):
         return plain_type(kind.value_type)
     if pa.types.is_string(kind) or pa.types.is_string_view(kind):
         return TEXT
-    return kind
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if isinstance(kind, pa.BaseExtensionType) and not kind.storage_type.num_fields:
+        return kind
+    return _inner_type(kind)
+
+
+def _inner_type(kind: pa.DataType, *, is_final: bool = False) -> pa.DataType:
+    """Return the type that values inside of a column have in blocks, when all files have been seen or before."""
+
+    def inner(field: pa.Field) -> pa.Field:
+        return field.with_type(_inner_type(field.type, is_final=is_final))
+
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return _inner_type(kind.storage_type, is_final=is_final)
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return _inner_type(kind.value_type, is_final=is_final)
+    if not kind.num_fields:
+        # Text for what is only ever null: pyarrow 26 joins lists of structs with nulls to an array that is not valid.
+        as_text = {"string_view"} | ({"null"} if is_final else set())
+        return pa.string() if str(kind) in as_text else pa.binary() if types.is_binary_view(kind) else kind
+    if types.is_map(kind):
+        return pa.map_(inner(kind.key_field), inner(kind.item_field), keys_sorted=kind.keys_sorted)
+    fields = [inner(kind.field(place)) for place in range(kind.num_fields)]
+    if types.is_fixed_size_list(kind):
+        return pa.list_(fields[0], kind.list_size)
+    return _NESTED[str(kind).partition("<")[0]](fields)
+
+
+# Views stay: of a cast of one to a list, pyarrow 26 makes an array that is not valid.
+_NESTED: dict[str, Callable[[list[pa.Field]], pa.DataType]] = {
+    "struct": pa.struct,
+    "list": lambda fields: pa.list_(fields[0]),
+    "large_list": lambda fields: pa.large_list(fields[0]),
+    "list_view": lambda fields: pa.list_view(fields[0]),
+    "large_list_view": lambda fields: pa.large_list_view(fields[0]),
+}
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -99,11 +306,11 @@ def find_schema(listing: Listing, given: Mapping[str, pa.DataType]) -> tuple[pa.
     for number in np.unique(np.linspace(0, len(listing) - 1, count).astype(np.int64)).tolist():
         with open_parquet(listing, number) as file:
             schema = plain_schema(file.schema_arrow)
-        twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
-        if twice is not None:
+        (twice, times), *_ = [*Counter(schema.names).most_common(1), ("", 0)]
+        if times > 1:
             raise SchemaError(
-                f"{listing.paths[number]!r} has {schema.names.count(twice)} columns named {twice!r}, and a table can have "
-                "one; write the file again with other names"
+                f"{listing.paths[number]!r} has {times} columns named {twice!r}, and a table can have one; write the file "
+                "again with other names"
             )
         for item in schema:
             before = types.get(item.name, pa.null())
@@ -117,7 +324,11 @@ def find_schema(listing: Listing, given: Mapping[str, pa.DataType]) -> tuple[pa.
     for name, kind in given.items():
         types.setdefault(name, kind)
     # A column that is null in every file stays what it is.
-    return pa.schema(list(types.items())), origins
+    final = {
+        name: _inner_type(kind, is_final=True) if kind.num_fields and name not in given else kind
+        for name, kind in types.items()
+    }
+    return pa.schema(list(final.items())), origins
 
 
 def type_change(

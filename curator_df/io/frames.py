@@ -12,16 +12,16 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.host_blocks import block_dtype
+from curator_df.core.host_blocks import pandas_block
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS
-from curator_df.errors import ColumnError, ParameterError
-from curator_df.io.folder_columns import folder_values
+from curator_df.errors import ColumnError, ParameterError, SchemaError
+from curator_df.io.folder_columns import SOURCE_COLUMNS, folder_values
 from curator_df.io.listing import Listing
 
 FEW_BYTES = 64
 """By which buffers may be longer than what is used of them, which does not count the last offset."""
-SOURCE_COLUMNS = {"source_file": pa.large_string(), "source_line": pa.int64()}
-"""What ``add_source=True`` adds."""
+MOST_COLUMNS = 20_000
+"""Columns of a table: each takes about 0.2 ms and 10 kB whatever it holds, for every block and in every step."""
 LARGEST_OFFSET = 1 << OFFSET_BITS
 MOST_FILES = 1 << (63 - OFFSET_BITS)
 
@@ -44,7 +44,7 @@ def to_block(table: pa.Table, addresses: npt.NDArray[np.int64]) -> pd.DataFrame:
     index = pd.Index(addresses, dtype="int64", name=ADDRESS)
     if not table.num_columns:
         return pd.DataFrame(index=index)
-    block: pd.DataFrame = table.to_pandas(types_mapper=block_dtype, use_threads=False, ignore_metadata=True)
+    block = pandas_block(table)
     block.index = index
     return block
 
@@ -131,10 +131,15 @@ def schema_with_source(schema: pa.Schema, add_source: bool, reader: str) -> pa.S
 def chosen_columns(schema: pa.Schema, columns: Any, reader: str, way_out: str = "") -> list[str]:
     """Check the user's ``columns`` against the schema of the files."""
     chosen = list(schema.names if columns is None else [columns] if isinstance(columns, str) else columns)
-    missing = [name for name in chosen if name not in schema.names]
+    names = set(schema.names)
+    missing = [name for name in chosen if name not in names]
     if missing:
         listed = ", ".join(repr(name) for name in schema.names) or "no columns"
         raise ColumnError(f"{reader}: columns= names {missing[0]!r}; the files have: {listed}{way_out}")
+    if len(chosen) > MOST_COLUMNS:
+        raise SchemaError(
+            f"{reader}: {len(chosen):,} columns, and a table can have {MOST_COLUMNS:,}; name those that you need with columns="
+        )
     if len(set(chosen)) != len(chosen):
         raise ParameterError(f"{reader}: columns= names a column twice: {chosen}")
     return chosen

@@ -22,7 +22,7 @@ from curator_df.core.columns import require_columns
 from curator_df.core.files.storage import FileRecord, Folder, NewFile
 from curator_df.core.fingerprint import fingerprint
 from curator_df.errors import ParameterError, RowCountError, SchemaError
-from curator_df.io.folder_columns import HIVE_NULL
+from curator_df.io.folder_columns import HIVE_NULL, SOURCE_COLUMNS
 from curator_df.io.spooled_file import SpooledFile
 
 MOST_OPEN_FILES = 64
@@ -183,11 +183,14 @@ class RangeFiles:
             return
         columns = list(self._sink.partition_on)
         # By row numbers, not by comparing with each value: 0.0 equals -0.0, so that rows of both would be written twice.
-        numbered = table.select(columns).append_column(_ROW, pa.array(np.arange(len(table))))
-        groups = numbered.group_by(columns, use_threads=False).aggregate([(_ROW, "list")])
+        # And by places as names: pyarrow takes a name with dots for a path.
+        places = [str(place) for place in range(len(columns))]
+        numbered = table.select(columns).rename_columns(places).append_column(_ROW, pa.array(np.arange(len(table))))
+        groups = numbered.group_by(places, use_threads=False).aggregate([(_ROW, "list")])
+        keys = [groups[place].to_pylist() for place in places]
         rest = table.select(self._file_schema.names)
-        for values, rows in zip(groups.select(columns).to_pylist(), groups[f"{_ROW}_list"], strict=True):
-            yield folder_name(values), rest.take(rows.values)
+        for values, rows in zip(zip(*keys, strict=True), groups[f"{_ROW}_list"], strict=True):
+            yield folder_name(dict(zip(columns, values, strict=True))), rest.take(rows.values)
 
     def _file(self, folder: str) -> _Growing:
         if folder not in self._growing:
@@ -252,7 +255,24 @@ def require_partition_columns(df: Any, operator: str, partition_on: str | list[s
     require_columns(df, operator, *columns)
     if columns and len(columns) == len(df.columns):
         raise ParameterError(f"{operator}: partition_on names every column, so that the files would hold none")
+    for column in columns:
+        if (reason := _no_folder(column)) is not None:
+            raise ParameterError(
+                f"{operator}: partition_on={column!r} cannot name folders: {reason}. Rename the column, as in "
+                f"df.rename(columns={{{column!r}: 'partition'}})"
+            )
     return columns
+
+
+def _no_folder(column: str) -> str | None:
+    """Return why a reader would not find a column in the names of folders; None if it would."""
+    if column.startswith((".", "_")) or not column:
+        return "readers pass over folders whose names begin with '.', '_' or '='"
+    if column in SOURCE_COLUMNS:
+        return f"readers add a column {column!r} of their own with add_source=True"
+    if len(_quoted(column)) + len("=") + len(HIVE_NULL) > LONGEST_FOLDER_NAME:
+        return f"a folder's name has at most {LONGEST_FOLDER_NAME} bytes, and the column's has {len(_quoted(column))}"
+    return None
 
 
 def folder_name(row: dict[str, Any]) -> str:

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.errors import OversizePageError
-from curator_df.io.footers import open_parquet
+from curator_df.errors import CorruptFileError, OversizePageError
+from curator_df.io.footers import Chunk, column_chunks, damage_of_column, open_parquet
 from curator_df.io.listing import Listing
 from curator_df.io.streams import open_file
 
@@ -48,8 +48,8 @@ class LargePage:
     """What is held while it is read."""
 
 
-def sampled_pages(listing: Listing) -> dict[str, int]:
-    """Return what is held while pages of each column are read, where they are large, as some files have them.
+def sampled_pages(listing: Listing, names: Sequence[str]) -> dict[str, int]:
+    """Return what is held while pages of each of these columns are read, where they are large, as some files have them.
 
     Returns
     -------
@@ -59,23 +59,18 @@ def sampled_pages(listing: Listing) -> dict[str, int]:
     found: dict[str, int] = {}
     for number in np.argsort(-listing.sizes, kind="stable")[:SAMPLED_FILES].tolist():
         with open_parquet(listing, number) as file:
-            metadata = file.metadata
-        if metadata.num_row_groups:
-            for page in large_pages(listing, number, metadata.row_group(0)):
-                needed = int(OTHER_FILES * page.needed_bytes)
-                found[page.column] = max(found.get(page.column, 0), needed)
+            if not file.metadata.num_row_groups:
+                continue
+            with damage_of_column(listing.paths[number], file, 0, names):
+                chunks = column_chunks(file, 0, names)
+        for page in large_pages(listing, number, chunks):
+            needed = int(OTHER_FILES * page.needed_bytes)
+            found[page.column] = max(found.get(page.column, 0), needed)
     return found
 
 
 def require_room(
-    listing: Listing,
-    number: int,
-    metadata: Any,
-    group: int,
-    names: Sequence[str],
-    room_bytes: int,
-    *,
-    look: bool = False,
+    listing: Listing, number: int, first: int, chunks: Sequence[Chunk], room_bytes: int, *, look: bool = False
 ) -> None:
     """Raise `OversizePageError` if pages of a row group take more than there is room for.
 
@@ -85,23 +80,20 @@ def require_room(
         All files.
     number : int
         Number of the file.
-    metadata : pyarrow.parquet.FileMetaData
-        Its footer.
-    group : int
-        Number of the row group.
-    names : sequence of str
-        Columns that are read.
+    first : int
+        Number of the first row of the row group.
+    chunks : sequence of Chunk
+        Column chunks of the row group that are read.
     room_bytes : int
         What their pages may take together.
     look : bool
         Whether to look at all pages of the row group, if the file is a local one, and not only at the first of each column.
     """
-    pages = large_pages(listing, number, metadata.row_group(group), names, look=look)
+    pages = large_pages(listing, number, chunks, look=look)
     needed = sum(page.needed_bytes for page in pages)
     if needed <= room_bytes:
         return
     largest = max(pages, key=lambda page: page.needed_bytes)
-    first = sum(metadata.row_group(place).num_rows for place in range(group))
     raise OversizePageError.of(
         listing.paths[number],
         first,
@@ -112,41 +104,34 @@ def require_room(
     )
 
 
-def large_pages(
-    listing: Listing, number: int, group: Any, names: Sequence[str] | None = None, *, look: bool = False
-) -> list[LargePage]:
-    """Return the largest page of each column of a row group whose pages are large; by default of all columns."""
+def large_pages(listing: Listing, number: int, chunks: Sequence[Chunk], *, look: bool = False) -> list[LargePage]:
+    """Return the largest page of each column chunk whose pages are large."""
     path = listing.paths[number]
-    chunks = [group.column(place) for place in range(group.num_columns)]
-    chunks = [chunk for chunk in chunks if chunk.total_uncompressed_size > SMALL_BYTES]
-    columns = [(_column(chunk, names), chunk) for chunk in chunks]
-    if not any(name is not None for name, _ in columns):
+    looked_at = [chunk for chunk in chunks if look or chunk.metadata.total_uncompressed_size > SMALL_BYTES]
+    if not looked_at:
         return []
     with open_file(path, listing.storage_options, listed=listing.listed(path)) as file:
         found = []
-        for name, chunk in columns:
-            if name is not None:
-                sizes = _all_sizes(file, chunk) if look and path.startswith("/") else _first_sizes(file, chunk)
-                largest = max(sizes, default=0)
-                if largest > SMALL_BYTES:
-                    # The last page of a chunk has none after it.
-                    needed = largest + min(PAGES_FACTOR * largest, chunk.total_uncompressed_size)
-                    found.append(LargePage(name, largest, needed))
+        for name, _, chunk in looked_at:
+            sizes = _all_sizes(file, chunk) if look and path.startswith("/") else _first_sizes(file, chunk)
+            largest = max(sizes, default=0)
+            if largest > SMALL_BYTES:
+                if largest > chunk.total_uncompressed_size:
+                    raise CorruptFileError(
+                        f"{path!r} is damaged: a page of the column {name!r} says that it has {largest:,} bytes, and the "
+                        f"footer says that all its pages have {chunk.total_uncompressed_size:,}. Fetch it again, or leave "
+                        "it out"
+                    )
+                # The last page of a chunk has none after it.
+                needed = largest + min(PAGES_FACTOR * largest, chunk.total_uncompressed_size)
+                found.append(LargePage(name, largest, needed))
     return found
-
-
-def _column(chunk: Any, names: Sequence[str] | None) -> str | None:
-    """Return the column of the table to which a chunk belongs; None if it is not read."""
-    path = chunk.path_in_schema
-    if names is None:
-        return str(path.partition(".")[0])
-    return next((name for name in names if path == name or path.startswith(f"{name}.")), None)
 
 
 def _first_sizes(file: Any, chunk: Any) -> Iterator[int]:
     """Yield the decompressed bytes of the dictionary, if there is one, and of the first page."""
     for offset in {chunk.dictionary_page_offset, chunk.data_page_offset} - {None}:
-        file.seek(offset)
+        file.seek(max(offset, 0))  # of a damaged footer it may be anything
         sizes = _sizes(file.read(32))
         if sizes is not None:
             yield sizes[0]
@@ -154,13 +139,13 @@ def _first_sizes(file: Any, chunk: Any) -> Iterator[int]:
 
 def _all_sizes(file: Any, chunk: Any) -> Iterator[int]:
     """Yield the decompressed bytes of all pages, up to the first whose header is not understood."""
-    offset = chunk.data_page_offset if chunk.dictionary_page_offset is None else chunk.dictionary_page_offset
+    offset = max(chunk.data_page_offset if chunk.dictionary_page_offset is None else chunk.dictionary_page_offset, 0)
     stop = offset + chunk.total_compressed_size
     while offset < stop:
         file.seek(offset)
         data = file.read(min(HEADER_BYTES, stop - offset))
         sizes, length = _sizes(data), _length(data)
-        if sizes is None or length is None:
+        if sizes is None or length is None or sizes[1] < 0:
             return
         yield sizes[0]
         offset += length + sizes[1]
@@ -184,7 +169,7 @@ def _length(data: bytes) -> int | None:
     """Return the bytes of the header with which these begin; None if it is longer or none."""
     try:
         return _after(data, 0, _STRUCT)
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, RecursionError):
         return None
 
 

@@ -16,14 +16,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import OversizeRowError, ParameterError, SchemaError
 from curator_df.io import cut
+from curator_df.io.bad_rows import WarnOfBadRows, has_text, without_bad_texts
 from curator_df.io.folder_columns import beside_files
-from curator_df.io.footers import find_schema, open_parquet, plain_schema, row_groups, type_change, widened
+from curator_df.io.footers import Chunk, find_schema, open_parquet, plain_schema, row_groups, type_change, widened
 from curator_df.io.frames import (
     LARGEST_OFFSET,
     are_among,
@@ -71,13 +73,15 @@ class ParquetSource:
     source_columns: tuple[str, ...]
     """Which of ``source_file`` and ``source_line`` are added, and columns in the names of folders."""
     quarantines: bool
-    """Whether the user asked to set bad rows aside; Parquet has none."""
+    """Whether rows with text that is not UTF-8 are quarantined, or raise."""
     given: tuple[str, ...]
     """Columns whose type the user gave: values of every file are converted."""
     origins: Mapping[str, int]
     """File number from which the type of a column was taken."""
     pages: Mapping[str, int]
     """Columns with large pages, and the bytes that are held while these are read."""
+    checked: pa.Schema
+    """Columns of text to check even where others are selected: which rows are quarantined is the same in every pass."""
 
     @property
     def files(self) -> Sequence[str]:
@@ -118,7 +122,13 @@ class ParquetSource:
     @property
     def reader_fixed_bytes(self) -> int:
         """Bytes that a task holds beside its blocks while it reads, whatever their size: large pages, decompressed."""
-        return sum(self.pages.get(name, 0) for name in self.schema.names)
+        return sum(self.pages.get(name, 0) for name in self._reads.names)
+
+    @property
+    def _reads(self) -> pa.Schema:
+        """Columns that are read: those of blocks, and those that are only checked."""
+        names = set(self.schema.names)
+        return pa.schema([*self.schema, *(field for field in self.checked if field.name not in names)])
 
     def cut(self, piece_bytes: int) -> Ranges:
         """Cut the input into ranges of about ``piece_bytes`` decoded bytes, by file sizes and footers alone."""
@@ -170,12 +180,13 @@ class ParquetSource:
 
         Notes
         -----
-        Rows: all (or all that are wanted). Peak extra memory: ``reader_factor`` x block. Computes: no.
+        Rows: all (or all that are wanted) but bad ones. Peak extra memory: ``reader_factor`` x block. Computes: no.
         """
-        del on_bad_row  # a Parquet file is damaged as a whole, never row by row
+        warning = WarnOfBadRows(has_lines=False) if self.quarantines and on_bad_row is None else None
+        on_bad = (on_bad_row or warning) if self.quarantines else None
         held: list[tuple[int, int, pa.Table]] = []
         held_bytes = 0
-        for file, row, table in self._batches(piece, block_bytes, largest_row_bytes, on_long_row):
+        for file, row, table in self._batches(piece, block_bytes, largest_row_bytes, on_bad, on_long_row):
             if held and held_bytes + table.nbytes > block_bytes:
                 yield _only(self._block(held), wanted)
                 held_bytes = 0
@@ -184,6 +195,8 @@ class ParquetSource:
             del table
         if held:
             yield _only(self._block(held), wanted)
+        if warning is not None:
+            warning.warn()
 
     def _block(self, held: list[tuple[int, int, pa.Table]]) -> pd.DataFrame:
         """Join batches into a block; ``held`` is emptied."""
@@ -205,43 +218,57 @@ class ParquetSource:
         piece: Range,
         block_bytes: int,
         largest_row_bytes: int | None,
+        on_bad_row: Callable[[BadRow], None] | None,
         on_long_row: Callable[[OversizeRowError], None] | None,
     ) -> Iterator[tuple[int, int, pa.Table]]:
         """Yield file number, number of the first row, and rows, at most a block at a time."""
         for number in range(piece.first_file, piece.last_file + 1):
             start = piece.start if number == piece.first_file else 0
             stop = piece.stop if number == piece.last_file else LARGEST_OFFSET
-            with open_parquet(self.listing, number) as file:
+            with open_parquet(self.listing, number, names=self._reads.names) as file:
                 names = self._check_schema(plain_schema(file.schema_arrow), number)
-                ask = self._page_check(number, file.metadata, names, block_bytes, largest_row_bytes)
+                ask = self._page_check(number, block_bytes, largest_row_bytes)
                 for first, batch in rows_between(self.listing, number, file, names, start, stop, block_bytes, ask):
-                    table = self._conform(batch, number)
-                    path = self.listing.paths[number]
-                    for row, rows in without_long_rows(table, path, first, largest_row_bytes, on_long_row):
+                    for row, rows in self._good_rows(number, first, batch, largest_row_bytes, on_bad_row, on_long_row):
                         place = row
                         for part in parts_of(rows, block_bytes):
                             yield number, place, part
                             place += len(part)
 
-    def _page_check(
-        self, number: int, metadata: Any, names: list[str], block_bytes: int, largest_row_bytes: int | None
-    ) -> Callable[[int, bool], None]:
-        """Return what raises if the pages of a row group take more than a task has room for."""
-        if largest_row_bytes is None:
-            return lambda group, failed: None  # noqa: ARG005 - nobody named a limit
-        planned = max(self.reader_fixed_bytes, PAGES_FACTOR * SMALL_BYTES)
-        room_bytes = planned + ROOM_FACTOR * max(largest_row_bytes - block_bytes, 0)
+    def _good_rows(
+        self,
+        number: int,
+        first: int,
+        batch: Any,
+        largest_row_bytes: int | None,
+        on_bad_row: Callable[[BadRow], None] | None,
+        on_long_row: Callable[[OversizeRowError], None] | None,
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Yield a batch as the columns of blocks, without bad and long rows, each part with the number of its first row."""
+        path, names = self.listing.paths[number], self.schema.names
+        for start, rows in without_bad_texts(self._conform(batch, number), path, first, on_bad_row):
+            chosen = rows if len(rows.columns) == len(names) else rows.select(names)
+            yield from without_long_rows(chosen, path, start, largest_row_bytes, on_long_row)
 
-        def ask(group: int, failed: bool) -> None:
-            room = planned if failed else room_bytes
-            require_room(self.listing, number, metadata, group, names, room, look=failed)
+    def _page_check(
+        self, number: int, block_bytes: int, largest_row_bytes: int | None
+    ) -> Callable[[int, Sequence[Chunk], bool], None]:
+        """Return what raises if the pages of a row group take more than a task has room for."""
+        planned = max(self.reader_fixed_bytes, PAGES_FACTOR * SMALL_BYTES)
+
+        def ask(first: int, chunks: Sequence[Chunk], failed: bool) -> None:
+            if largest_row_bytes is None:
+                return  # nobody named a limit
+            room = planned + (0 if failed else ROOM_FACTOR * max(largest_row_bytes - block_bytes, 0))
+            require_room(self.listing, number, first, chunks, room, look=failed)
 
         return ask
 
     def _check_schema(self, found: pa.Schema, number: int) -> list[str]:
         """Return the columns to read from one file; raise if it does not go with the schema."""
+        expected = {field.name: field.type for field in self._reads}
         for item in found:
-            if item.name not in self.schema.names:
+            if item.name not in expected:
                 if not self.selects:
                     raise SchemaError(
                         f"{self.listing.paths[number]!r} has the column {item.name!r} ({item.type}), which the files "
@@ -249,35 +276,48 @@ class ParquetSource:
                         "read with columns="
                     )
                 continue
-            expected = self.schema.field(item.name).type
-            if item.name in self.given or expected.equals(item.type):
+            kind = expected[item.name]
+            if item.name in self.given or kind.equals(item.type):
                 continue
             try:
-                fits = widened(item.type, expected).equals(expected)
+                fits = widened(item.type, kind).equals(kind)
             except TypeError:
                 fits = False
             if not fits:
                 origin = self.origins.get(item.name, 0)
-                raise type_change(self.listing, item.name, expected, origin, item.type, number)
-        return [name for name in self.schema.names if name in found.names]
+                raise type_change(self.listing, item.name, kind, origin, item.type, number)
+        names = set(found.names)
+        return [name for name in expected if name in names]
 
     def _conform(self, batch: Any, number: int) -> pa.Table:
-        columns = []
-        for item in self.schema:
-            if item.name not in batch.schema.names:
+        """Return a batch with the columns and types that are read."""
+        schema, columns = self._reads, []
+        places = {name: place for place, name in enumerate(batch.schema.names)}
+        for item in schema:
+            if item.name not in places:
                 columns.append(pa.nulls(len(batch), item.type))
                 continue
-            column = batch.column(item.name)
+            column = batch.column(places[item.name])
             try:
-                columns.append(column if column.type.equals(item.type) else column.cast(item.type))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+                columns.append(column if column.type.equals(item.type) else _cast(column, item.type))
+            except pa.ArrowNotImplementedError as exc:
+                raise SchemaError(
+                    f"{self.listing.paths[number]!r}: the column {item.name!r} holds {column.type}, and pyarrow cannot turn it "
+                    f"into {item.type}: {exc}. Leave it out with columns=, or write the file again with another type"
+                ) from exc
+            except pa.ArrowInvalid as exc:
                 raise SchemaError(
                     f"{self.listing.paths[number]!r}: the column {item.name!r} holds {column.type}, and a value "
                     f"does not fit {item.type}: {exc}; give another type with dtype={{{item.name!r}: ...}}"
                 ) from exc
         if not columns:
             return pa.table({"": pa.nulls(len(batch))}).select([])
-        return pa.Table.from_arrays(columns, schema=self.schema)
+        return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _cast(column: Any, kind: pa.DataType) -> Any:
+    # Bytes that are not UTF-8 make a bad row, not a column of another type.
+    return column.cast(options=pc.CastOptions(kind, allow_invalid_utf8=True))
 
 
 def read_parquet(
@@ -310,7 +350,8 @@ def read_parquet(
     add_source : bool
         Add ``source_file`` (text) and ``source_line`` (int64, the row number from 1).
     on_bad_rows : {"error", "quarantine"}
-        As in `read_jsonl`; rows of a Parquet file are never bad, so nothing is quarantined.
+        What to do with a row whose text is not UTF-8: raise an error that names file, row and column, or skip and report
+        it. With ``"quarantine"`` all text columns are read and checked, also where a chain uses only others.
     backend : {"pandas", "cudf"}
         Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
     storage_options : mapping, optional
@@ -328,6 +369,8 @@ def read_parquet(
         Nothing matches an entry of ``paths``.
     CorruptFileError
         A file is truncated or not a Parquet file.
+    BadRowError
+        A text is not UTF-8, and ``on_bad_rows="error"``.
     SchemaError
         A column has incompatible types in the files.
     ColumnError
@@ -339,7 +382,8 @@ def read_parquet(
 
     Notes
     -----
-    Rows: all. Columns: as in the footers, or as named; with ``add_source``, ``source_file`` and ``source_line``.
+    Rows: all but bad ones. Columns: as in the footers, or as named; with ``add_source``, ``source_file`` and
+    ``source_line``.
     Backends: pandas; cudf with ``backend="cudf"``. Peak extra memory: 2.5 x block. Computes: no; it reads the footers
     of up to 64 files, or of 16 of them, evenly spread, if there are more, and of the 16 largest, and those of files larger
     than a partition.
@@ -372,15 +416,17 @@ def read_parquet(
     columns, in_folders = beside_files(listing, schema.names, columns)
     chosen = chosen_columns(schema, columns, "read_parquet")
     schema = pa.schema([schema.field(name) for name in chosen])
+    quarantines = on_bad_rows == "quarantine"
     source = ParquetSource(
         listing=listing,
         schema=schema,
         selects=selects,
         source_columns=(*in_folders, *schema_with_source(schema, add_source, "read_parquet").names[len(schema) :]),
-        quarantines=on_bad_rows == "quarantine",
+        quarantines=quarantines,
         given=tuple(given),
         origins=origins,
-        pages=sampled_pages(listing),
+        pages=sampled_pages(listing, chosen),
+        checked=pa.schema([field for field in schema if quarantines and has_text(field.type)]),
     )
     ranges = source.cut(block_bytes) if files_per_partition is None else source.cut_files(files_per_partition)
     return from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None, backend=backend)

@@ -9,7 +9,7 @@ dictionaries and decoded a few rows at a time; of any others few rows are read a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from curator_df.io.footers import open_parquet
+from curator_df.io.footers import Chunk, column_chunks, damage_of_column, open_parquet
 from curator_df.io.listing import Listing
 
 BATCH_ROWS = 256
@@ -45,37 +45,47 @@ def rows_between(
     start: int,
     stop: int,
     block_bytes: int,
-    ask: Callable[[int, bool], None],
+    ask: Callable[[int, Sequence[Chunk], bool], None],
 ) -> Iterator[tuple[int, Any]]:
     """Yield the rows of one file from ``start`` to ``stop`` in small batches, with the number of the first row.
 
     Columns may be dictionaries. Decoded, a batch has about an eighth of ``block_bytes`` at most, or is one row. ``ask`` is
-    called with the number of each row group before it is read, and again if memory runs out in it, and may raise.
+    called with the first row and the chunks of each row group before it is read, and again if memory runs out in it, and
+    may raise. Fewer rows than the footer says, or more, are an error.
     """
     row = 0
     for group in range(file.metadata.num_row_groups):
         rows = file.metadata.row_group(group).num_rows
         if row + rows > start and row < stop:
             position = row
-            ask(group, False)
-            with _reader(listing, number, file, group, names, block_bytes) as reader:
-                for batch in _with_reason(_batches(reader, group, names, block_bytes), group, ask):
-                    low, high = max(start - position, 0), min(stop - position, len(batch))
-                    if low < high:
-                        yield from _decodable(position + low, batch.slice(low, high - low), block_bytes // SHARE)
-                    position += len(batch)
-                    if position >= stop:
-                        break
+            with damage_of_column(listing.paths[number], file, group, names):
+                chunks = column_chunks(file, group, names)
+                ask(row, chunks, False)
+                with _reader(listing, number, file, group, names, chunks, block_bytes) as reader:
+                    for batch in _with_reason(_batches(reader, group, names, block_bytes), row, chunks, ask):
+                        low, high = max(start - position, 0), min(stop - position, len(batch))
+                        if low < high:
+                            yield from _decodable(position + low, batch.slice(low, high - low), block_bytes // SHARE)
+                        position += len(batch)
+                        if position >= stop:
+                            break
+                if position < min(row + rows, stop) or position > row + rows:
+                    raise OSError(f"the footer says {rows:,} rows, and the pages hold {position - row:,}")
         row += rows
 
 
-def _with_reason(batches: Iterator[Any], group: int, ask: Callable[[int, bool], None]) -> Iterator[Any]:
+def _with_reason(
+    batches: Iterator[Any],
+    first: int,
+    chunks: Sequence[Chunk],
+    ask: Callable[[int, Sequence[Chunk], bool], None],
+) -> Iterator[Any]:
     """Pass batches on; if memory runs out while one is read, ask for the reason, which raises a better error if it has one."""
     while True:
         try:
             batch = next(batches, None)
         except MemoryError:
-            ask(group, True)
+            ask(first, chunks, True)
             raise
         if batch is None:
             return
@@ -156,15 +166,21 @@ def _is_coded_text(kind: pa.DataType) -> bool:
 
 @contextlib.contextmanager
 def _reader(
-    listing: Listing, number: int, file: pq.ParquetFile, group: int, names: list[str], block_bytes: int
+    listing: Listing,
+    number: int,
+    file: pq.ParquetFile,
+    group: int,
+    names: list[str],
+    chunks: Sequence[Chunk],
+    block_bytes: int,
 ) -> Iterator[pq.ParquetFile]:
     """Return the file, opened again if texts of a dictionary would fill a batch that repeats them."""
     most_bytes = block_bytes // (SHARE * BATCH_ROWS)
-    suspects = _dictionaries(file, group, names, most_bytes)
+    suspects = _dictionaries(file, chunks, most_bytes)
     if not suspects:
         yield file
         return
-    with open_parquet(listing, number, dictionaries=suspects, metadata=file.metadata) as coded:
+    with open_parquet(listing, number, names=names, dictionaries=suspects, metadata=file.metadata) as coded:
         row = next(coded.iter_batches(1, row_groups=[group], columns=suspects, use_threads=False), None)
         long = [] if row is None else [name for name in suspects if _longest(row.column(name)) > most_bytes]
         del row
@@ -174,25 +190,22 @@ def _reader(
     if not long:
         yield file
         return
-    with open_parquet(listing, number, dictionaries=long, metadata=file.metadata) as coded:
+    with open_parquet(listing, number, names=names, dictionaries=long, metadata=file.metadata) as coded:
         yield coded
 
 
-def _dictionaries(file: pq.ParquetFile, group: int, names: list[str], most_bytes: int) -> list[str]:
+def _dictionaries(file: pq.ParquetFile, chunks: Sequence[Chunk], most_bytes: int) -> list[str]:
     """Return the columns of texts that stand in a dictionary all of them, and of which one may be that long."""
-    metadata, found = file.metadata.row_group(group), []
-    for place in range(metadata.num_columns):
-        column = metadata.column(place)
-        if (
-            column.path_in_schema in names
-            and column.physical_type == "BYTE_ARRAY"
-            and file.schema.column(place).max_repetition_level == 0
-            and column.has_dictionary_page
-            and column.total_uncompressed_size > most_bytes
-            and _is_all_coded(column)
-        ):
-            found.append(column.path_in_schema)
-    return found
+    return [
+        name
+        for name, place, chunk in chunks
+        if chunk.total_uncompressed_size > most_bytes
+        and chunk.physical_type == "BYTE_ARRAY"
+        and chunk.path_in_schema == name
+        and file.schema.column(place).max_repetition_level == 0
+        and chunk.has_dictionary_page
+        and _is_all_coded(chunk)
+    ]
 
 
 def _is_all_coded(column: Any) -> bool:

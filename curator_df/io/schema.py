@@ -25,6 +25,8 @@ HEAD_ROWS = 2000
 """Most rows of a file that its types are taken from: 16 files of short rows would take seconds otherwise."""
 NEAR = 0.75
 """How alike, from 0 to 1, two names are that may be meant to be the same."""
+MOST_LEVELS = 120
+"""Levels of a column: a type with 165 of them cannot be sent to a worker."""
 Dtypes = Mapping[str, str | pa.DataType]
 """What users may give as ``dtype``."""
 
@@ -173,7 +175,25 @@ def infer(
                     ) from exc
                 if not types[name].equals(before) or name not in origins:
                     origins[name] = number
+    for name, kind in types.items():
+        if (depth := levels(kind)) > MOST_LEVELS:
+            raise SchemaError(
+                f"the column {name!r} is nested {depth} levels deep in {path(origins.get(name, 0))!r}, and a table can have "
+                f"{MOST_LEVELS}; leave it out with columns="
+            )
     return types, origins
+
+
+def levels(kind: pa.DataType, levels_of_list: int = 1) -> int:
+    """Return how many levels deep a type is nested; 1 for one that holds no other.
+
+    Examples
+    --------
+    >>> levels(pa.int64()), levels(pa.struct([("a", pa.list_(pa.int64()))]))
+    (1, 3)
+    """
+    own = 1 if pa.types.is_struct(kind) or not kind.num_fields else levels_of_list
+    return own + max((levels(kind.field(place).type, levels_of_list) for place in range(kind.num_fields)), default=0)
 
 
 def _shown(kind: pa.DataType) -> str:

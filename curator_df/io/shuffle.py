@@ -35,6 +35,7 @@ from curator_df.io.parquet import read_parquet
 from curator_df.io.partitions import DEFAULT_BLOCK_BYTES, from_source
 from curator_df.io.shuffle_sink import ROWS, ShuffleSink, Taken, stored_schema
 from curator_df.io.shuffle_source import ShuffledSource, Stored
+from curator_df.io.writable import require_storable
 from curator_df.io.write import TARGET_FILE_BYTES, ParquetFormat, folder_at
 
 BEFORE = "before"
@@ -274,6 +275,8 @@ def _shuffled(
     on_oom: OnOom,
 ) -> Any:
     """Run the passes; return the table that is then in the folder."""
+    for df, _ in chains:
+        require_storable(df, operator)
     folder, session = folder_at(path, storage_options), current_session()
     source = _planned(operator, chains, shares)
     sink = FileSink(folder, ParquetFormat("zstd"), TARGET_FILE_BYTES)

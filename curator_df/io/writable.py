@@ -10,6 +10,15 @@ import pyarrow as pa
 from curator_df.core.host_blocks import host_block
 from curator_df.errors import ColumnError, SchemaError
 from curator_df.io.output import arrow_schema
+from curator_df.io.schema import levels
+
+MOST_PARQUET_LEVELS = 99
+"""Levels of a column's schema; pyarrow writes more, and opens no file that has more."""
+MOST_JSON_LEVELS = 253
+"""Levels of a column's values; orjson refuses more in a row."""
+
+MOST_ARROW_LEVELS = 64
+"""Levels of a column in Arrow's files."""
 
 
 def require_writable(df: Any, operator: str, suffix: str) -> None:
@@ -20,7 +29,7 @@ def require_writable(df: Any, operator: str, suffix: str) -> None:
     ColumnError
         There are no columns, or two of one name.
     SchemaError
-        A column has a type that the format does not have.
+        A column has a type that the format does not have, or is nested too deeply.
     """
     names = [str(name) for name in df.columns]
     if not names:
@@ -31,19 +40,49 @@ def require_writable(df: Any, operator: str, suffix: str) -> None:
             f"{operator}: the table has {names.count(twice)} columns named {twice!r}, and a file can have one; rename or "
             f"drop one. The columns are: {', '.join(map(repr, names))}"
         )
-    is_parquet = suffix == "parquet"
-    for field in arrow_schema(host_block(df._meta)):
+    _require_types(arrow_schema(host_block(df._meta)), operator, is_parquet=suffix == "parquet")
+
+
+def require_rejects(source_meta: Any, operator: str) -> None:
+    """Refuse to keep removed rows, which are written to Parquet as they were read, where Parquet cannot hold their columns."""
+    _require_types(arrow_schema(source_meta), f"{operator}, rejects=", is_parquet=True, way_out="")
+
+
+def _require_types(schema: pa.Schema, operator: str, *, is_parquet: bool, way_out: str | None = None) -> None:
+    if way_out is None:
+        way_out = ", convert it, or use " + ("write_jsonl" if is_parquet else "write_parquet")
+    most, called = (MOST_PARQUET_LEVELS, "Parquet") if is_parquet else (MOST_JSON_LEVELS, "JSON Lines")
+    for field in schema:
+        leave_out = f"leave the column out (df.drop(columns={field.name!r}))"
         found = _unwritable(field.type, is_parquet)
-        if found is None:
-            continue
-        way_out = (
-            "an object without fields has no place in Parquet" if is_parquet else "bytes have no place in JSON Lines"
-        )
-        other = "write_jsonl" if is_parquet else "write_parquet"
-        raise SchemaError(
-            f"{operator}: the column {field.name!r} holds {field.type}, and {way_out}; leave the column out "
-            f"(df.drop(columns={field.name!r})), convert it, or use {other}"
-        )
+        if found is not None:
+            why = (
+                "an object without fields has no place in Parquet"
+                if is_parquet
+                else "bytes have no place in JSON Lines"
+            )
+            raise SchemaError(
+                f"{operator}: the column {field.name!r} holds {field.type}, and {why}; {leave_out}{way_out}"
+            )
+        depth = levels(field.type, 2 if is_parquet else 1)
+        if depth > most:
+            raise SchemaError(
+                f"{operator}: the column {field.name!r} is nested {depth} levels deep, and {called} can have {most}"
+                + (" (a list counts as two)" if is_parquet else "")
+                + f"; {leave_out}{way_out}"
+            )
+
+
+def require_storable(df: Any, operator: str) -> None:
+    """Refuse columns that Arrow's own format, in which rows are stored between two passes, or Parquet cannot hold."""
+    require_writable(df, operator, "parquet")
+    for field in arrow_schema(host_block(df._meta)):
+        depth = levels(field.type)
+        if depth > MOST_ARROW_LEVELS:
+            raise SchemaError(
+                f"{operator}: the column {field.name!r} is nested {depth} levels deep, and rows that are put in order can have "
+                f"{MOST_ARROW_LEVELS}; leave the column out (df.drop(columns={field.name!r})), or convert it"
+            )
 
 
 def _unwritable(kind: pa.DataType, is_parquet: bool) -> pa.DataType | None:

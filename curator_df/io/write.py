@@ -17,13 +17,14 @@ import zstandard
 
 from curator_df.core.columns import choose
 from curator_df.core.files.storage import Folder, NewFile
+from curator_df.core.planning.program import lower
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.run import run
 from curator_df.core.sizes import read_size
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.io.output import FileSink, require_partition_columns
-from curator_df.io.writable import require_writable
+from curator_df.io.writable import require_rejects, require_writable
 
 ParquetCompression = Literal["zstd", "snappy", "lz4", "gzip", "none"]
 JsonlCompression = Literal["none", "gzip", "zstd"]
@@ -197,7 +198,7 @@ def write_parquet(
     return run(
         df,
         sink,
-        rejects=rejects_sink(rejects, storage_options),
+        rejects=rejects_sink(df, "write_parquet", rejects, storage_options),
         workdir=None if workdir is None else folder_at(workdir, storage_options),
         on_existing=on_existing,
         on_error=on_error,
@@ -275,7 +276,7 @@ def write_jsonl(
     return run(
         df,
         sink,
-        rejects=rejects_sink(rejects, storage_options),
+        rejects=rejects_sink(df, "write_jsonl", rejects, storage_options),
         workdir=None if workdir is None else folder_at(workdir, storage_options),
         on_existing=on_existing,
         on_error=on_error,
@@ -299,11 +300,14 @@ def file_sink(
     return FileSink(folder_at(path, storage_options), file_format, target_bytes, columns)
 
 
-def rejects_sink(path: str | os.PathLike[str] | None, storage_options: dict[str, Any] | None) -> FileSink | None:
+def rejects_sink(
+    df: Any, operator: str, path: str | os.PathLike[str] | None, storage_options: dict[str, Any] | None
+) -> FileSink | None:
     """Return the sink of removed rows, if they are kept."""
-    return (
-        None if path is None else FileSink(folder_at(path, storage_options), ParquetFormat("zstd"), TARGET_FILE_BYTES)
-    )
+    if path is None:
+        return None
+    require_rejects(lower(df).source.meta, operator)
+    return FileSink(folder_at(path, storage_options), ParquetFormat("zstd"), TARGET_FILE_BYTES)
 
 
 def folder_at(path: str | os.PathLike[str], storage_options: dict[str, Any] | None) -> Folder:

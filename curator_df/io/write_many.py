@@ -136,7 +136,7 @@ def write_many(
                 columns.get(path),
                 storage_options,
             ),
-            rejects_sink(kept.get(path), storage_options),
+            rejects_sink(df, "write_many", kept.get(path), storage_options),
         )
         for path, df in tables.items()
     ]

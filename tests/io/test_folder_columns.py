@@ -84,3 +84,10 @@ def test_files_that_moved_to_another_folder_are_another_input(docs, tmp_path):
     before = cdf.read_parquet(tmp_path / "a")
     (tmp_path / "a/lang=de").rename(tmp_path / "a/lang=fr")
     assert cdf.read_parquet(tmp_path / "a").expr._name != before.expr._name
+
+
+def test_a_folder_that_names_a_column_of_the_source_is_refused(tmp_path):
+    (tmp_path / "source_file=x").mkdir()
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "source_file=x/a.parquet")
+    with pytest.raises(ColumnError, match=r"name a column 'source_file', which is what add_source=True adds"):
+        cdf.read_parquet(tmp_path)

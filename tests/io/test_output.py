@@ -12,6 +12,7 @@ import pytest
 from curator_df.core.files.storage import Folder
 from curator_df.errors import ParameterError
 from curator_df.io.output import HIVE_NULL, FileSink, folder_name, require_partition_columns
+from curator_df.io.parquet import read_parquet
 from curator_df.io.write import ParquetFormat
 
 
@@ -93,3 +94,29 @@ def test_no_column_to_partition_on_is_refused():
     with pytest.raises(ParameterError, match=r"partition_on=\[\] names no column"):
         require_partition_columns(docs, "write_parquet", [])
     assert require_partition_columns(docs, "write_parquet", None) == ()
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        *((name, "pass over folders whose names begin with") for name in ("..", ".", ".x", "_x", "_curator", "_", "")),
+        *((name, "add a column") for name in ("source_file", "source_line")),
+        *((name, "at most 255 bytes") for name in ("x" * 240, "é" * 50)),
+    ],
+)
+def test_columns_that_cannot_name_folders_are_refused(column, reason):
+    df = dd.from_pandas(pd.DataFrame({column: ["a"], "id": [1]}), npartitions=1)
+    with pytest.raises(
+        ParameterError, match=rf"write_parquet: partition_on=.* cannot name folders: .*{reason}.*rename"
+    ):
+        require_partition_columns(df, "write_parquet", column)
+
+
+@pytest.mark.parametrize("column", ["a.b", "a..b", "[x]", "a/b", "a=b", "%2E", "*", "a b", "é", "x."])
+def test_odd_names_of_columns_come_back_from_folders(tmp_path, column):
+    values = ["u", None, "u.v", ""]
+    block = pd.DataFrame({column: pd.array(values, "string[pyarrow]"), "id": range(len(values))})
+    df = dd.from_pandas(block, npartitions=1)
+    write(tmp_path, block, partition_on=require_partition_columns(df, "write_parquet", column))
+    found = read_parquet(tmp_path / "out").compute().sort_values("id")
+    assert [None if value is pd.NA else value for value in found[column]] == values

@@ -15,6 +15,7 @@ from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
 from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.planning.program import lower
 from curator_df.io import pages
+from curator_df.io.footers import column_chunks
 from curator_df.io.listing import list_files
 
 MB = 1_000_000
@@ -26,6 +27,12 @@ def texts(rows, size, seed=1):
     """Return texts that hardly compress."""
     letters = np.random.default_rng(seed).integers(97, 123, rows * size, np.uint8).tobytes().decode()
     return [letters[place : place + size] for place in range(0, rows * size, size)]
+
+
+def chunks_of(path, names=("id", "text")):
+    """Return the column chunks of a file's first row group."""
+    with pq.ParquetFile(path) as file:
+        return column_chunks(file, 0, names)
 
 
 def one_page(path, rows, size, **how):
@@ -82,11 +89,11 @@ def test_large_pages_are_found_and_small_ones_are_not(tmp_path):
     one_page(tmp_path / "a.parquet", 100, 40_000)
     pq.write_table(pa.table({"id": range(100), "text": texts(100, 40_000)}), tmp_path / "b.parquet", write_batch_size=8)
     listing = list_files(str(tmp_path), suffixes=(".parquet",), storage_options=None)
-    (page,) = pages.large_pages(listing, 0, pq.read_metadata(tmp_path / "a.parquet").row_group(0))
+    (page,) = pages.large_pages(listing, 0, chunks_of(tmp_path / "a.parquet"))
     assert (page.column, page.page_bytes) == ("text", pytest.approx(4 * MB, rel=0.01))
     assert page.needed_bytes == pytest.approx(8 * MB, rel=0.01)
-    assert pages.large_pages(listing, 1, pq.read_metadata(tmp_path / "b.parquet").row_group(0)) == []
-    assert pages.sampled_pages(listing) == {"text": int(1.25 * page.needed_bytes)}
+    assert pages.large_pages(listing, 1, chunks_of(tmp_path / "b.parquet")) == []
+    assert pages.sampled_pages(listing, ["id", "text"]) == {"text": int(1.25 * page.needed_bytes)}
     df = cdf.read_parquet(tmp_path)
     assert lower(df).source.reader_fixed_bytes == int(1.25 * page.needed_bytes)
     assert (
@@ -100,8 +107,9 @@ def test_columns_of_lists_and_names_with_dots_are_told_apart(tmp_path):
     table = pa.table({"a": [texts(100, 40_000)], "a.b": [texts(1, 4_000_000)[0]], "aa": ["short"]})
     pq.write_table(table, tmp_path / "a.parquet", use_dictionary=False)
     listing = list_files(str(tmp_path), suffixes=(".parquet",), storage_options=None)
-    group = pq.read_metadata(tmp_path / "a.parquet").row_group(0)
-    found = {name: pages.large_pages(listing, 0, group, [name]) for name in table.column_names}
+    found = {
+        name: pages.large_pages(listing, 0, chunks_of(tmp_path / "a.parquet", [name])) for name in table.column_names
+    }
     assert [page.page_bytes // MB for page in found["a.b"]] == [4]
     assert found["aa"] == []
     assert 4 in [page.page_bytes // MB for page in found["a"]]

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
 import os
 
 import pandas as pd
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.errors import ColumnError, CorruptFileError, OversizeRowError, ParameterError, SchemaError
-from curator_df.io import footers, parquet
+from curator_df.io import footers, frames, parquet
+from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
 
 
@@ -216,3 +218,44 @@ def test_two_columns_of_one_name_are_an_error(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["n", "n"]), tmp_path / "a.parquet")
     with pytest.raises(SchemaError, match=r"a\.parquet' has 2 columns named 'n'"):
         read_parquet(tmp_path)
+
+
+def wide(columns):
+    """Return a table with many columns and two rows."""
+    return {f"c{place}": [place, place + 1] for place in range(columns)}
+
+
+def test_thousands_of_columns_are_read_in_little_memory(tmp_path):
+    path = write(tmp_path / "a.parquet", wide(3000))
+    source = source_of(read_parquet(path))
+    pool = pa.default_memory_pool()
+    before = pool.bytes_allocated()
+    with footers.open_parquet(source.listing, 0, names=source.schema.names) as file:
+        batches = file.iter_batches(1, columns=source.schema.names, use_threads=False)
+        assert next(batches).num_columns == 3000
+        assert pool.bytes_allocated() - before < 150_000_000  # 256 kB for each were 770 MB
+    assert read_parquet(path).compute().iloc[1].tolist() == list(range(1, 3001))
+
+
+def test_too_many_columns_are_refused_with_the_number(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.parquet", wide(30))
+    (tmp_path / "a.jsonl").write_text(json.dumps(wide(30)) + "\n")
+    monkeypatch.setattr(frames, "MOST_COLUMNS", 29)
+    for read, file in ((read_parquet, path), (read_jsonl, tmp_path / "a.jsonl")):
+        with pytest.raises(SchemaError, match=f"{read.__name__}: 30 columns, and a table can have 29.*columns="):
+            read(file)
+        assert read(file, columns=["c1", "c2"]).compute().shape[1] == 2
+
+
+def test_names_of_columns_are_not_looked_for_one_by_one():
+    class Schema:
+        asked = 0
+
+        @property
+        def names(self):
+            self.asked += 1
+            return ["a", "b", "c"]
+
+    schema = Schema()
+    assert frames.chosen_columns(schema, ["a", "b", "c"], "read_parquet") == ["a", "b", "c"]
+    assert schema.asked <= 2

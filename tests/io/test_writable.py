@@ -52,3 +52,60 @@ def test_times_are_written_as_iso_8601(kind, text):
     rows = pa.table({"t": pa.array([time if pa.types.is_timestamp(kind) else time.date()], kind)})
     JsonlFormat("none").open(file, rows.schema).write(rows)
     assert file.getvalue().decode() == f'{{"t":{text}}}\n'
+
+
+def nested(levels, wrap):
+    """Return a type with so many levels."""
+    kind = pa.int64()
+    for _ in range(levels - 1):
+        kind = pa.list_(kind) if wrap == "list" else pa.struct([("a", kind)])
+    return kind
+
+
+def deep_lines(path, levels):
+    """Write JSON Lines with a column of so many levels."""
+    path.write_text('{"text": "a", "deep": ' + "[" * (levels - 1) + "1" + "]" * (levels - 1) + "}\n")
+    return cdf.read_jsonl(path)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Return a running cluster."""
+    with cdf.start_cluster(memory="1GB", cpus=1) as running:
+        yield running
+
+
+@pytest.mark.parametrize(("wrap", "levels"), [("struct", 99), ("list", 50)])
+def test_the_deepest_columns_that_parquet_can_have_are_written_and_read(tmp_path, cluster, wrap, levels):
+    (tmp_path / "in").mkdir()
+    df = table(tmp_path / "in", {"text": ["a"], "deep": pa.nulls(1, nested(levels, wrap))})
+    cdf.write_parquet(df, tmp_path / "out")
+    assert pq.read_table(tmp_path / "out").num_rows == len(cdf.read_parquet(tmp_path / "out")) == 1
+
+
+def test_columns_nested_too_deeply_for_parquet_are_refused(tmp_path):
+    df = deep_lines(tmp_path / "a.jsonl", 51)
+    message = r"write_parquet: the column 'deep' is nested 101 levels deep, and Parquet can have 99.*write_jsonl"
+    with pytest.raises(SchemaError, match=message):
+        cdf.write_parquet(df, tmp_path / "out")
+    with pytest.raises(SchemaError, match="'deep' is nested 101 levels deep"):
+        cdf.write_many({str(tmp_path / "out"): df})
+    with pytest.raises(SchemaError, match=r"write_jsonl, rejects=: the column 'deep' is nested 101 levels deep"):
+        cdf.write_jsonl(df, tmp_path / "out", rejects=tmp_path / "rejects")
+    with pytest.raises(SchemaError, match="'deep' is nested 101 levels deep"):
+        cdf.shuffle_rows(df, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_columns_nested_too_deeply_for_rows_in_another_order_are_refused(tmp_path):
+    df = table(tmp_path, {"text": ["a"], "deep": pa.nulls(1, nested(65, "struct"))})
+    with pytest.raises(SchemaError, match=r"shuffle_rows: the column 'deep' is nested 65 levels deep.* can have 64"):
+        cdf.shuffle_rows(df, tmp_path / "out")
+
+
+def test_json_columns_nested_too_deeply_for_a_table_are_refused(tmp_path, cluster):
+    with pytest.raises(SchemaError, match=r"'deep' is nested 121 levels deep in .*a\.jsonl', and a table can have 120"):
+        deep_lines(tmp_path / "a.jsonl", 121)
+    assert len(cdf.read_jsonl(tmp_path / "a.jsonl", columns=["text"]).compute()) == 1
+    cdf.write_jsonl(deep_lines(tmp_path / "b.jsonl", 120), tmp_path / "out")
+    assert b"[" * 119 in next((tmp_path / "out").glob("*.jsonl")).read_bytes()

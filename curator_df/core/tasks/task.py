@@ -189,11 +189,21 @@ def _portable(exc: BaseException) -> BaseException:
     exc.__cause__ = exc.__context__ = None
     if not isinstance(exc, CuratorError):
         exc.add_note(f"On the worker:\n{text}")
+    if _says_the_same(exc):
+        return exc
+    # A class whose arguments are not what it says, such as UnicodeDecodeError, arrives without words, or not at all.
+    said = OperatorError(f"{type(exc).__name__}: {exc}")
+    said.add_note(f"On the worker:\n{text}")
+    return said
+
+
+def _says_the_same(exc: BaseException) -> bool:
+    """Tell whether an error is the same after it has traveled."""
     try:
-        cloudpickle.loads(cloudpickle.dumps(exc))
+        arrived = cloudpickle.loads(cloudpickle.dumps(exc))
     except Exception:  # noqa: BLE001 - whatever a strange class raises
-        return OperatorError(text)
-    return exc
+        return False
+    return type(arrived) is type(exc) and str(arrived) == str(exc)
 
 
 class _StoppedError(Exception):

@@ -2,6 +2,7 @@
 """One range in this process: what a task leaves behind when it ends well, and when it does not."""
 
 import json
+import pickle
 from dataclasses import dataclass
 
 import cloudpickle
@@ -11,7 +12,8 @@ import curator_df as cdf
 from curator_df.core.files.storage import Folder
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.program import lower
-from curator_df.core.tasks.task import Attempt, Job, run_range
+from curator_df.core.ranges.source import Range
+from curator_df.core.tasks.task import Attempt, Job, run_guarded, run_range
 from curator_df.io.output import FileSink, RangeFiles
 from curator_df.io.write import ParquetFormat
 
@@ -108,3 +110,47 @@ def test_a_writer_is_discarded_when_that_of_the_rejects_cannot_be_opened(docs, t
     manifest = run([Branch(lower(docs), sink_at(tmp_path / "out"), rejects)])
     assert isinstance(manifest.error, PermissionError)
     assert discarded == [0]
+
+
+@dataclass
+class TwoArgumentsError(Exception):
+    """An error whose arguments are not what it says."""
+
+    one: int
+    other: int
+
+    def __str__(self):
+        return f"{self.one} of {self.other}"
+
+
+class UnpicklableError(Exception):
+    def __init__(self, one, other):
+        super().__init__(f"{one} of {other}")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnicodeDecodeError("utf-8", b"caf\xe9", 3, 4, "invalid continuation byte"),
+        UnicodeEncodeError("ascii", "é", 0, 1, "ordinal not in range"),
+        UnicodeTranslateError("é", 0, 1, "no such character"),
+        TwoArgumentsError(1, 2),
+        UnpicklableError(1, 2),
+        ValueError("plain"),
+        KeyError("key"),
+        OSError(2, "No such file", "a.parquet"),
+        SystemExit(3),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_says_the_same_when_it_has_travelled(error):
+    def fail(manifest):
+        raise error
+
+    def one_line(exc):
+        return str(exc).strip().splitlines()[-1]
+
+    manifest = run_guarded(Attempt(Range(0, 0, 0, 0, 0), 1000, 1000), fail)
+    arrived = pickle.loads(pickle.dumps(manifest)).error
+    assert one_line(error) in one_line(arrived)
+    assert any("On the worker" in note for note in arrived.__notes__)
