@@ -32,9 +32,15 @@ def _terminal_bar(title: str, total: int) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
 
-    columns = ("[bold]{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[text]}")
-    texts = [TextColumn(column) if isinstance(column, str) else column for column in columns]
-    with RichProgress(*texts, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+    columns = (
+        TextColumn("{task.description}", style="bold", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[text]}", markup=False),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with RichProgress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=total, text="")
         yield lambda done, text: bar.update(task, completed=done, text=text)
 
