@@ -34,6 +34,7 @@ from curator_df.core.planning.dask_steps import (
     require_block_by_block,
     several_inputs,
     shared_addresses,
+    text_of,
     title,
     value_bytes,
     with_plain_values,
@@ -364,7 +365,8 @@ def _step(before: Expr, after: Expr) -> Step:
     resources = max(asked, default=NO_LIMITS, key=lambda one: one != NO_LIMITS)
     values, makes_rows = value_bytes(tasks), any(type(node).__name__ in EXPLODES for node in expression.walk())
     held_bytes = values + sum(each.held_bytes for each in objects)
-    action = Graph(tasks, (hole._name, 0), (expression._name, 0), held_bytes, resources, values, makes_rows)
+    names, text = ((hole._name, 0), (expression._name, 0)), text_of(expression, hole)
+    action = Graph(tasks, *names, held_bytes, resources, values, makes_rows, text)
     return Step(title(after), action, FOREIGN_PEAK_FACTOR, False, **places)
 
 
