@@ -69,6 +69,15 @@ class TextSource:
         return empty_block(self.schema)
 
     @property
+    def asked(self) -> Mapping[str, Any]:
+        """Parameters of the reader, as an error shows them when they are not those of the run to resume."""
+        return {
+            "encoding": self.encoding,
+            "columns": self.columns,
+            "on_bad_rows": "quarantine" if self.quarantines else "error",
+        }
+
+    @property
     def fingerprint(self) -> str:
         """Digest of the listing and of what is read from it."""
         return fingerprint("text files", self.listing.fingerprint, self.encoding, self.columns, self.quarantines)

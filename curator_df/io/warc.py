@@ -81,6 +81,12 @@ class WarcSource:
         return empty_block(self.schema)
 
     @property
+    def asked(self) -> Mapping[str, Any]:
+        """Parameters of the reader, as an error shows them when they are not those of the run to resume."""
+        on_bad_rows = "quarantine" if self.quarantines else "error"
+        return {"columns": self.columns, "content_types": self.content_types, "on_bad_rows": on_bad_rows}
+
+    @property
     def fingerprint(self) -> str:
         """Digest of the listing and of what is read from it."""
         return fingerprint("warc", self.listing.fingerprint, self.columns, self.content_types, self.quarantines)

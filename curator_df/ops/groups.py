@@ -28,6 +28,7 @@ from curator_df.core.planning.branches import named_steps
 from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import Program, lower
 from curator_df.core.ranges.journal import Identity, Journal, difference
+from curator_df.core.ranges.printed import printed, printed_source
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.receipts.advice import rows_out_of_memory
@@ -219,7 +220,9 @@ def named_by(table: GroupTable, df: Any, operator: str, column: str | None, agai
 
 def _identity(program: Program, table: GroupTable) -> Identity:
     columns = fingerprint([table.id_column, [f"{name} {dtype}" for name, dtype in table.columns.items()]])
-    return Identity(program.source.fingerprint, program.fingerprint, f"groups {columns}", *named_steps(program.steps))
+    named, read = named_steps(program.steps), printed_source(program.source)
+    output = printed({"id": table.id_column})
+    return Identity(program.source.fingerprint, program.fingerprint, f"groups {columns}", *named, output, read)
 
 
 def _home(session: Session, operator: str, identity: Identity, workdir: Any, options: Any) -> Folder:

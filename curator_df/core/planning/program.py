@@ -41,7 +41,7 @@ from curator_df.core.planning.dask_steps import (
 )
 from curator_df.core.ranges.blocks import BlockKernel, Outcome
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR, Graph, canonical_tasks, foreign_outcome
-from curator_df.core.ranges.printed import Printed, printed
+from curator_df.core.ranges.printed import Digested, Printed, printed
 from curator_df.core.ranges.range_action import OfRange, RangeAction
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.core.ranges.source import Range, Ranges, Source
@@ -172,9 +172,11 @@ class Step:
 
     @property
     def parameters(self) -> Printed:
-        """Its parameters as a journal keeps them; none of a step that is Dask's own."""
+        """Its parameters as a journal keeps them; the whole step where it is Dask's own."""
         if self.barrier is not None:
             return printed(self.barrier)
+        if isinstance(self.action, Graph):
+            return printed({"the step": Digested(self.action.text, self.fingerprint)})
         return printed(self.action.parameters) if isinstance(self.action, BlockKernel) else {}
 
     @property
