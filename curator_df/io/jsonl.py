@@ -284,7 +284,9 @@ def read_jsonl(
     ParameterError
         An argument is invalid.
     UnsupportedBackendError
-        ``backend="cudf"`` where there is no GPU, or without the gpu extra.
+        ``backend="cudf"`` where there is no GPU.
+    MissingExtraError
+        ``backend="cudf"`` without the gpu extra.
 
     Notes
     -----

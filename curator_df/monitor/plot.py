@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from curator_df.core.extras import missing_extra
 from curator_df.core.sizes import show_size
 from curator_df.monitor.alerts import BUDGET_SHARE, GPU_SHARE, WORKER_SHARE, Alert, AlertRule
 
@@ -42,14 +43,14 @@ def draw_memory(
 
     Raises
     ------
-    ImportError
+    MissingExtraError
         If matplotlib is not installed.
     """
     try:
         # Not pyplot: its figures are global, and stay until they are closed.
         from matplotlib.figure import Figure
     except ImportError as exc:
-        raise ImportError("drawing needs matplotlib: pip install 'curator-df[monitor]'") from exc
+        raise missing_extra("drawing", "matplotlib", "monitor") from exc
 
     has_workers, has_gpus = (frame.kind == "worker").any(), (frame.kind == "gpu").any()
     panels = 1 + int(has_workers) + int(has_gpus)

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.extras import missing_extra
 from curator_df.ops.rules import Keep
 from curator_df.ops.thresholds import ThresholdExplorer
 
@@ -102,7 +103,7 @@ def _figure(width: float, height: float) -> Any:
         # Not pyplot: its figures are global, and stay until they are closed.
         from matplotlib.figure import Figure
     except ImportError as exc:
-        raise ImportError("drawing needs matplotlib: pip install 'curator-df[monitor]'") from exc
+        raise missing_extra("drawing", "matplotlib", "monitor") from exc
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -123,8 +123,8 @@ class ThresholdExplorer:
 
         Raises
         ------
-        ImportError
-            If matplotlib is not installed: ``pip install 'curator-df[monitor]'``.
+        MissingExtraError
+            If matplotlib is not installed.
         """
         from curator_df.ops.threshold_picture import thresholds_figure
 
@@ -188,7 +188,7 @@ def explore_thresholds(
     ThresholdExplorer
         Numbers, and a picture with a movable threshold. ``kept(metric, threshold)``, ``to_frame()`` and ``plot()``
         return the numbers and the picture. It displays itself in a notebook, with a movable threshold if ipywidgets is
-        installed (``pip install 'curator-df[notebooks,monitor]'``).
+        installed (the extras notebooks and monitor).
 
     Raises
     ------

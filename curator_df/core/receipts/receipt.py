@@ -310,7 +310,7 @@ class Receipt:
 
         Raises
         ------
-        ImportError
+        MissingExtraError
             If matplotlib is not installed.
         ParameterError
             If the receipt has no timeline, because the workers ran on other machines.

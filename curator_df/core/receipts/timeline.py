@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from curator_df.core.extras import missing_extra
 from curator_df.core.sizes import show_size
 
 WIDTH, HEIGHT = 1000, 280
@@ -28,14 +29,14 @@ def timeline_figure(
 
     Raises
     ------
-    ImportError
+    MissingExtraError
         If matplotlib is not installed.
     """
     try:
         # Not pyplot: its figures are global, and stay until they are closed.
         from matplotlib.figure import Figure
     except ImportError as exc:
-        raise ImportError("drawing needs matplotlib: pip install 'curator-df[monitor]'") from exc
+        raise missing_extra("drawing", "matplotlib", "monitor") from exc
 
     figure = Figure(figsize=(10, 3.3), layout="constrained")
     axes = figure.subplots()
