@@ -359,7 +359,7 @@ def up(
         raise typer.Exit(1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that both servers are ended
     with suppress(KeyboardInterrupt), stack.running_servers(watched) as servers:
-        console.print(f"prometheus  {watched.prometheus_url}/alerts", soft_wrap=True)
+        console.print(f"prometheus  {watched.prometheus_url}", soft_wrap=True)
         if grafana is not None:
             console.print(f"grafana     {stack.dashboard_url(watched)}", soft_wrap=True)
         given = "" if directory is None else f"directory={str(folder)!r}"

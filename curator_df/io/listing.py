@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.files.transient import is_transient, patiently
-from curator_df.errors import InputError, ParameterError
+from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
 from curator_df.io.found_later import MAGIC, URL, finds
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -290,7 +290,15 @@ def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
         system, path = fsspec.core.url_to_fs(url, **options)
     except (ImportError, ValueError) as exc:
         raise ParameterError(f"cannot read {url!r}: {exc}") from exc
-    infos = patiently(f"list {url!r}", lambda: _remote_infos(system, path, suffixes))
+    try:
+        infos = patiently(f"list {url!r}", lambda: _remote_infos(system, path, suffixes))
+    except (CuratorError, OSError):
+        raise
+    except Exception as exc:
+        # Such as those of an HTTP client, which say neither what was asked for nor where.
+        raise RemoteFileError(
+            f"cannot list {url!r}: {type(exc).__name__}: {exc}. Check the address, the network and the credentials"
+        ) from exc
     if not infos:
         raise InputError(f"nothing matches {url!r}; {_nearest_remote(system, path)}")
     return sorted(_remote_found(system, url, info) for info in infos)

@@ -235,7 +235,7 @@ def _home(session: Session, operator: str, identity: Identity, workdir: Any, opt
 
 
 def _line(show: Any) -> Any:
-    return lambda title, done, total: show(done, f"{title} {done}/{total}")
+    return lambda title, done, total: show(done, title, total)
 
 
 def _set_aside(drops: Folder) -> tuple[int, int]:

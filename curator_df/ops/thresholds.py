@@ -159,7 +159,7 @@ class ThresholdExplorer:
         """Return what a notebook shows: widgets while it runs, and a picture where it is only read."""
         bundle: dict[str, Any] = {"text/plain": repr(self)}
         if importlib.util.find_spec("matplotlib") is not None:
-            from curator_df.ops.threshold_picture import png_of
+            from curator_df.core.receipts.figures import png_of
 
             bundle["image/png"] = base64.b64encode(png_of(self.plot())).decode("ascii")
             if importlib.util.find_spec("ipywidgets") is not None:

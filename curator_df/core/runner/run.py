@@ -302,8 +302,9 @@ class _Run:
             self.session.sampler.take()
         self.session.watchers.append(watch)
         try:
-            with progress_bar("comparing", 1) as show:
-                branches = self._resolve(stages, lambda title, done, total: show(done, f"{title} {done}/{total}"))
+            waits = any(step.barrier is not None for branch in self.fork.branches for step in branch.program.steps)
+            with progress_bar("comparing", 1, is_wanted=waits) as show:
+                branches = self._resolve(stages, lambda title, done, total: show(done, title, total))
             joined = dataclasses.replace(self.fork, branches=branches)
             stage = self.plan.stages[-1]
             job = Job(joined, stages.on_error, stages.on_oom, capacity=stage.capacity, run_id=stages.run_id)
