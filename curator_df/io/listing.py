@@ -85,9 +85,13 @@ class Listing:
             digest.update(len(part).to_bytes(8, "little") + part)
         return digest.hexdigest()
 
-    def would_find(self, path: str) -> str | None:
-        """Return the entry by which the next listing would find a new file at this path or URL, None if by none."""
-        return next((entry for entry in self.entries if finds(entry, path, self.suffixes)), None)
+    def would_find(self, path: str, *, any_format: bool = False) -> str | None:
+        """Return the entry by which the next listing would find a new file at this path or URL, None if by none.
+
+        With ``any_format``, a file in a directory counts whatever its name ends in: `kinds` refuses a mixture of formats.
+        """
+        suffixes = () if any_format else self.suffixes
+        return next((entry for entry in self.entries if finds(entry, path, suffixes)), None)
 
     def __dask_tokenize__(self) -> Any:
         """Identify the value for Dask without walking it."""

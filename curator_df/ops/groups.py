@@ -24,6 +24,7 @@ from curator_df.core.exchange.barrier import Found
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.held import released_after
+from curator_df.core.planning.apart import require_outside
 from curator_df.core.planning.branches import named_steps
 from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import Program, lower
@@ -91,6 +92,7 @@ def find_groups(
     identity = _identity(program, table)
     home = _home(session, operator, identity, workdir, options)
     sink = FileSink(home, ParquetFormat("zstd"), TARGET_FILE_BYTES)
+    require_outside(program, home)
     with Journal(home) as journal:
         if journal.is_started:
             ranges = journal.resume(identity)

@@ -152,7 +152,7 @@ def run_branches(
     session.require_ready()
     branches = [Branch(for_sink(lower(df)), sink, rejects) for df, sink, rejects in outputs]
     for branch in branches:
-        require_unread(branch.program, branch.sink, branch.rejects)
+        require_unread(branch.program, branch.sink, branch.rejects, workdir)
     plan_fork(fork(branches), session.weigh_client())
     actions = [step.action for branch in branches for step in branch.program.steps]
     prepare_kernels(session, actions)
