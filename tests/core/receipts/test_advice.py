@@ -68,7 +68,7 @@ def test_a_run_without_symptoms_gets_no_advice():
         (
             {
                 "exchanges": [
-                    dataclasses.replace(EXCHANGE, seconds=60.0, details={"clusters": 20, "largest_cluster": 400})
+                    dataclasses.replace(EXCHANGE, seconds=12.0, details={"clusters": 20, "largest_cluster": 400})
                 ]
             },
             "the largest of 20 clusters has 400 of 700 rows, and all pairs in a cluster are compared; a larger num_clusters=",
