@@ -385,7 +385,7 @@ def test_what_is_asked_of_gpus_is_checked(tmp_path):
 
 
 def memory_lines(**options):
-    script = str(cdf.slurm_cluster(memory="16GB", cpus=4, **options))
+    script = str(cdf.slurm_cluster(memory="16GB", cpus=4, security=False, **options))
     return [line for line in script.splitlines() if line.startswith("#SBATCH --mem") or "exclusive" in line]
 
 
@@ -410,7 +410,7 @@ def test_a_site_that_refuses_mem_gets_its_own_option_alone(directive, options):
 
 def test_lines_that_the_configuration_leaves_out_stay_out():
     with dask.config.set({"jobqueue.slurm.job-directives-skip": ["-n 1"]}):
-        script = str(cdf.slurm_cluster(memory="16GB", cpus=4, directives=["--mem-per-cpu=4000M"]))
+        script = str(cdf.slurm_cluster(memory="16GB", cpus=4, security=False, directives=["--mem-per-cpu=4000M"]))
     assert "#SBATCH -n 1" not in script and "--mem=" not in script
 
 
