@@ -3,121 +3,170 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import os
 import re
+import shlex
 import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 import curator_df as cdf
+from curator_df.core.receipts.rich_tables import table_of
 from curator_df.demo_corpus import write_demo_corpus
-from curator_df.errors import (
-    BadRowError,
-    BudgetError,
-    ColumnError,
-    CuratorError,
-    ExpressionError,
-    InputChangedError,
-    OutputExistsError,
-    OutputInUseError,
-    OversizeRowError,
-    ParameterError,
-    ResumeError,
-    SchemaError,
-    UnsupportedBackendError,
-)
+from curator_df.errors import UNEXPECTED, CuratorError, ParameterError, exit_code
 from curator_df.io.kinds import holds_parquet
 from curator_df.monitor import stack
 from curator_df.monitor.targets import LOOPBACK, default_directory
 from curator_df.ops.near_duplicates import VERIFY
 
+VERBOSE = "CURATOR_DF_VERBOSE"
+"""Environment variable that has the traceback of an error shown, as ``--verbose`` does."""
+
+
+class Commands(TyperGroup):
+    """The commands, each of which ends in an exit code of `curator_df.errors.exit_code`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options of all commands, one of which shows the help."""
+        with reported(ctx):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with reported(ctx):
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # so that a reader who went away is noticed here
+        return result
+
+
+@contextmanager
+def reported(ctx: Any) -> Iterator[None]:
+    """Report an error of the block in a few lines, and end with its exit code."""
+    try:
+        yield
+    except (typer.Exit, typer.Abort, USAGE_ERROR):
+        raise
+    except (Exception, KeyboardInterrupt) as exc:
+        report(exc, is_verbose=ctx.params.get("verbose", False))
+        raise typer.Exit(exit_code(exc)) from exc
+
+
+USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
+"""Raised for options and arguments that a command does not have; it is reported with the command's usage."""
+# Without markup, which would take "[html]" in a text for a style and leave it out.
 app = typer.Typer(
+    cls=Commands,
     add_completion=False,
     no_args_is_help=True,
     help="Curate text for training language models, under a memory budget.",
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 100},
 )
-monitor_app = typer.Typer(no_args_is_help=True, help="Watch runs with Prometheus and Grafana.")
+monitor_app = typer.Typer(no_args_is_help=True, help="Watch runs with Prometheus and Grafana.", rich_markup_mode=None)
 app.add_typer(monitor_app, name="monitor")
 _PUBLISHED = [getattr(cdf.profiles, name) for name in cdf.profiles.__all__ if name.isupper()]
 PROFILES = {profile.name: profile for profile in _PUBLISHED}
 DEFAULT_PROFILE = cdf.profiles.DATATROVE_GOPHER_QUALITY.name
 SCHEMES = {name.lower(): found for name, found in vars(cdf.minhash).items() if isinstance(found, cdf.minhash.Scheme)}
 DEMO_MEMORY = "1GB"
-PERMANENT = (
-    BadRowError,
-    BudgetError,
-    ColumnError,
-    ExpressionError,
-    InputChangedError,
-    OutputExistsError,
-    OversizeRowError,
-    ParameterError,
-    ResumeError,
-    SchemaError,
-    UnsupportedBackendError,
-)
-"""Errors that the same command meets on every attempt."""
-PERMANENT_EXIT = 2
-"""Their exit code, which is also that of a wrong option."""
+SHOWN_ROWS = 3
+"""Rows of the demo that are shown of each kind."""
 OPTIONS = (
     "bands_per_iteration cpus device_memory keep memory normalize on_bad_rows on_existing on_text partition_on port"
 )
 OPTIONS += " rejects sample_size scheme text verify workdir"
 """Arguments of Python that are options here."""
-_ARGUMENT = re.compile(rf"(?<![\w-])({OPTIONS.replace(' ', '|')})=('[^']*'|\"[^\"]*\"|[\w.]*)")
+_ARGUMENT = re.compile(rf"(?<![\w-])({OPTIONS.replace(' ', '|')})=('[^']*'|\"[^\"]*\"|-?[\w.]*)")
 
 Input = Annotated[
     str,
-    typer.Argument(metavar="INPUT", help="A file, a folder or a glob of JSONL (.gz, .zst) or Parquet files, or a URL."),
+    typer.Argument(metavar="INPUT", help="File, folder, glob or URL of JSONL (.gz, .zst) or Parquet files."),
 ]
 Memory = Annotated[
-    str | None, typer.Option(help="Bytes allowed for all processes together, like 4GB. [60 % of the machine]")
+    str | None,
+    typer.Option(show_default="60 % of the machine", help="Memory that all processes together may use, such as 4GB."),
 ]
-Cpus = Annotated[int | None, typer.Option(help="Threads that work at a time. [all]")]
+Cpus = Annotated[int | None, typer.Option(show_default="all CPUs", help="Maximum number of concurrent threads.")]
 Text = Annotated[str, typer.Option(help="Name of the text column.")]
-ProfileName = Annotated[str, typer.Option("--profile", help=f"Rules to keep by: {', '.join(PROFILES)}, or none.")]
+ProfileName = Annotated[str, typer.Option("--profile", help=f"Filter rules to apply: {', '.join(PROFILES)}, or none.")]
 Metrics = Annotated[
-    bool, typer.Option("--metrics", help="Serve metrics meanwhile; `curator-df monitor up` shows them.")
+    bool, typer.Option("--metrics", help="Serve metrics during the run; `curator-df monitor up` shows them.")
 ]
-OnBadRows = Annotated[str, typer.Option(help="error, or quarantine: set unreadable rows aside beside the output.")]
+Rejects = Annotated[
+    str | None, typer.Option(show_default=False, help="Folder for the dropped rows, with the reason of each.")
+]
+OnBadRows = Annotated[
+    str, typer.Option(help="error: stop at an unreadable row. quarantine: write it to the output's _quarantine folder.")
+]
+OnExisting = Annotated[
+    str,
+    typer.Option(
+        help="When the output folder holds files: error (stop), resume (continue an interrupted run) or overwrite."
+    ),
+]
 
 
-@app.command()
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"curator-df {cdf.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help=f"Show the traceback of an error, as {VERBOSE}=1 does.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options of all commands; `Commands` reads them."""
+
+
+@app.command(short_help="Normalize and filter text, and write it.")
 def curate(
     source: Input,
-    output: Annotated[str, typer.Argument(help="Folder (or URL) for the curated files.")],
+    output: Annotated[str, typer.Argument(help="Folder or URL for the curated files.")],
     memory: Memory = None,
     cpus: Cpus = None,
     text: Text = "text",
     profile: ProfileName = DEFAULT_PROFILE,
-    file_format: Annotated[str, typer.Option("--format", help="parquet or jsonl.")] = "parquet",
-    rejects: Annotated[str | None, typer.Option(help="Folder for the dropped rows, with reasons.")] = None,
-    partition_on: Annotated[str | None, typer.Option(help="Column whose values become folders.")] = None,
+    file_format: Annotated[str, typer.Option("--format", help="Output format: parquet or jsonl.")] = "parquet",
+    rejects: Rejects = None,
+    partition_on: Annotated[
+        str | None, typer.Option(show_default=False, help="Write one subfolder for each value of this column.")
+    ] = None,
     on_bad_rows: OnBadRows = "error",
-    on_existing: Annotated[str, typer.Option(help="error, resume or overwrite.")] = "error",
+    on_existing: OnExisting = "error",
     metrics: Metrics = False,
 ) -> None:
-    """Normalise Unicode, keep what passes a profile, and write what is left."""
+    """Normalize Unicode, keep the rows that pass a profile's filter rules, and write them."""
     if file_format not in ("parquet", "jsonl"):
         raise ParameterError(f"--format {file_format!r} is not one of 'parquet', 'jsonl'")
     docs = _chain(source, text, profile, on_bad_rows)
     write: Any = cdf.write_parquet if file_format == "parquet" else cdf.write_jsonl
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster, _served(cluster, metrics):
-        Console(stderr=True).print(repr(cluster), highlight=False)
+        _console(stderr=True).print(repr(cluster))
         receipt = write(docs, output, rejects=rejects, partition_on=partition_on, on_existing=on_existing)
-    Console().print(receipt)
+    _console().print(receipt)
 
 
-@app.command()
+@app.command(short_help="Show the plan of `curate` and its memory.")
 def explain(
     source: Input,
     memory: Memory = None,
@@ -125,56 +174,74 @@ def explain(
     text: Text = "text",
     profile: ProfileName = DEFAULT_PROFILE,
 ) -> None:
-    """Show what `curate` would do with this input, and the memory it would need. Reads only the heads of the files."""
-    Console().print(cdf.explain(_chain(source, text, profile, "error"), memory=memory, cpus=cpus))
+    """Show the plan of `curate` for this input and the memory it needs. Only the start of each file is read."""
+    _console().print(cdf.explain(_chain(source, text, profile, "error"), memory=memory, cpus=cpus))
 
 
-@app.command()
+@app.command(short_help="Recommend settings to deduplicate an input.")
 def recommend(
     source: Input,
     memory: Memory = None,
     cpus: Cpus = None,
     text: Text = "text",
-    workdir: Annotated[str | None, typer.Option(help="Folder whose free space counts. [here]")] = None,
-    model: Annotated[str | None, typer.Option(help="A model whose batches are to fit.")] = None,
-    device_memory: Annotated[str | None, typer.Option(help="Memory of a GPU, for such batches.")] = None,
-    sample_size: Annotated[str, typer.Option(help="Text that is run to tell the time; 0: none.")] = "32MB",
+    workdir: Annotated[
+        str | None,
+        typer.Option(show_default="current directory", help="Folder for temporary files, whose free space is checked."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(show_default=False, help="Folder or Hugging Face ID of a model to size batches for.")
+    ] = None,
+    device_memory: Annotated[
+        str | None, typer.Option(show_default=False, help="Memory of the GPU that runs the model, such as 40GB.")
+    ] = None,
+    sample_size: Annotated[
+        str, typer.Option(help="Amount of text to run for the time estimate. 0: no estimate.")
+    ] = "32MB",
 ) -> None:
-    """Say what to set for a deduplication of this input: workers, blocks, bands, disk, time, and what part would fit."""
+    """Recommend settings to deduplicate this input: workers, blocks, bands, disk space and time."""
     asked = {"memory": memory, "device_memory": device_memory, "cpus": cpus, "model": model, "workdir": workdir}
     sample = None if sample_size == "0" else sample_size
-    Console().print(cdf.recommend(source, text=text, sample_size=sample, **asked))  # type: ignore[arg-type]
+    _console().print(cdf.recommend(source, text=text, sample_size=sample, **asked))  # type: ignore[arg-type]
 
 
-@app.command()
+@app.command(short_help="Remove near-duplicate or exact duplicate rows.")
 def dedup(
     source: Input,
-    output: Annotated[str, typer.Argument(help="Folder (or URL) for the files without duplicates.")],
+    output: Annotated[str, typer.Argument(help="Folder or URL for the files without duplicates.")],
     exact: Annotated[
-        bool, typer.Option("--exact", help="Drop only rows with exactly the same text. [near duplicates too]")
+        bool, typer.Option("--exact", help="Remove exact duplicates only. Otherwise near-duplicates are removed too.")
     ] = False,
     memory: Memory = None,
     cpus: Cpus = None,
     text: Text = "text",
     normalize: Annotated[
-        str | None, typer.Option(help="With --exact; case_and_spaces: compare without case and extra spaces.")
+        str | None,
+        typer.Option(show_default=False, help="With --exact. case_and_spaces: ignore case and extra spaces."),
     ] = None,
-    keep: Annotated[str, typer.Option(help="first, last or longest.")] = "first",
+    keep: Annotated[str, typer.Option(help="Row of a group to keep: first, last or longest.")] = "first",
     on_text: Annotated[
         str | None,
-        typer.Option(help="With --exact; lines or paragraphs: take repeated ones out of the texts, not rows."),
+        typer.Option(show_default=False, help="With --exact. lines or paragraphs: remove repeated ones, not rows."),
     ] = None,
-    scheme: Annotated[str | None, typer.Option(help=f"Shingles and bands: {', '.join(SCHEMES)}. [nemo]")] = None,
+    scheme: Annotated[
+        str | None, typer.Option(show_default="nemo", help=f"MinHash shingles and bands: {', '.join(SCHEMES)}.")
+    ] = None,
     verify: Annotated[
-        float | None, typer.Option(help="Least Jaccard similarity; 0: join all that share a band. [0.8]")
+        float | None,
+        typer.Option(
+            show_default=str(VERIFY),
+            help="Minimum Jaccard similarity of a match. 0 skips the check and groups all rows that share an LSH band.",
+        ),
     ] = None,
-    bands_per_iteration: Annotated[int | None, typer.Option(help="Bands compared at a time. [from the budget]")] = None,
-    rejects: Annotated[str | None, typer.Option(help="Folder for the dropped rows, with reasons.")] = None,
+    bands_per_iteration: Annotated[
+        int | None, typer.Option(show_default="from the memory budget", help="LSH bands to compare in one pass.")
+    ] = None,
+    rejects: Rejects = None,
     on_bad_rows: OnBadRows = "error",
-    on_existing: Annotated[str, typer.Option(help="error, resume or overwrite.")] = "error",
+    on_existing: OnExisting = "error",
     metrics: Metrics = False,
 ) -> None:
-    """Keep one of all rows with nearly the same text (or the same: --exact), and write what is left to Parquet."""
+    """Remove near-duplicate rows (exact duplicates with --exact) and write the rest to Parquet."""
     docs = _read(source, on_bad_rows)
     policy: dict[str, Any] = {"text": text, "keep": keep}
     near = {"--scheme": scheme, "--verify": verify, "--bands-per-iteration": bands_per_iteration}
@@ -191,83 +258,124 @@ def dedup(
         policy |= {"scheme": SCHEMES[scheme], "verify": least or None, "bands_per_iteration": bands_per_iteration}
         docs = cdf.drop_near_duplicates(docs, **policy)
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster, _served(cluster, metrics):
-        Console(stderr=True).print(repr(cluster), highlight=False)
+        _console(stderr=True).print(repr(cluster))
         receipt = cdf.write_parquet(docs, output, rejects=rejects, on_existing=on_existing)  # type: ignore[arg-type]
-    Console().print(receipt)
+    _console().print(receipt)
 
 
-@app.command()
+@app.command(short_help="Curate text that is already on this machine.")
 def demo(
     output: Annotated[
-        Path | None, typer.Argument(help="Folder to work in. [a new one in the temporary directory]")
+        Path | None,
+        typer.Argument(
+            metavar="OUTPUT",
+            show_default=False,
+            help="Folder for the corpus and the results. Without it, they are deleted when the demo ends.",
+        ),
     ] = None,
-    memory: Memory = DEMO_MEMORY,
+    memory: Annotated[str, typer.Option(help="Memory that all processes together may use, such as 4GB.")] = DEMO_MEMORY,
     cpus: Cpus = None,
 ) -> None:
-    """Curate real text that is on this machine: documentation, docstrings and licences of installed packages."""
-    folder = Path(tempfile.mkdtemp(prefix="curator-df-demo-")) if output is None else output
-    console = Console()
+    """Curate real text that is on this machine: documentation, docstrings and licenses of installed packages."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that temporary files are deleted
+    if output is not None:
+        _run_demo(output, memory, cpus)
+        _console().print(
+            f"\nThe curated text is in {output / 'clean'}, the dropped rows with their reasons in {output / 'rejects'}.",
+            soft_wrap=True,
+            highlight=False,
+        )
+        return
+    with tempfile.TemporaryDirectory(prefix="curator-df-demo-") as folder:
+        _run_demo(Path(folder), memory, cpus)
+    _console().print(
+        "\nThe files of the demo are deleted. To keep them, name a folder: curator-df demo FOLDER", highlight=False
+    )
+
+
+def _run_demo(folder: Path, memory: str, cpus: int | None) -> None:
+    console = _console()
     console.print("gathering text that is on this machine (half a minute at most)...")
     # In a process of its own: what gathering leaves in memory would count against the budget.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as apart:
         corpus = apart.submit(write_demo_corpus, folder / "corpus").result()
     console.print(
-        f"corpus: {corpus.documents:,} documents, {corpus.text_bytes / 1e6:.0f} MB of text in {folder / 'corpus'}"
+        f"corpus: {corpus.documents:,} documents, {corpus.text_bytes / 1e6:.0f} MB of text in {folder / 'corpus'}",
+        soft_wrap=True,
     )
     if not corpus.is_enough:
         console.print(
-            "too little text on this machine for the demo (it wants 20 MB and 2,000 documents)", style="bold red"
+            "This machine has too little text for the demo, which needs 20 MB and 2,000 documents.", style="bold red"
         )
         raise typer.Exit(1)
     docs = _chain(str(folder / "corpus"), "text", DEFAULT_PROFILE, "error")
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
-        console.print(repr(cluster), highlight=False)
+        console.print(repr(cluster))
         console.print(cdf.explain(docs))
         receipt = cdf.write_parquet(docs, folder / "clean", rejects=folder / "rejects", on_existing="overwrite")
     console.print(receipt)
-    console.print(
-        f"\nThe curated text is in {folder / 'clean'}, what was dropped and why in {folder / 'rejects'}. Look at it:\n"
-        f"    python -c \"import pandas; print(pandas.read_parquet('{folder / 'clean'}').head())\"",
-        soft_wrap=True,
-    )
+    columns = ["reject_reason", "reject_value", "reject_threshold", "text"]
+    for title, part, shown in (("kept", "clean", ["kind", "text"]), ("dropped", "rejects", columns)):
+        rows = pd.read_parquet(folder / part, columns=shown).head(SHOWN_ROWS)
+        console.print(
+            f"\nSome of the rows that were {title}:",
+            table_of(rows.assign(text=rows["text"].str.split().str.join(" ").str.slice(0, 60))),
+        )
 
 
-@monitor_app.command()
+@monitor_app.command(short_help="Configure and start Prometheus and Grafana.")
 def up(
     directory: Annotated[
         Path | None,
-        typer.Option("--dir", help=f"Folder for configuration and measurements. [{default_directory()}]"),
+        typer.Option(
+            "--dir",
+            show_default="curator-df/monitor in $XDG_STATE_HOME or ~/.local/state",
+            help="Folder for configuration and measurements.",
+        ),
     ] = None,
     port: Annotated[int, typer.Option(help="Port of Prometheus.")] = 9090,
     grafana_port: Annotated[int, typer.Option(help="Port of Grafana.")] = 3000,
     address: Annotated[
         str,
-        typer.Option(help="Address to listen at; others than this machine's loopback can be reached from elsewhere."),
+        typer.Option(
+            help="Address to listen on. Any other than the loopback address can be reached by other machines."
+        ),
     ] = LOOPBACK,
-    write_only: Annotated[bool, typer.Option("--write-only", help="Write the files, and start nothing.")] = False,
+    write_only: Annotated[bool, typer.Option("--write-only", help="Write the files and start nothing.")] = False,
 ) -> None:
-    """Watch runs: write what Prometheus and Grafana need, and start them where they are installed. Ctrl-C ends them."""
-    console = Console()
+    """Write the configuration of Prometheus and Grafana, and start those that are installed. Ctrl-C stops them."""
+    console = _console()
     folder = (default_directory() if directory is None else directory).absolute()
     watched = stack.Stack(folder, address, port, grafana_port)
     for path in stack.write_stack(watched):
-        console.print(f"written     {path}", soft_wrap=True, highlight=False)
+        console.print(f"written     {path}", soft_wrap=True)
     if write_only:
         return
     prometheus, grafana = stack.prometheus_command(watched), stack.grafana_command(watched)
     for command, missing in ((prometheus, stack.PROMETHEUS_MISSING), (grafana, stack.GRAFANA_MISSING)):
         if command is None:
-            console.print(missing, style="yellow", soft_wrap=True, highlight=False)
+            console.print(missing, style="yellow", soft_wrap=True)
     if prometheus is None:
         raise typer.Exit(1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that both servers are ended
     with suppress(KeyboardInterrupt), stack.running_servers(watched) as servers:
-        console.print(f"prometheus  {watched.prometheus_url}/alerts", soft_wrap=True, highlight=False)
+        console.print(f"prometheus  {watched.prometheus_url}", soft_wrap=True)
         if grafana is not None:
-            console.print(f"grafana     {stack.dashboard_url(watched)}", soft_wrap=True, highlight=False)
+            console.print(f"grafana     {stack.dashboard_url(watched)}", soft_wrap=True)
         given = "" if directory is None else f"directory={str(folder)!r}"
-        console.print(f"runs are seen inside `with cdf.serve_metrics({given})`", soft_wrap=True, highlight=False)
+        console.print(f"runs are seen inside `with cdf.serve_metrics({given})`", soft_wrap=True)
         stack.wait_for_end(servers)
+
+
+class _Terminal(Console):
+    def on_broken_pipe(self) -> None:
+        """Raise the error, which has an exit code of its own; rich would end the process with 1."""
+        raise BrokenPipeError(errno.EPIPE, "the reader of the output went away")
+
+
+def _console(*, stderr: bool = False) -> Console:
+    """Return a terminal that shows texts as they are: names in square brackets are no styles."""
+    return _Terminal(stderr=stderr, markup=False, highlight=False)
 
 
 @contextmanager
@@ -276,7 +384,7 @@ def _served(cluster: Any, metrics: bool) -> Iterator[None]:
         yield
         return
     with cdf.serve_metrics(cluster) as served:
-        Console(stderr=True).print(repr(served), highlight=False, soft_wrap=True)
+        _console(stderr=True).print(repr(served), soft_wrap=True)
         yield
 
 
@@ -300,8 +408,8 @@ def _with_options(message: str) -> str:
 
     Examples
     --------
-    >>> _with_options("Go on with on_existing='resume', or allow about memory=2_000_000_000")
-    'Go on with --on-existing resume, or allow about --memory 2_000_000_000'
+    >>> _with_options("cpus=-3 must be at least 1. Use on_existing='resume', or about memory=2_000_000_000")
+    '--cpus -3 must be at least 1. Use --on-existing resume, or about --memory 2_000_000_000'
     """
 
     def option(found: re.Match[str]) -> str:
@@ -311,22 +419,48 @@ def _with_options(message: str) -> str:
     return _ARGUMENT.sub(option, message)
 
 
+def report(exc: BaseException, *, is_verbose: bool) -> None:
+    """Write an error to standard error: one message, after its traceback if that is asked for."""
+    if isinstance(exc, BrokenPipeError):
+        # Nobody reads on. What Python flushes at its end goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    if is_verbose or os.environ.get(VERBOSE, "0") not in ("", "0"):
+        traceback.print_exception(exc)
+    if isinstance(exc, KeyboardInterrupt):
+        said = f"Interrupted.{_how_to_continue(sys.argv)}"
+    elif isinstance(exc, CuratorError):
+        said = f"{type(exc).__name__}: {_with_options(str(exc))}"
+    else:
+        said = f"{type(exc).__name__}: {str(exc) or 'no message'}"
+        if exit_code(exc) == UNEXPECTED:
+            said += f"\nThis is a defect of curator_df or of a library. Set {VERBOSE}=1 to see the traceback, and report it."
+    _console(stderr=True).print(said, style="red", soft_wrap=True)
+
+
+def _how_to_continue(command: list[str]) -> str:
+    """Return the command that continues a run, for commands that can.
+
+    Examples
+    --------
+    >>> _how_to_continue(["curator-df", "curate", "my corpus", "out", "--on-existing=error"])
+    " To continue: curator-df curate 'my corpus' out --on-existing resume"
+    >>> _how_to_continue(["curator-df", "explain", "corpus"])
+    ''
+    """
+    if not {"curate", "dedup"}.intersection(command[1:]):
+        return ""
+    kept, skips = [os.path.basename(command[0])], False
+    for word in command[1:]:
+        if not skips and word != "--on-existing" and not word.startswith("--on-existing="):
+            kept.append(word)
+        skips = word == "--on-existing"
+    return f" To continue: {shlex.join([*kept, '--on-existing', 'resume'])}"
+
+
 def main() -> None:
-    """Run the command line; an error of ours is one message, without a traceback."""
-    try:
-        app()
-    except CuratorError as exc:
-        Console(stderr=True).print(
-            f"{type(exc).__name__}: {_with_options(str(exc))}",
-            style="red",
-            highlight=False,
-            soft_wrap=True,
-            markup=False,
-        )
-        is_permanent = isinstance(exc, PERMANENT) and not isinstance(exc, OutputInUseError)
-        sys.exit(PERMANENT_EXIT if is_permanent else 1)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    """Run the command line."""
+    app()
 
 
 if __name__ == "__main__":

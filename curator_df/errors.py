@@ -26,16 +26,21 @@
     ├── RowCountError (RuntimeError)        not all rows read are accounted for
     ├── BarrierError (RuntimeError)         a pending drop was computed without `checkpoint`
     ├── NoClusterError (RuntimeError)       a run was requested and no cluster is running
+    ├── MissingExtraError (ImportError)     a package of an extra is not installed; names the command that installs it
     ├── ExpressionError (TypeError)         a Dask expression that cannot be run block by block
     └── UnsupportedBackendError (TypeError) an operator cannot work on this kind of block
+
+`exit_code` gives the exit code of a process that ends with an error, for the command line and for scripts.
 """
 
 from __future__ import annotations
 
+import errno
 import linecache
 import os
 import sysconfig
 import traceback
+from collections.abc import Mapping
 from typing import Self
 
 _LIBRARIES = (os.path.dirname(__file__), *{sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")})
@@ -227,3 +232,94 @@ class ExpressionError(CuratorError, TypeError):
 
 class UnsupportedBackendError(CuratorError, TypeError):
     """An operator cannot work on blocks of this backend."""
+
+
+class MissingExtraError(CuratorError, ImportError):
+    """A package that an optional feature needs is not installed. The message has the command that installs it."""
+
+
+MAY_PASS = 1
+"""Exit code of an error that may pass: the same command can be retried unchanged, with ``on_existing="resume"``."""
+PERMANENT = 2
+"""Exit code of an error that every attempt meets until something is changed, and of a wrong option."""
+UNEXPECTED = os.EX_SOFTWARE
+"""Exit code (70) of an exception that curator_df does not raise on purpose: a defect, in curator_df or in a library."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+PIPE_CLOSED = 141
+"""Exit code when the reader of the standard output went away, as in ``curator-df explain corpus/ | head -1``."""
+
+EXIT_CODES: Mapping[type[BaseException], int] = {
+    CuratorError: MAY_PASS,
+    ParameterError: PERMANENT,
+    ColumnError: PERMANENT,
+    SchemaError: PERMANENT,
+    InputError: MAY_PASS,
+    InputChangedError: PERMANENT,
+    CorruptFileError: PERMANENT,
+    RemoteFileError: MAY_PASS,
+    BadRowError: PERMANENT,
+    OversizeRowError: PERMANENT,
+    OversizePageError: PERMANENT,
+    BudgetError: PERMANENT,
+    DiskFullError: MAY_PASS,
+    OutputExistsError: PERMANENT,
+    OutputInUseError: MAY_PASS,
+    OutputChangedError: MAY_PASS,
+    ResumeError: PERMANENT,
+    OperatorError: PERMANENT,
+    WorkerLostError: MAY_PASS,
+    SchedulerLostError: MAY_PASS,
+    RowCountError: PERMANENT,
+    BarrierError: PERMANENT,
+    NoClusterError: MAY_PASS,
+    MissingExtraError: PERMANENT,
+    ExpressionError: PERMANENT,
+    UnsupportedBackendError: PERMANENT,
+    KeyboardInterrupt: INTERRUPTED,
+    BrokenPipeError: PIPE_CLOSED,
+    MemoryError: PERMANENT,
+    ImportError: PERMANENT,
+    FileNotFoundError: PERMANENT,
+    FileExistsError: PERMANENT,
+    NotADirectoryError: PERMANENT,
+    IsADirectoryError: PERMANENT,
+    PermissionError: PERMANENT,
+    OSError: MAY_PASS,
+}
+"""Exit code by class. A subclass that is not listed has the code of the nearest class that is."""
+_PERMANENT_ERRNOS = (errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
+
+
+def exit_code(exc: BaseException) -> int:
+    """Return the exit code of a process that ends with this error.
+
+    Parameters
+    ----------
+    exc : BaseException
+        Any exception, also one of Python or of another library.
+
+    Returns
+    -------
+    int
+        1 if the same command may succeed when it is retried, 2 if something has to be changed first, 70 if the exception is
+        unexpected, 130 after Ctrl-C, 141 if the reader of the standard output went away.
+
+    Examples
+    --------
+    >>> exit_code(DiskFullError("no space left")), exit_code(ParameterError("cpus=0")), exit_code(ZeroDivisionError())
+    (1, 2, 70)
+
+    In a script that a batch system runs::
+
+        try:
+            cdf.write_parquet(docs, "clean/", on_existing="resume")
+        except Exception as exc:
+            print(exc, file=sys.stderr)
+            sys.exit(cdf.errors.exit_code(exc))
+    """
+    for kind in type(exc).__mro__:
+        if kind in EXIT_CODES:
+            is_path = kind is OSError and isinstance(exc, OSError) and exc.errno in _PERMANENT_ERRNOS
+            return PERMANENT if is_path else EXIT_CODES[kind]
+    return UNEXPECTED

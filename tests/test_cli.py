@@ -2,11 +2,24 @@
 import fcntl
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import pandas as pd
 import pytest
+import typer
+from typer.testing import CliRunner
+
+import curator_df as cdf
+from curator_df import cli
+from curator_df.core.receipts.rich_tables import grid_of, table_of
+from curator_df.errors import CorruptFileError
+
+HELP = Path(__file__).parent / "data" / "help"
 
 
 def curator_df(*arguments):
@@ -167,3 +180,122 @@ def test_monitor_up_says_what_is_missing(tmp_path, monkeypatch):
     assert done.returncode == 1
     assert "prometheus is not installed (apt install prometheus" in done.stdout
     assert "neither grafana-server nor grafana is installed" in done.stdout
+
+
+COMMANDS = ("", "curate", "explain", "recommend", "dedup", "demo", "monitor", "monitor up")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command or "curator-df")
+def test_help_screens_are_as_kept(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = CliRunner().invoke(cli.app, [*command.split(), "--help"], prog_name="curator-df")
+    kept = HELP / f"{command.replace(' ', '_') or 'curator-df'}.txt"
+    if "CURATOR_DF_WRITE_HELP" in os.environ:  # to keep new ones, which a person then reads
+        kept.write_text(shown.output)
+    assert (shown.exit_code, shown.output) == (0, kept.read_text())
+
+
+def test_every_command_has_a_kept_help_screen():
+    def below(group, path=()):
+        for name, command in group.commands.items():
+            yield " ".join((*path, name))
+            yield from below(command, (*path, name)) if hasattr(command, "commands") else ()
+
+    assert {"", *below(typer.main.get_command(cli.app))} == set(COMMANDS)
+    assert {path.stem for path in HELP.iterdir()} == {name.replace(" ", "_") or "curator-df" for name in COMMANDS}
+
+
+def test_defaults_in_words_stand_in_the_help():
+    shown = CliRunner().invoke(cli.app, ["dedup", "--help"]).output
+    for default in ("(all CPUs)", "(60 % of the machine)", "(nemo)", "(0.8)", "(from the memory budget)"):
+        assert f"[default: {default}]" in " ".join(shown.split()), shown
+    assert " ".join(CliRunner().invoke(cli.app, ["demo", "--help"]).output.split()).count("[default: ") == 2
+
+
+def test_the_version_is_shown():
+    assert CliRunner().invoke(cli.app, ["--version"]).output == f"curator-df {cdf.__version__}\n"
+
+
+def test_names_in_square_brackets_are_shown(capsys):
+    cli._console().print("[all] /a[1]/[b]")
+    cli._console().print(table_of(pd.DataFrame({"[a]": ["x[/html]y"]})))
+    cli._console().print(grid_of([("[name]", "[value]")]))
+    shown = capsys.readouterr().out
+    for text in ("[all] /a[1]/[b]", "[a]", "x[/html]y", "[name]", "[value]"):
+        assert text in shown
+
+
+def invoked(monkeypatch, error, *options):
+    """Run `explain` where reading raises an error; return the code and what is said."""
+
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(cli, "_read", fail)
+    monkeypatch.setattr(sys, "argv", ["/bin/curator-df", *options, "curate", "in put", "out", "--on-existing", "error"])
+    ended = CliRunner().invoke(cli.app, sys.argv[1:])
+    return ended.exit_code, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (
+            PermissionError(13, "Permission denied", "/root/in"),
+            2,
+            "PermissionError: [Errno 13] Permission denied: '/root/in'",
+        ),
+        (OSError(5, "Input/output error", "a.gz"), 1, "OSError: [Errno 5]"),
+        (CorruptFileError("'a.gz' is truncated"), 2, "CorruptFileError: 'a.gz' is truncated"),
+        (MemoryError(), 2, "MemoryError: no message"),
+        (KeyError("a [bracket]"), 70, "KeyError: 'a [bracket]'\nThis is a defect"),
+        (KeyboardInterrupt(), 130, "Interrupted. To continue: curator-df curate 'in put' out --on-existing resume"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_any_error_is_a_few_lines_with_its_exit_code(monkeypatch, error, code, said):
+    ended, shown = invoked(monkeypatch, error)
+    assert (ended, shown.startswith(said)) == (code, True), shown
+    assert "Traceback" not in shown
+    assert shown.count("\n") <= 3
+
+
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_a_traceback_is_shown_on_request(monkeypatch, way):
+    if way == "variable":
+        monkeypatch.setenv("CURATOR_DF_VERBOSE", "1")
+    code, shown = invoked(monkeypatch, ZeroDivisionError("by zero"), *["--verbose"] * (way == "option"))
+    assert code == 70
+    assert shown.startswith("Traceback (most recent call last):")
+    assert "in fail" in shown
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("demo", "--help"), ("explain", "IN", "--memory", "500MB")])
+def test_a_reader_that_goes_away_is_no_error(corpus, arguments):
+    asked = [str(corpus) if argument == "IN" else argument for argument in arguments]
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "curator_df.cli", *asked]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=240, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["a folder", "no folder"])
+@pytest.mark.parametrize("error", [None, RuntimeError("x"), KeyboardInterrupt()], ids=["whole", "error", "Ctrl-C"])
+def test_the_demo_leaves_files_only_where_a_folder_is_named(tmp_path, monkeypatch, is_named, error):
+    def run(folder, *_):
+        folder.mkdir(exist_ok=True)
+        (folder / "corpus.jsonl").write_text("{}")
+        if error is not None:
+            raise error
+
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(cli, "_run_demo", run)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    code = {type(None): 0, RuntimeError: 70, KeyboardInterrupt: 130}[type(error)]
+    ended = CliRunner().invoke(cli.app, ["demo", *[str(tmp_path / "kept")] * is_named])
+    assert ended.exit_code == code
+    assert (tmp_path / "kept/corpus.jsonl").exists() == is_named
+    assert list((tmp_path / "tmp").iterdir()) == []

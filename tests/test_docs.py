@@ -357,14 +357,14 @@ def write_corpus(folder: Path) -> None:
     (folder / "a.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
 
 
-@pytest.mark.slow
-def test_the_example_of_the_readme_runs_as_a_script(tmp_path):
-    write_corpus(tmp_path / "corpus")
-    source, *_ = code_blocks(page("README.md"), "python")
-    (tmp_path / "example.py").write_text(source)
+def run_as_script(name: str, folder: Path) -> str:
+    """Run the first example of a page over a small corpus, as a user would who copies it into a file."""
+    write_corpus(folder / "corpus")
+    source, *_ = code_blocks(page(name), "python")
+    (folder / "example.py").write_text(source)
     run = subprocess.run(
         [sys.executable, "example.py"],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
         capture_output=True,
         text=True,
@@ -372,12 +372,24 @@ def test_the_example_of_the_readme_runs_as_a_script(tmp_path):
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert "300 read, 200 written, 100 dropped" in run.stdout
-    assert "1.00 GB allowed" in run.stdout
+    return run.stdout
+
+
+@pytest.mark.slow
+def test_the_example_of_the_readme_runs_as_a_script(tmp_path):
+    said = run_as_script("README.md", tmp_path)
+    assert "300 read, 200 written, 100 dropped" in said
+    assert "1.00 GB allowed" in said
     kept = pd.read_parquet(tmp_path / "clean")
     assert kept["id"].tolist() == [number for number in range(300) if number % 3 != 2]
     assert kept["text"][1].startswith("café noir.")
     assert set(pd.read_parquet(tmp_path / "rejects")["reject_reason"]) == {"gopher_short_doc"}
+
+
+def test_the_first_example_of_the_site_runs_as_a_script(tmp_path):
+    said = run_as_script("docs/index.md", tmp_path)
+    assert "300 read, 2 written, 298 dropped" in said
+    assert "4.00 GB allowed" in said
 
 
 def test_notebooks_are_kept_without_outputs():

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import dask
+
 from curator_df.cluster.cuda import gpu_options
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE
 from curator_df.cluster.settings import PRELOAD, as_exports, worker_environment, worker_memory_limit, worker_settings
@@ -33,6 +35,8 @@ SGE_NO_GPU = re.compile("mem|ram|rt$|cpu$", re.IGNORECASE)
 """In the names of those that cannot be GPUs: memory, ``h_rt`` and ``s_rt``, ``h_cpu``."""
 GPU_DIRECTIVES = {"slurm": "--gres=gpu:{}", "lsf": '-gpu "num={}"'}
 """How jobs ask for GPUs; PBS has them in its ``select``, and at SGE each site has a name of its own."""
+SLURM_MEMORY = re.compile(r"--(mem|mem-per-cpu|mem-per-gpu)(?:[= ]\s*(\d+)([KMGT]?)B?)?$", re.IGNORECASE)
+"""How a Slurm job asks for memory, in MiB where no unit is given."""
 JOB_SHELL = "-S /bin/bash"
 """Has PBS and SGE run the script in bash: they go by the user's or the queue's shell, not by its first line."""
 JOB_SPILL_DIRECTORY = "${TMPDIR:-/tmp}"
@@ -81,7 +85,10 @@ class JobRequest:
         """Return the arguments of dask-jobqueue's class."""
         layout = self.layout
         # In MiB, where dask-jobqueue would round up to the next GiB.
-        exact = {"job_mem": f"{self._megabytes}M"} if self.system == "slurm" else {}
+        exact: dict[str, Any] = {"job_mem": f"{self._megabytes}M"} if self.system == "slurm" else {}
+        if self.system == "slurm" and names_memory(self.directives):
+            # The configuration of dask-jobqueue, which the argument replaces, may name other lines.
+            exact["job_directives_skip"] = ["--mem=", *dask.config.get("jobqueue.slurm.job-directives-skip", ())]
         return {
             **exact,
             "cores": layout.cpus,
@@ -261,6 +268,33 @@ def read_jobs(jobs: int | tuple[int, int]) -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
+def names_memory(directives: Sequence[str]) -> bool:
+    """Tell whether directives ask Slurm for memory in another way than by ``--mem=``, which some sites refuse.
+
+    Examples
+    --------
+    >>> names_memory(["--mem-per-cpu=4000M"]), names_memory(["--exclusive"]), names_memory(["--constraint=avx2"])
+    (True, True, False)
+    """
+    return any(directive.strip().startswith(("--mem", "--exclusive")) for directive in directives)
+
+
+def check_slurm(allowed_bytes: int, cpus: int, gpus: int, directives: Sequence[str]) -> None:
+    """Check that the memory that directives ask Slurm for is no less than the budget of a job."""
+    for directive in directives:
+        found = SLURM_MEMORY.match(directive.strip())
+        if found is None or found[2] is None or int(found[2]) == 0:  # 0: all memory of the node
+            continue
+        number = {"mem": 1, "mem-per-cpu": cpus, "mem-per-gpu": gpus}[found[1].lower()]
+        asked_bytes = int(found[2]) * number << {"K": 10, "": 20, "M": 20, "G": 30, "T": 40}[found[3].upper()]
+        if asked_bytes < allowed_bytes:
+            least = -(-allowed_bytes // (max(number, 1) << 20))
+            raise ParameterError(
+                f"directives={[directive]} asks Slurm for {show_size(asked_bytes)} in all, less than "
+                f"memory={show_size(allowed_bytes)!r} of a job. Use --{found[1]}={least}M or a smaller memory="
+            )
+
+
 def check_sge(allowed_bytes: int, cpus: int, gpus: int, directives: Sequence[str]) -> None:
     """Check that a job for SGE asks for memory, CPUs and GPUs in the words of its site: dask-jobqueue asks for none there."""
     options = [directive.split() for directive in directives]
@@ -308,6 +342,8 @@ def request_jobs(
         raise ParameterError(f"cpus={cpus!r} must be a number from 1 on: CPUs of each job")
     directives, prologue = _lines("directives", directives), _lines("prologue", prologue)
     gpus = read_gpus_of_job(gpus, device_memory)
+    if system == "slurm":
+        check_slurm(read_size("memory", memory), cpus, gpus, directives)
     if system == "sge":
         check_sge(read_size("memory", memory), cpus, gpus, directives)
     least_jobs, most_jobs = read_jobs(jobs)

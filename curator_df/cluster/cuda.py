@@ -16,6 +16,7 @@ from typing import Any, Literal
 from distributed import LocalCluster
 
 from curator_df.cluster.settings import ANY_LOOPBACK_PORT, PRELOAD, worker_memory_limit
+from curator_df.core.extras import missing_extra
 from curator_df.core.memory.budget import Layout, layout_of_workers
 from curator_df.core.memory.gpus import SLICE, read_gpus, visible_gpus
 from curator_df.core.memory.limits import usable_cpus
@@ -49,6 +50,8 @@ def choose_devices(gpus: int | Literal["auto"], device_memory: str | int | None)
             raise ParameterError("device_memory= is of GPUs, and gpus=0 asks for none: say gpus='auto' or how many")
         return None
     names = visible_gpus()
+    if names and gpus != "auto" and (missing := _missing()):
+        raise missing_extra(f"gpus={gpus}", " and ".join(missing), "gpu")
     if why := _why_not(names):
         if gpus == "auto":
             return None

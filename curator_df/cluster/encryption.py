@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 
 from distributed.security import Security
 
+from curator_df.core.extras import require_package
 from curator_df.errors import ParameterError
 
 
@@ -24,11 +24,9 @@ def as_security(security: bool | Security) -> Security | None:
         raise ParameterError(f"security={security!r} must be True, False or a distributed.Security")
     if not security:
         return None
-    if importlib.util.find_spec("cryptography") is None:
-        raise ParameterError(
-            "security=True makes credentials with the package cryptography, which is not installed: "
-            "pip install 'curator-df[tls]'; or give a distributed.Security with certificates of your own"
-        )
+    require_package(
+        "security=True, without a distributed.Security with certificates of your own,", "cryptography", "tls"
+    )
     return Security.temporary()
 
 

@@ -8,7 +8,6 @@ range that one of them was working on runs again elsewhere.
 from __future__ import annotations
 
 import html
-import importlib.util
 import os
 import re
 import time
@@ -30,6 +29,7 @@ from curator_df.cluster.job_keeper import JobKeeper
 from curator_df.cluster.jobqueue import cluster_class, require_commands, withdrawing
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.core.arguments import path_of, require_number
+from curator_df.core.extras import require_package
 from curator_df.core.runner.events import Event, TaskEnded
 from curator_df.core.runner.interactive import keep_budget_of_dask
 from curator_df.core.runner.session import Session, close_session, open_session
@@ -275,7 +275,9 @@ def job_cluster(
     BudgetError
         If ``memory`` is too little for one worker process, or for one for each GPU.
     ParameterError
-        If an argument is invalid, ``gpus`` is given without ``device_memory``, or dask-jobqueue is not installed.
+        If an argument is invalid, or ``gpus`` is given without ``device_memory``.
+    MissingExtraError
+        If dask-jobqueue is not installed.
     NoClusterError
         From ``start()`` and ``with``, if the batch system refuses the job or starts none in time.
 
@@ -285,10 +287,7 @@ def job_cluster(
 
     Input, output and ``workdir`` must be visible to all nodes.
     """
-    if importlib.util.find_spec("dask_jobqueue") is None:
-        raise ParameterError(
-            "jobs are sent by dask-jobqueue, which is not installed: pip install 'curator-df[jobqueue]'"
-        )
+    require_package("job_cluster", "dask_jobqueue", "jobqueue")
     if interface is not None and interface not in (known := sorted(psutil.net_if_addrs())):
         raise ParameterError(f"interface={interface!r} is not one of this machine's: {', '.join(known)}")
     request = request_jobs(

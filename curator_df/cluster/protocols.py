@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 from distributed.security import Security
 
+from curator_df.core.extras import require_package
 from curator_df.core.memory.budget import Layout
 from curator_df.core.sizes import show_size
 from curator_df.errors import ParameterError
@@ -25,7 +25,9 @@ def protocol_arguments(protocol: str, security: Security | None) -> dict[str, An
     Raises
     ------
     ParameterError
-        If there is no such protocol, its package is not installed, or TLS is asked for, which UCX does not have.
+        If there is no such protocol, or TLS is asked for, which UCX does not have.
+    MissingExtraError
+        If the package of the protocol is not installed.
     """
     if protocol not in PROTOCOLS:
         raise ParameterError(f"protocol={protocol!r} must be one of {', '.join(map(repr, PROTOCOLS))}")
@@ -33,10 +35,7 @@ def protocol_arguments(protocol: str, security: Security | None) -> dict[str, An
         return {"security": security}
     if security is not None:
         raise ParameterError("protocol='ucx' has no TLS: leave security= out, on a network that you trust, or take TCP")
-    if importlib.util.find_spec("distributed_ucxx") is None:
-        raise ParameterError(
-            "protocol='ucx' needs distributed-ucxx, which is not installed: pip install 'curator-df[ucx]'"
-        )
+    require_package("protocol='ucx'", "distributed_ucxx", "ucx")
     return {"protocol": protocol}
 
 

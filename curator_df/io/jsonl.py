@@ -95,6 +95,13 @@ class JsonlSource:
         return tuple(field.name for field in self.schema if field.name in self.given and field.type == TEXT)
 
     @property
+    def asked(self) -> Mapping[str, Any]:
+        """Parameters of the reader, as an error shows them when they are not those of the run to resume."""
+        columns = {f"column {field.name!r}": str(field.type) for field in self.schema}
+        on_bad_rows = "quarantine" if self.quarantines else "error"
+        return {**columns, "add_source": self.source_columns, "dtype": self.as_text, "on_bad_rows": on_bad_rows}
+
+    @property
     def fingerprint(self) -> str:
         """Digest of the listing and of what is read from it."""
         return fingerprint(
@@ -281,7 +288,9 @@ def read_jsonl(
     ParameterError
         An argument is invalid.
     UnsupportedBackendError
-        ``backend="cudf"`` where there is no GPU, or without the gpu extra.
+        ``backend="cudf"`` where there is no GPU.
+    MissingExtraError
+        ``backend="cudf"`` without the gpu extra.
 
     Notes
     -----

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.files.transient import is_transient, patiently
-from curator_df.errors import InputError, ParameterError
+from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
 from curator_df.io.found_later import MAGIC, URL, finds
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -108,9 +108,13 @@ class Listing:
             place += 1
         return Listed(self.sizes.item(numbers[place]), self.stamps.item(numbers[place]))
 
-    def would_find(self, path: str) -> str | None:
-        """Return the entry by which the next listing would find a new file at this path or URL, None if by none."""
-        return next((entry for entry in self.entries if finds(entry, path, self.suffixes)), None)
+    def would_find(self, path: str, *, any_format: bool = False) -> str | None:
+        """Return the entry by which the next listing would find a new file at this path or URL, None if by none.
+
+        With ``any_format``, a file in a directory counts whatever its name ends in: `kinds` refuses a mixture of formats.
+        """
+        suffixes = () if any_format else self.suffixes
+        return next((entry for entry in self.entries if finds(entry, path, suffixes)), None)
 
     def __dask_tokenize__(self) -> Any:
         """Identify the value for Dask without walking it."""
@@ -332,7 +336,15 @@ def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
         system, path = fsspec.core.url_to_fs(url, **options)
     except (ImportError, ValueError) as exc:
         raise ParameterError(f"cannot read {url!r}: {exc}") from exc
-    infos = patiently(f"list {url!r}", lambda: _remote_infos(system, path, suffixes))
+    try:
+        infos = patiently(f"list {url!r}", lambda: _remote_infos(system, path, suffixes))
+    except (CuratorError, OSError):
+        raise
+    except Exception as exc:
+        # Such as those of an HTTP client, which say neither what was asked for nor where.
+        raise RemoteFileError(
+            f"cannot list {url!r}: {type(exc).__name__}: {exc}. Check the address, the network and the credentials"
+        ) from exc
     if not infos:
         raise InputError(f"nothing matches {url!r}; {_nearest_remote(system, path)}")
     return sorted(_remote_found(system, url, info) for info in infos)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from curator_df.core.backend import Backend, backend_of
 from curator_df.core.columns import choose, require_table
+from curator_df.core.extras import missing_extra
 from curator_df.core.host_blocks import NUMBER_DTYPES, host_block
 from curator_df.core.memory.device_peak import counting_resource, measured_by
 from curator_df.core.memory.gpus import read_gpus, visible_gpus
@@ -49,7 +50,9 @@ def to_backend(df: Any, backend: Backend) -> Any:
     SchemaError
         If a column is of a type other than text, numbers, booleans, and times or durations without a time zone.
     UnsupportedBackendError
-        If there is no GPU here, or the gpu extra is not installed.
+        If there is no GPU on this machine.
+    MissingExtraError
+        If the gpu extra is not installed.
 
     Notes
     -----
@@ -71,14 +74,14 @@ def to_backend(df: Any, backend: Backend) -> Any:
 
 
 def require_gpu(operator: str, backend: Backend) -> None:
-    """Raise unless blocks of this backend can be made here: `UnsupportedBackendError` says what is missing."""
+    """Raise `UnsupportedBackendError` without a GPU for blocks of this backend, `MissingExtraError` without its packages."""
     choose(operator, "backend", backend, Backend)
     if backend == "pandas":
         return
     missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
     if missing:
-        why = f"{', '.join(missing)} not installed: it needs the gpu extra"
-    elif not read_gpus():
+        raise missing_extra(f"{operator} with backend='cudf'", " and ".join(missing), "gpu")
+    if not read_gpus():
         why = "the driver lists no GPU here, or there is no driver"
     elif not visible_gpus():
         why = "CUDA_VISIBLE_DEVICES shows none of the GPUs"

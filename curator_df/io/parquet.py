@@ -94,6 +94,12 @@ class ParquetSource:
         return empty_block(pa.schema([*self.schema, *source_fields(self.source_columns)]))
 
     @property
+    def asked(self) -> Mapping[str, Any]:
+        """Parameters of the reader, as an error shows them when they are not those of the run to resume."""
+        columns = {f"column {field.name!r}": str(field.type) for field in self.schema}
+        return {**columns, "add_source": self.source_columns}
+
+    @property
     def fingerprint(self) -> str:
         """Digest of the listing and of what is read from it."""
         return fingerprint("parquet", self.listing.fingerprint, str(self.schema), self.selects, self.source_columns)
@@ -378,7 +384,9 @@ def read_parquet(
     ParameterError
         An argument is invalid.
     UnsupportedBackendError
-        ``backend="cudf"`` where there is no GPU, or without the gpu extra.
+        ``backend="cudf"`` where there is no GPU.
+    MissingExtraError
+        ``backend="cudf"`` without the gpu extra.
 
     Notes
     -----

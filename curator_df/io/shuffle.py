@@ -23,8 +23,9 @@ from curator_df.core.planning.apart import require_unread
 from curator_df.core.planning.branches import Branch, fork, identity_of
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.plan import plan_fork
-from curator_df.core.planning.program import lower, require_addresses
+from curator_df.core.planning.program import Program, lower, require_addresses
 from curator_df.core.ranges.journal import Journal, OnExisting, open_run
+from curator_df.core.ranges.printed import Digested, printed_source
 from curator_df.core.runner.run import range_bytes, run
 from curator_df.core.runner.session import current_session
 from curator_df.core.tasks.task import OnError, OnOom
@@ -290,7 +291,7 @@ def _shuffled(
     if receipt is None:
         if shares is not None:
             chains = _to_shares(chains, shares, folder, on_error=on_error, on_oom=on_oom)
-            source = replace(_planned(operator, chains), identity=source.identity)
+            source = replace(_planned(operator, chains), identity=source.identity, asked=source.asked)
         stored = []
         for home, (df, taken) in zip(homes, chains, strict=True):
             first = ShuffleSink(folder.below(home), taken, source.bits)
@@ -324,6 +325,10 @@ def _to_shares(chains: list[tuple[Any, Taken]], shares: Shares, folder: Folder, 
 def _planned(operator: str, chains: list[tuple[Any, Taken]], shares: Shares | None = None) -> ShuffledSource:
     """Check the tables, and return what the second pass will read, without its files."""
     schemas, identities, text_bytes = [], [], 0
+    said: dict[str, Any] = {
+        "operator": operator,
+        **({} if shares is None else {"weights": shares.weights, "rows": shares.rows}),
+    }
     for df, taken in chains:
         program = for_sink(lower(df, spools=True))
         require_addresses(df, operator)
@@ -336,6 +341,7 @@ def _planned(operator: str, chains: list[tuple[Any, Taken]], shares: Shares | No
         text_bytes += int(program.source.text_bytes * max(epochs, 0.01))
         schemas.append(stored_schema(program.meta, taken))
         identities.append((program.source.fingerprint, program.fingerprint, taken))
+        said |= _said_of(program, taken, has_shares=shares is not None)
     for schema, (_, taken) in zip(schemas, chains, strict=True):
         if not schema.equals(schemas[0]):
             raise SchemaError(
@@ -343,9 +349,20 @@ def _planned(operator: str, chains: list[tuple[Any, Taken]], shares: Shares | No
                 "tables the same columns and types"
             )
     asked = (operator, identities) if shares is None else (operator, identities, shares)
-    source = ShuffledSource(fingerprint(*asked), schemas[0], 0, text_bytes)
+    source = ShuffledSource(fingerprint(*asked), schemas[0], 0, text_bytes, asked=said)
     buckets = max(1, -(-text_bytes // range_bytes(source)))
-    return ShuffledSource(source.identity, schemas[0], min((buckets - 1).bit_length(), MOST_BUCKET_BITS), text_bytes)
+    return replace(source, bits=min((buckets - 1).bit_length(), MOST_BUCKET_BITS))
+
+
+def _said_of(program: Program, taken: Taken, *, has_shares: bool) -> dict[str, Any]:
+    """Return what an error says of one table, if it is not that of the run to resume."""
+    of = f" of {taken.table!r}" if taken.table else ""
+    said: dict[str, Any] = {f"{name}{of}": Digested(*value) for name, value in printed_source(program.source).items()}
+    steps = " -> ".join(step.name for step in program.steps) or "none"
+    said[f"the steps{of}"] = Digested(steps, program.fingerprint)
+    if not has_shares:  # otherwise how often rows are taken follows from the shares
+        said[f"epochs{of}"] = taken.epochs
+    return {**said, "seed": taken.seed, "column": taken.column}
 
 
 def _difference(schema: Any, first: Any, table: str) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,8 @@ class ShuffledSource:
     """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
     reader_fixed_bytes: int = 0
     """Nothing is held beside blocks."""
+    asked: Mapping[str, Any] = field(default_factory=dict, metadata={"identity": False}, repr=False)
+    """What was shuffled and how, as an error shows it when it is not that of the run to resume."""
 
     @property
     def files(self) -> Sequence[str]:

@@ -69,6 +69,15 @@ class TextSource:
         return empty_block(self.schema)
 
     @property
+    def asked(self) -> Mapping[str, Any]:
+        """Parameters of the reader, as an error shows them when they are not those of the run to resume."""
+        return {
+            "encoding": self.encoding.removesuffix("-sig"),
+            "columns": self.columns,
+            "on_bad_rows": "quarantine" if self.quarantines else "error",
+        }
+
+    @property
     def fingerprint(self) -> str:
         """Digest of the listing and of what is read from it."""
         return fingerprint("text files", self.listing.fingerprint, self.encoding, self.columns, self.quarantines)
@@ -269,7 +278,9 @@ def read_text_files(
     ParameterError
         An argument is invalid, or the encoding is unknown.
     UnsupportedBackendError
-        ``backend="cudf"`` where there is no GPU, or without the gpu extra.
+        ``backend="cudf"`` where there is no GPU.
+    MissingExtraError
+        ``backend="cudf"`` without the gpu extra.
 
     Notes
     -----

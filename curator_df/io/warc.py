@@ -6,7 +6,6 @@ Where records begin is decided in `warc_records` and `gzip_members`; what one sa
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.backend import Backend
+from curator_df.core.extras import require_package
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
@@ -79,6 +79,12 @@ class WarcSource:
     def meta(self) -> pd.DataFrame:
         """Empty block with the columns and dtypes of every block."""
         return empty_block(self.schema)
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """Parameters of the reader, as an error shows them when they are not those of the run to resume."""
+        on_bad_rows = "quarantine" if self.quarantines else "error"
+        return {"columns": self.columns, "content_types": self.content_types, "on_bad_rows": on_bad_rows}
 
     @property
     def fingerprint(self) -> str:
@@ -347,10 +353,10 @@ def read_warc(
         ``columns`` names an unknown column.
     ParameterError
         An argument is invalid.
-    ImportError
-        If FastWARC is not installed: ``pip install 'curator-df[warc]'``.
+    MissingExtraError
+        If FastWARC is not installed.
     UnsupportedBackendError
-        ``backend="cudf"`` where there is no GPU, or without the gpu extra.
+        ``backend="cudf"`` where there is no GPU.
 
     Notes
     -----
@@ -384,8 +390,7 @@ def read_warc(
     require_gpu("read_warc", backend)
     if on_bad_rows not in get_args(OnBadRows):
         raise ParameterError(f"read_warc: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
-    if importlib.util.find_spec("fastwarc") is None:
-        raise ImportError("read_warc needs FastWARC: pip install 'curator-df[warc]'")
+    require_package("read_warc", "fastwarc", "warc")
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
     block_bytes = block_bytes_of("read_warc", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_warc")

@@ -153,7 +153,8 @@ def write_parquet(
         Columns whose values become folders (``lang=en/``); they are not in the files.
     rejects : str or path, optional
         Folder for the removed rows, as Parquet: the columns as they were read, and ``reject_step``, ``reject_reason``,
-        ``reject_rule``, ``reject_value``, ``reject_threshold``, ``reject_file``, ``reject_offset``. A folder of its own,
+        ``reject_rule``, ``reject_value``, ``reject_threshold``, ``reject_file``, ``reject_offset``,
+        ``reject_matched_file``, ``reject_matched_offset`` (``docs/operators.md#rejects``). A folder of its own,
         beside the output; ``on_existing`` holds for it too.
     workdir : str or path, optional
         Folder (or URL) visible to all workers, for the temporary files of drops; by default below the output folder.

@@ -8,7 +8,6 @@ divides counts that exist is one entry; a new count is a name in `counts` and a 
 from __future__ import annotations
 
 import difflib
-import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.extras import require_package
 from curator_df.errors import ParameterError
 from curator_df.kernels.column_metrics import COLUMN_METRICS
 from curator_df.kernels.counts import (
@@ -144,9 +144,9 @@ def require_words(operator: str, names: Sequence[str], words: Words) -> None:
 
 
 def require_words_package(operator: str, words: Words) -> None:
-    """Raise `ImportError` if a package that cuts such words is not installed; it is not loaded."""
-    if words == "icu" and importlib.util.find_spec("icu4py") is None:
-        raise ImportError(f"{operator}: words='icu' needs icu4py: pip install 'curator-df[icu]'")
+    """Raise `MissingExtraError` if a package that splits such words is not installed; it is not loaded."""
+    if words == "icu":
+        require_package(f"{operator} with words='icu'", "icu4py", "icu")
 
 
 def _counts_of(name: str) -> set[str]:

@@ -40,11 +40,28 @@ def sampled(identities: npt.NDArray[np.uint64], fraction: float, seed: int) -> n
     """
     if fraction >= 1:
         return np.ones(len(identities), dtype=np.bool_)
+    limit = np.uint64(int(fraction * (1 << 64)))
+    kept: npt.NDArray[np.bool_] = _drawn(identities, seed) < limit
+    return kept
+
+
+def random_numbers(identities: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.float64]:
+    """Return the number from 0 to 1 that each row draws; rows below the fraction are in the sample.
+
+    Parameters
+    ----------
+    identities, seed
+        As in `sampled`; the identities are changed in place.
+    """
+    numbers: npt.NDArray[np.float64] = _drawn(identities, seed) / 2.0**64
+    return numbers
+
+
+def _drawn(identities: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
     (start,) = mixed(np.array([seed], dtype=np.int64).view(np.uint64))
     identities ^= start
-    limit = np.uint64(int(fraction * (1 << 64)))
-    kept: npt.NDArray[np.bool_] = mixed(identities) < limit
-    return kept
+    drawn: npt.NDArray[np.uint64] = mixed(identities)
+    return drawn
 
 
 def mixed(values: npt.NDArray[np.uint64]) -> Any:

@@ -315,10 +315,22 @@ def _of_classes(
 
     def rejects() -> tuple[Any, dict[str, Any]]:
         rules = [None if code < 0 else scores.labels[code] for code in codes[~staying]]
-        return keep_rows(block, ~staying), {"reason": reasons.tolist(), "rule": rules, "value": numbers[~staying]}
+        said = {"reason": reasons.tolist(), "rule": rules, "value": numbers[~staying]}
+        if scores.bounds:
+            said["threshold"] = [_threshold(int(code), scores, keep) for code in codes[~staying]]
+        return keep_rows(block, ~staying), said
 
     dropped = dict(zip(found.tolist(), rows.tolist(), strict=True))
     return Outcome(keep_rows(block, staying), dropped, counts.counters(), rejects, peaks=counts.peaks)
+
+
+def _threshold(code: int, scores: ClassScores, keep: tuple[str, ...]) -> float | None:
+    """Return the bound of the nearest class that is kept, which the number of a text of another class does not reach."""
+    kept = sorted(scores.labels.index(name) for name in keep)
+    above, below = [place for place in kept if place > code], [place for place in kept if place < code]
+    if code < 0 or not kept:
+        return None
+    return scores.bounds[above[0] - 1] if above else scores.bounds[below[-1]]
 
 
 def _classified(

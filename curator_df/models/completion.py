@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from curator_df.core.arguments import require_mapping, require_number, require_string
 from curator_df.core.columns import refuse_columns, require_columns
+from curator_df.core.extras import require_package
 from curator_df.core.memory.held import held
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError, SchemaError
@@ -155,8 +155,7 @@ def add_completion(
     require_host(df._meta, operator)
     _require_words(df, operator, columns)
     refuse_columns(df, operator, into)
-    if importlib.util.find_spec("httpx") is None:
-        raise ParameterError(f"{operator} needs httpx: pip install 'curator-df[completions]'")
+    require_package(operator, "httpx", "completions")
     if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc:
         raise ParameterError(f"{operator}: base_url={base_url!r} is not an http:// or https:// address")
     fields, most_tokens = _fields(operator, options, max_tokens)

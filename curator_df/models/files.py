@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from curator_df.core.arguments import path_of
+from curator_df.core.extras import missing_extra
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.models.adapted import (
     ADAPTER_CONFIG,
@@ -38,7 +39,6 @@ READ_FILES = ("*.json", "*.txt", "*.model", WEIGHTS)
 CODE = "*.py"
 """And code of its own, where the user trusts it."""
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-INSTALL = "install what models need: pip install 'curator-df[models]'"
 UNSTEADY_KINDS = frozenset({"big_bird", "reformer", "yoso"})
 """Kinds that choose by chance or by the length of a batch what is compared with what: a text has other numbers each time."""
 WINDOW_KINDS = frozenset({"led", "longformer"})
@@ -243,7 +243,8 @@ def download(name: str, revision: str | None, patterns: Sequence[str], **options
     try:
         from huggingface_hub import snapshot_download
     except ImportError as exc:
-        raise ParameterError(f"the model {name!r} is not a folder here; for models of the hub {INSTALL}") from exc
+        needed_by = f"the model {name!r} is not a folder on this machine, and downloading it from the Hugging Face hub"
+        raise missing_extra(needed_by, "huggingface_hub", "models") from exc
     try:
         return str(snapshot_download(name, revision=revision, allow_patterns=list(patterns), **options))
     except (OSError, ValueError) as exc:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from curator_df.core.extras import missing_extra
 from curator_df.core.memory.held import held
 from curator_df.core.memory.resources import NO_LIMITS, Resources, admitted, capacity_here
 from curator_df.core.memory.torch_memory import bound_torch
@@ -26,7 +27,6 @@ from curator_df.errors import ParameterError
 from curator_df.models.answering import answered, prompt_tokens
 from curator_df.models.batches import BatchCounts, BatchSize, run_batches, windows
 from curator_df.models.devices import computing_in, peaks
-from curator_df.models.files import INSTALL
 from curator_df.models.size_trial import SizeTrial
 from curator_df.models.text_model import TextModel
 from curator_df.models.weights import Weights, quiet
@@ -65,7 +65,7 @@ class LoadedModel:
             import torch
             import transformers
         except ImportError as exc:
-            raise ParameterError(f"the model {model.files.name!r} needs torch and transformers; {INSTALL}") from exc
+            raise missing_extra(f"the model {model.files.name!r}", exc.name or "torch", "models") from exc
         self.model = model
         with quiet(transformers), _threads(torch, 1):
             self._weights = held(model.weights, lambda: Weights(model))

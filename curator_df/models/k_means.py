@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.columns import choose
-from curator_df.errors import ParameterError
-from curator_df.models.files import INSTALL
+from curator_df.core.extras import missing_extra, require_package
 
 KMeansBy = Literal["scikit-learn", "cuml"]
 """Whose k-means, which is also where it computes: on CPUs, or on the worker's GPU."""
@@ -30,18 +29,18 @@ CUML_BYTES = 600_000_000
 
 
 def require_sklearn(operator: str) -> None:
-    """Raise `ParameterError` if scikit-learn is not installed."""
+    """Raise `MissingExtraError` if scikit-learn is not installed."""
     if importlib.util.find_spec("sklearn") is None:
-        raise ParameterError(f"{operator} needs scikit-learn; {INSTALL}")
+        raise missing_extra(operator, "scikit-learn", "models")
 
 
 def require_k_means(operator: str, k_means: KMeansBy) -> None:
-    """Raise `ParameterError` if it is not one of them, or not installed."""
+    """Raise `ParameterError` if it is not one of them, `MissingExtraError` if it is not installed."""
     choose(operator, "k_means", k_means, KMeansBy)
     if k_means == "scikit-learn":
         require_sklearn(operator)
-    elif importlib.util.find_spec("cuml") is None:
-        raise ParameterError(f"{operator}: k_means='cuml' needs cuML; install it: pip install 'curator-df[gpu]'")
+    else:
+        require_package(f"{operator} with k_means='cuml'", "cuml", "gpu")
 
 
 def fit_centroids(sample: npt.NDArray[np.float32], clusters: int, seed: int) -> npt.NDArray[np.float64]:

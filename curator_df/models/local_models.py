@@ -25,10 +25,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from curator_df.core.extras import require_package
 from curator_df.core.memory.held import held
 from curator_df.errors import InputError, OperatorError, ParameterError
 from curator_df.models.batches import BatchCounts, row_batches, run_batches
-from curator_df.models.files import INSTALL
 from curator_df.models.k_means import LIBRARY_BYTES, require_sklearn
 from curator_df.ops.language_blocks import LanguageModel, find_model, loaded
 from curator_df.ops.language_labels import LABEL
@@ -163,7 +163,7 @@ def fasttext_classifier(operator: str, path: str | os.PathLike[str], max_chars: 
 
     Raises
     ------
-    ImportError
+    MissingExtraError
         If fastText is not installed.
     InputError
         If there is no such file, or it is no model with labels.
@@ -233,8 +233,7 @@ def pipeline(operator: str, classifier: Any, max_chars: int | None) -> Pipeline:
 
 
 def _load(path: str) -> Any:
-    if importlib.util.find_spec("skops") is None:
-        raise ParameterError(f"the pipeline {path!r} needs skops; {INSTALL}")
+    require_package(f"the pipeline {path!r}", "skops", "models")
     skops: Any = importlib.import_module("skops.io")
     try:
         return skops.load(path)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from curator_df.core.arguments import strings_of
+from curator_df.core.extras import require_package
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.models.files import digest_of
 from curator_df.models.presidio_engine import ENTITIES, LABELS, RECOGNIZERS, Entity, loaded_analyzer
 from curator_df.models.text_model import RUNTIME_BYTES
 
-INSTALL = "pip install 'curator-df[presidio]'"
 LIBRARY_BYTES = 100_000_000
 """presidio and spaCy: 98 MB were measured once both were imported into an empty process, 57 MB into one with distributed."""
 PIPELINE_BYTES = 40_000_000
@@ -119,8 +119,8 @@ def presidio(
 
     Raises
     ------
-    ImportError
-        If presidio or spaCy is not installed: ``pip install 'curator-df[presidio]'``.
+    MissingExtraError
+        If presidio or spaCy is not installed.
     InputError
         If the pipeline is not installed here. Nothing is downloaded.
     CorruptFileError
@@ -149,8 +149,7 @@ def presidio(
     >>> docs.pipe(cdf.redact_pii, presidio=people, replacement="hash", key="secret")  # doctest: +SKIP
     """
     for package in ("presidio_analyzer", "spacy"):
-        if importlib.util.find_spec(package) is None:
-            raise ImportError(f"presidio needs the package {package.replace('_', '-')}: {INSTALL}")
+        require_package("presidio", package, "presidio")
     asked = strings_of("presidio", "entities", entities)
     if not asked:
         raise ParameterError("presidio: entities is empty; name some, such as 'PERSON'")

@@ -307,6 +307,7 @@ def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | 
         home=home,
         columns=tuple(name for name in (question.embedding, ranked) if name is not None),
         held_bytes=0 if home is not None else library_bytes,
+        measure="cosine",
     )
     kernel = BlockKernel(
         DROP,

@@ -62,8 +62,8 @@ def add_token_count(
 
     Raises
     ------
-    ImportError
-        If the package tokenizers is not installed: ``pip install 'curator-df[tokenizers]'``.
+    MissingExtraError
+        If the package tokenizers is not installed.
     ColumnError
         If the text column is missing, or a new column already exists.
     InputError

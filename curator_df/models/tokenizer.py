@@ -6,7 +6,6 @@ It is a ``tokenizer.json``, which the package tokenizers reads alone. Other layo
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from curator_df.core.arguments import path_of
+from curator_df.core.extras import missing_extra, require_package
 from curator_df.core.memory.held import held
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.kernels.buffers import TextSpan, text_spans
@@ -35,7 +35,6 @@ each byte), and half as much is left for many short texts."""
 LIBRARY_BYTES = 20_000_000
 HELD_FACTOR = 25
 """What a loaded tokenizer takes as a multiple of its file."""
-INSTALL = "pip install 'curator-df[tokenizers]'"
 
 
 @dataclass(frozen=True)
@@ -74,15 +73,14 @@ def find_tokenizer(operator: str, name: str | os.PathLike[str], revision: str | 
 
     Raises
     ------
-    ImportError
+    MissingExtraError
         If the package tokenizers is not installed.
     InputError
         If there is no such tokenizer.
     ParameterError
         If a revision is named for files that are here.
     """
-    if importlib.util.find_spec("tokenizers") is None:
-        raise ImportError(f"{operator} needs the package tokenizers: {INSTALL}")
+    require_package(operator, "tokenizers", "tokenizers")
     text = path_of(operator, "tokenizer", name)
     if os.path.exists(text):
         if revision is not None:
@@ -148,9 +146,8 @@ def _converted(tokenizer: Tokenizer) -> Any:
     try:
         import transformers
     except ImportError as exc:
-        raise ParameterError(
-            f"the tokenizer {tokenizer.name!r} has no {FILE}, and without transformers it cannot be converted; "
-            "pip install 'curator-df[models]'"
+        raise missing_extra(
+            f"the tokenizer {tokenizer.name!r} has no {FILE}, and converting its other files", "transformers", "models"
         ) from exc
     given = {"local_files_only": True, "trust_remote_code": False}
     found = transformers.AutoTokenizer.from_pretrained(tokenizer.path, use_fast=True, **given)

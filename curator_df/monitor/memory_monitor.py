@@ -113,7 +113,7 @@ class MemoryMonitor:
         -------
         matplotlib.figure.Figure
             All processes together against the allowed memory; each worker against its limit; each GPU. Save it with
-            ``figure.savefig("memory.png")``. Needs matplotlib: ``pip install 'curator-df[monitor]'``.
+            ``figure.savefig("memory.png")``. Needs matplotlib (the monitor extra).
         """
         from curator_df.monitor.plot import draw_memory
 

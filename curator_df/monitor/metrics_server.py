@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+from curator_df.core.extras import missing_extra
 from curator_df.core.runner.session import Session, current_session
 from curator_df.errors import NoClusterError, ParameterError
 from curator_df.monitor.alerts import LOG
@@ -180,7 +181,7 @@ def serve_metrics(
 
     Raises
     ------
-    ImportError
+    MissingExtraError
         If prometheus-client is not installed here or where the workers run.
     NoClusterError
         If no cluster is running, or ``cluster`` is not the current one.
@@ -207,7 +208,7 @@ def serve_metrics(
     try:
         import prometheus_client  # noqa: F401
     except ImportError as exc:
-        raise ImportError("serve_metrics needs prometheus-client: pip install 'curator-df[monitor]'") from exc
+        raise missing_extra("serve_metrics", "prometheus_client", "monitor") from exc
     folder = default_directory() if directory is None else Path(directory)
     try:
         (folder / TARGETS_FOLDER).mkdir(parents=True, exist_ok=True)

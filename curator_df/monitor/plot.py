@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from curator_df.core.receipts.figures import new_figure
 from curator_df.core.sizes import show_size
 from curator_df.monitor.alerts import BUDGET_SHARE, GPU_SHARE, WORKER_SHARE, Alert, AlertRule
 
@@ -42,18 +43,12 @@ def draw_memory(
 
     Raises
     ------
-    ImportError
+    MissingExtraError
         If matplotlib is not installed.
     """
-    try:
-        # Not pyplot: its figures are global, and stay until they are closed.
-        from matplotlib.figure import Figure
-    except ImportError as exc:
-        raise ImportError("drawing needs matplotlib: pip install 'curator-df[monitor]'") from exc
-
     has_workers, has_gpus = (frame.kind == "worker").any(), (frame.kind == "gpu").any()
     panels = 1 + int(has_workers) + int(has_gpus)
-    figure = Figure(figsize=(10, 0.6 + 2.7 * panels), layout="constrained")
+    figure = new_figure(10, 0.6 + 2.7 * panels)
     axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0])
     shares = {rule.name: rule.threshold for rule in rules}
     _draw_tree(axes[0], frame, events, alerts)

@@ -8,6 +8,7 @@ from typing import Any
 
 from distributed import WorkerPlugin
 
+from curator_df.core.extras import missing_extra
 from curator_df.core.ranges.activity import threads_by_step
 from curator_df.monitor.series import SeriesBook
 from curator_df.monitor.workers import WorkerReading, read_worker
@@ -51,8 +52,8 @@ class ServeWorkerSeries(WorkerPlugin):  # type: ignore[misc] # Dask takes only w
         try:
             from prometheus_client import REGISTRY
         except ImportError as exc:
-            raise ImportError(
-                "serve_metrics needs prometheus-client where the workers run: pip install 'curator-df[monitor]'"
+            raise missing_extra(
+                "serve_metrics, in the environment of the workers,", "prometheus_client", "monitor"
             ) from exc
         self._series = WorkerSeries(worker)
         REGISTRY.register(self._series)

@@ -91,7 +91,12 @@ def _rejects(removed: Any, text: str, table: NgramTable, benchmarks: Benchmarks)
     spans = text_spans(removed[text])
     firsts = [_first_match(span, row, table, benchmarks) for span in spans for row in range(len(span))]
     rules = [f"{name}:{item}" for name, item, _ in firsts]
-    return removed, {"reason": [REASON] * len(rules), "rule": rules, "value": [float(place) for *_, place in firsts]}
+    return removed, {
+        "reason": [REASON] * len(rules),
+        "rule": rules,
+        "value": [float(place) for *_, place in firsts],
+        "threshold": [float(benchmarks.ngram_size)] * len(rules),
+    }
 
 
 def remove_contamination_block(block: Any, *, text: str, benchmarks: Benchmarks, margin: int, least: int) -> Outcome:

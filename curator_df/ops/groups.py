@@ -24,10 +24,12 @@ from curator_df.core.exchange.barrier import Found
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.held import released_after
+from curator_df.core.planning.apart import require_outside
 from curator_df.core.planning.branches import named_steps
 from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import Program, lower
 from curator_df.core.ranges.journal import Identity, Journal, difference
+from curator_df.core.ranges.printed import printed, printed_source
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.receipts.advice import rows_out_of_memory
@@ -90,6 +92,7 @@ def find_groups(
     identity = _identity(program, table)
     home = _home(session, operator, identity, workdir, options)
     sink = FileSink(home, ParquetFormat("zstd"), TARGET_FILE_BYTES)
+    require_outside(program, home)
     with Journal(home) as journal:
         if journal.is_started:
             ranges = journal.resume(identity)
@@ -219,7 +222,9 @@ def named_by(table: GroupTable, df: Any, operator: str, column: str | None, agai
 
 def _identity(program: Program, table: GroupTable) -> Identity:
     columns = fingerprint([table.id_column, [f"{name} {dtype}" for name, dtype in table.columns.items()]])
-    return Identity(program.source.fingerprint, program.fingerprint, f"groups {columns}", *named_steps(program.steps))
+    named, read = named_steps(program.steps), printed_source(program.source)
+    output = printed({"id": table.id_column})
+    return Identity(program.source.fingerprint, program.fingerprint, f"groups {columns}", *named, output, read)
 
 
 def _home(session: Session, operator: str, identity: Identity, workdir: Any, options: Any) -> Folder:
@@ -232,7 +237,7 @@ def _home(session: Session, operator: str, identity: Identity, workdir: Any, opt
 
 
 def _line(show: Any) -> Any:
-    return lambda title, done, total: show(done, f"{title} {done}/{total}")
+    return lambda title, done, total: show(done, title, total)
 
 
 def _set_aside(drops: Folder) -> tuple[int, int]:

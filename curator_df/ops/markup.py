@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any, Literal
 
 from curator_df.core.columns import choose
+from curator_df.core.extras import require_package
 from curator_df.core.sizes import read_size
 from curator_df.errors import ParameterError
 from curator_df.kernels.cut_texts import without_markdown
@@ -110,8 +110,8 @@ def remove_html(
     ------
     ParameterError
         If ``max_page_size`` is not a valid size, or is less than 1 kB.
-    ImportError
-        If resiliparse is not installed: ``pip install 'curator-df[html]'``.
+    MissingExtraError
+        If resiliparse is not installed.
     ColumnError
         If the text column is missing.
     UnsupportedBackendError
@@ -141,8 +141,7 @@ def remove_html(
     max_page_bytes = read_size("max_page_size", max_page_size)
     if max_page_bytes < LEAST_PAGE_BYTES:
         raise ParameterError(f"remove_html: max_page_size={max_page_size!r} is less than 1 kB, which holds no page")
-    if importlib.util.find_spec("resiliparse") is None:
-        raise ImportError("remove_html needs resiliparse: pip install 'curator-df[html]'")
+    require_package("remove_html", "resiliparse", "html")
     return rewrite_texts(
         df,
         "remove_html",

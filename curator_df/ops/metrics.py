@@ -58,8 +58,8 @@ def add_metrics(
     ------
     ColumnError
         If the text column is missing, or the column of a metric already exists.
-    ImportError
-        If words are split by ICU and icu4py is not installed: ``pip install 'curator-df[icu]'``.
+    MissingExtraError
+        If words are split by ICU and icu4py is not installed.
     OperatorError
         When computing, if a user-defined metric returns anything but numbers.
     ParameterError

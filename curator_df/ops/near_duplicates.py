@@ -302,6 +302,7 @@ def _pending(
         columns=tuple(dict.fromkeys(name for name in of_keys if name is not None)),
         text_columns=tuple(name for name in (text or signatures,) if name is not None),
         against=question.against,
+        measure="jaccard",
     )
     laid_factor, signature_bytes = signatures_price(scheme)
     hash_factor, hash_bytes = hashes_price(normalized=False)

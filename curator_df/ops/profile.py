@@ -73,8 +73,8 @@ def keep_profile(
     ColumnError
         If the text column is missing, or the column of a metric already exists; if a rule refers to a column of another
         operator that is missing; with ``from_metrics``, if any column is missing.
-    ImportError
-        If words are split by ICU and icu4py is not installed: ``pip install 'curator-df[icu]'``.
+    MissingExtraError
+        If words are split by ICU and icu4py is not installed.
     OperatorError
         When computing, if a user-defined metric returns anything but numbers.
     ParameterError
@@ -162,8 +162,8 @@ def add_profile(
     ColumnError
         If the text column is missing, or a new column already exists; if a rule refers to a column of another operator
         that is missing; with ``from_metrics``, if any column is missing.
-    ImportError
-        If words are split by ICU and icu4py is not installed: ``pip install 'curator-df[icu]'``.
+    MissingExtraError
+        If words are split by ICU and icu4py is not installed.
     OperatorError
         When computing, if a user-defined metric returns anything but numbers.
     UnsupportedBackendError

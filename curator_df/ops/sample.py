@@ -15,7 +15,7 @@ from curator_df.core.columns import choose, require_columns, require_table
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.device_support import hashes_price
-from curator_df.kernels.row_sample import sampled
+from curator_df.kernels.row_sample import random_numbers, sampled
 from curator_df.ops.device_blocks import block_hashes, require_device_text, rows_where
 from curator_df.ops.ids import By
 
@@ -117,8 +117,16 @@ def sample_rows_block(block: Any, *, fraction: float, seed: int, columns: tuple[
     return Outcome(
         rows_where(block, keep),
         {REASON: gone},
-        rejects=lambda: (rows_where(block, ~keep), {"reason": [REASON] * gone}),
+        rejects=lambda: (rows_where(block, ~keep), _why(block, ~keep, fraction, seed, columns)),
     )
+
+
+def _why(block: Any, gone: Any, fraction: float, seed: int, columns: tuple[str, ...]) -> dict[str, Any]:
+    """Return what rejects say: the sample, and the random number of each row, which would have to be below the fraction."""
+    numbers = random_numbers(_identities(block, columns), seed)[gone]
+    rows = len(numbers)
+    said = f"fraction={fraction:g}, seed={seed}"
+    return {"reason": [REASON] * rows, "rule": [said] * rows, "value": numbers, "threshold": [fraction] * rows}
 
 
 def _identities(block: Any, columns: tuple[str, ...]) -> Any:

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.receipts.figures import new_figure, png_of
 from curator_df.ops.rules import Keep
 from curator_df.ops.thresholds import ThresholdExplorer
 
@@ -24,7 +24,7 @@ STEPS = 400
 def thresholds_figure(explorer: ThresholdExplorer) -> Any:
     """Draw each metric; see `ThresholdExplorer.plot`."""
     lines = -(-len(explorer.metrics) // COLUMNS)
-    figure = _figure(6.2 * min(COLUMNS, len(explorer.metrics)), 2.6 * lines)
+    figure = new_figure(6.2 * min(COLUMNS, len(explorer.metrics)), 2.6 * lines)
     panels = figure.subplots(lines, min(COLUMNS, len(explorer.metrics)), squeeze=False).ravel()
     for axes, metric in zip(panels, explorer.metrics, strict=False):
         rules = explorer.rules(metric)
@@ -41,7 +41,7 @@ def thresholds_figure(explorer: ThresholdExplorer) -> Any:
 
 def moved_figure(explorer: ThresholdExplorer, metric: str, threshold: float, keep: Keep) -> Any:
     """Draw one metric with a threshold."""
-    figure = _figure(8, 3.4)
+    figure = new_figure(8, 3.4)
     axes = figure.subplots()
     _draw(axes, explorer, metric, keep, threshold)
     share = explorer.kept(metric, threshold, keep)
@@ -88,22 +88,6 @@ def threshold_widget(explorer: ThresholdExplorer) -> Any:
     for control in (keep, exact):
         control.observe(draw, names="value")
     return widgets.VBox([widgets.HBox([metric, keep]), widgets.HBox([slider, exact]), picture])
-
-
-def png_of(figure: Any) -> bytes:
-    """Return a figure as a picture."""
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=90)
-    return stream.getvalue()
-
-
-def _figure(width: float, height: float) -> Any:
-    try:
-        # Not pyplot: its figures are global, and stay until they are closed.
-        from matplotlib.figure import Figure
-    except ImportError as exc:
-        raise ImportError("drawing needs matplotlib: pip install 'curator-df[monitor]'") from exc
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _draw(axes: Any, explorer: ThresholdExplorer, metric: str, keep: Keep, threshold: float | None) -> None:

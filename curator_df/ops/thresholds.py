@@ -123,8 +123,8 @@ class ThresholdExplorer:
 
         Raises
         ------
-        ImportError
-            If matplotlib is not installed: ``pip install 'curator-df[monitor]'``.
+        MissingExtraError
+            If matplotlib is not installed.
         """
         from curator_df.ops.threshold_picture import thresholds_figure
 
@@ -159,7 +159,7 @@ class ThresholdExplorer:
         """Return what a notebook shows: widgets while it runs, and a picture where it is only read."""
         bundle: dict[str, Any] = {"text/plain": repr(self)}
         if importlib.util.find_spec("matplotlib") is not None:
-            from curator_df.ops.threshold_picture import png_of
+            from curator_df.core.receipts.figures import png_of
 
             bundle["image/png"] = base64.b64encode(png_of(self.plot())).decode("ascii")
             if importlib.util.find_spec("ipywidgets") is not None:
@@ -188,7 +188,7 @@ def explore_thresholds(
     ThresholdExplorer
         Numbers, and a picture with a movable threshold. ``kept(metric, threshold)``, ``to_frame()`` and ``plot()``
         return the numbers and the picture. It displays itself in a notebook, with a movable threshold if ipywidgets is
-        installed (``pip install 'curator-df[notebooks,monitor]'``).
+        installed (the extras notebooks and monitor).
 
     Raises
     ------

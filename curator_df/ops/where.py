@@ -60,6 +60,8 @@ def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = 
     each process when the run ends. The attribute ``held_bytes`` tells the plan how much memory it holds after setup,
     and the attribute ``resources`` what a call takes of its worker (`curator_df.resources`).
 
+    In the rejects, ``reject_rule`` is the expression, or the name of the function.
+
     Examples
     --------
     >>> import dask.dataframe as dd
@@ -104,27 +106,45 @@ def keep_where_block(block: Any, *, predicate: Callable[[Any], Any] | str, reaso
     require_row_values("keep_where: the predicate", "boolean", result, block, pd.api.types.is_bool_dtype)
     peaks = torch_peaks() if isinstance(predicate, SetUp) and predicate.resources.of_gpu else {}
     if backend == "cudf":
-        return _kept_on_device(block, result, reason, peaks)
+        return _kept_on_device(block, result, predicate, reason, peaks)
     holds = result.to_numpy(dtype=bool, na_value=False)
     if holds.all():
         return Outcome(block, peaks=peaks)
     return Outcome(
         keep_rows(block, holds),
         {reason: int((~holds).sum())},
-        rejects=lambda: (keep_rows(block, ~holds), {"reason": [reason] * int((~holds).sum())}),
+        rejects=lambda: (keep_rows(block, ~holds), _why(predicate, reason, int((~holds).sum()))),
         peaks=peaks,
     )
 
 
-def _kept_on_device(block: Any, result: Any, reason: str, peaks: dict[str, int]) -> Outcome:
+def _kept_on_device(
+    block: Any, result: Any, predicate: Callable[[Any], Any] | str, reason: str, peaks: dict[str, int]
+) -> Outcome:
     """Filter a cuDF block where it is: to the host goes the number of rows that stay, and rejects where they are kept."""
     holds = result.fillna(False)
     gone = len(block) - int(holds.sum())
     if not gone:
         return Outcome(block, peaks=peaks)
     return Outcome(
-        block[holds], {reason: gone}, rejects=lambda: (block[~holds], {"reason": [reason] * gone}), peaks=peaks
+        block[holds],
+        {reason: gone},
+        rejects=lambda: (block[~holds], _why(predicate, reason, gone)),
+        peaks=peaks,
     )
+
+
+def _why(predicate: Callable[[Any], Any] | str, reason: str, rows: int) -> dict[str, Any]:
+    """Return what rejects say: the expression, or the name of the function."""
+    if isinstance(predicate, SetUp):
+        rule = f"{predicate.name}(block)"
+    else:
+        rule = (
+            predicate
+            if isinstance(predicate, str)
+            else f"{getattr(predicate, '__name__', type(predicate).__name__)}(block)"
+        )
+    return {"reason": [reason] * rows, "rule": [rule] * rows}
 
 
 def _check_expression(meta: Any, expression: str) -> None:

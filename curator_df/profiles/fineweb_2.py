@@ -47,7 +47,7 @@ def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, wo
     config : path, optional
         A FineWeb-2 configuration, such as ``configs/swh_Latn.yml``, for a language that is not included here.
     words : {"icu", "whitespace"}, default "icu"
-        How to split texts into words: by ICU (``pip install 'curator-df[icu]'``), which is closest to FineWeb-2's own
+        How to split texts into words: by ICU (the icu extra), which is closest to FineWeb-2's own
         tokenizers, or at white space, for languages that write it between words.
 
     Returns

@@ -11,6 +11,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import dask
 import pytest
 
 import curator_df as cdf
@@ -382,3 +383,50 @@ def test_what_is_asked_of_gpus_is_checked(tmp_path):
             made(tmp_path=tmp_path, **asked)
     with pytest.raises(errors.BudgetError, match="too little for 4 worker processes \\(one for each GPU of a job\\)"):
         made(tmp_path=tmp_path, memory="800MB", gpus=4, device_memory="60GB")
+
+
+def memory_lines(**options):
+    script = str(cdf.slurm_cluster(memory="16GB", cpus=4, security=False, **options))
+    return [line for line in script.splitlines() if line.startswith("#SBATCH --mem") or "exclusive" in line]
+
+
+@pytest.mark.parametrize(
+    ("directive", "options"),
+    [
+        ("--mem-per-cpu=4000M", {}),
+        ("--mem-per-cpu 4G", {}),
+        ("--mem-per-cpu=4096", {}),
+        ("--mem-per-gpu=40G", {"gpus": 1, "device_memory": "40GB"}),
+        ("--mem=0", {}),
+        ("--mem=20G", {}),
+        ("--exclusive", {}),
+        ("--exclusive=user", {}),
+    ],
+)
+def test_a_site_that_refuses_mem_gets_its_own_option_alone(directive, options):
+    assert memory_lines() == ["#SBATCH --mem=15259M"]
+    assert memory_lines(directives=["--constraint=avx2"]) == ["#SBATCH --mem=15259M"]
+    assert memory_lines(directives=[directive], **options) == [f"#SBATCH {directive}"]
+
+
+def test_lines_that_the_configuration_leaves_out_stay_out():
+    with dask.config.set({"jobqueue.slurm.job-directives-skip": ["-n 1"]}):
+        script = str(cdf.slurm_cluster(memory="16GB", cpus=4, security=False, directives=["--mem-per-cpu=4000M"]))
+    assert "#SBATCH -n 1" not in script and "--mem=" not in script
+
+
+@pytest.mark.parametrize(
+    ("directive", "options", "said"),
+    [
+        (
+            "--mem-per-cpu=2G",
+            {},
+            r"asks Slurm for 8\.59 GB in all, less than memory='16\.00 GB' .* --mem-per-cpu=3815M",
+        ),
+        ("--mem=100", {}, r"asks Slurm for 105 MB in all.* Use --mem=15259M or a smaller memory="),
+        ("--mem-per-gpu=1G", {"gpus": 2, "device_memory": "40GB"}, r"2\.15 GB in all.* --mem-per-gpu=7630M"),
+    ],
+)
+def test_less_memory_than_the_budget_is_refused(directive, options, said):
+    with pytest.raises(errors.ParameterError, match=said):
+        cdf.slurm_cluster(memory="16GB", cpus=4, directives=[directive], **options)

@@ -14,9 +14,9 @@ from distributed.security import Security
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.cluster import protocols
 from curator_df.cluster.protocols import protocol_arguments, require_processes_for
 from curator_df.core.memory.budget import choose_layout
+from curator_df.errors import MissingExtraError
 from tests.faults.runs import EXPECTED, ROWS, SCRIPT, finish, ids, living, wait_for_ranges, workers_of, write_corpus
 
 HAS_UCX = importlib.util.find_spec("distributed_ucxx") is not None
@@ -29,7 +29,7 @@ def installed(monkeypatch):
 
     def tell(there):
         monkeypatch.setattr(
-            protocols.importlib.util, "find_spec", lambda name: there if name == "distributed_ucxx" else real(name)
+            importlib.util, "find_spec", lambda name: there if name == "distributed_ucxx" else real(name)
         )
 
     return tell
@@ -47,7 +47,7 @@ def test_tcp_takes_security_and_ucx_refuses_it(installed):
 
 def test_what_is_not_there_is_said_before_anything_starts(installed):
     installed(None)
-    with pytest.raises(errors.ParameterError, match=r"needs distributed-ucxx.*pip install 'curator-df\[ucx\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[ucx\]"):
         cdf.start_cluster(memory="2GB", protocol="ucx")
     with pytest.raises(errors.ParameterError, match="protocol='infiniband' must be one of 'tcp', 'ucx'"):
         cdf.start_cluster(memory="2GB", protocol="infiniband")

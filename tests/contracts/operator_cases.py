@@ -71,6 +71,24 @@ OPERATORS = tuple(name for name in ALL_OPERATORS if name not in WITHOUT_EXTRA)
 """Those that work here."""
 
 
+REJECT_COLUMNS = ("reject_rule", "reject_value", "reject_threshold", "reject_matched_offset")
+
+
+def require_documented_rejects(case: Case, rejects: pd.DataFrame) -> None:
+    """Hold the rejects of a case to the table on the operators page: what is filled in, and what is null."""
+    page = (Path(__file__).resolve().parents[2] / "docs/operators.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith(f"| `{case.operator}`")]
+    rows = [row for row in rows if len(row) == 5 and (" with `on_text`" in row[0]) == ("on_text" in case.arguments)]
+    assert len(rows) == 1, f"the table of rejects on the operators page has {len(rows)} rows for {case}"
+    for said, column in zip(rows[0][1:], REJECT_COLUMNS, strict=True):
+        if said.strip() == "-":
+            assert rejects[column].isna().all(), column
+        elif "(null " not in said:
+            assert rejects[column].notna().all(), column
+        elif not ("tiers" in said and "tiers" not in case.arguments):
+            assert rejects[column].notna().any(), column
+
+
 BOTH = ("pandas", "cudf")
 """Kinds of blocks."""
 

@@ -33,6 +33,7 @@ from tests.contracts.operator_cases import (
     WITHOUT_EXTRA,
     computed,
     kernels_of,
+    require_documented_rejects,
     table,
 )
 from tests.contracts.operator_rows import ROWS
@@ -211,3 +212,5 @@ def test_rejects_are_the_removed_rows_each_with_its_reason(case):
         assert rejects["reject_reason"].value_counts().to_dict() == dict(outcome.dropped)
         assert set(rejects["reject_step"]) == {case.operator}
         assert rejects["reject_offset"].tolist() == removed.index.tolist()
+        if len(rejects):
+            require_documented_rejects(case, rejects)

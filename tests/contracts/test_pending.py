@@ -12,7 +12,14 @@ import pytest
 
 import curator_df as cdf
 from curator_df.errors import BarrierError
-from tests.contracts.operator_cases import PENDING, SAME_ROWS, SUBSET, computed, table
+from tests.contracts.operator_cases import (
+    PENDING,
+    SAME_ROWS,
+    SUBSET,
+    computed,
+    require_documented_rejects,
+    table,
+)
 from tests.contracts.operator_rows import ROWS
 from tests.core.runner.fake_client import inline_cluster
 
@@ -110,3 +117,5 @@ def test_every_removed_row_has_a_reason_and_is_in_the_rejects(case, tmp_path):
     assert sorted(rejects["id"]) == removed
     assert rejects["reject_reason"].notna().all()
     assert set(rejects["reject_step"]) == {case.operator}
+    require_documented_rejects(case, rejects)
+    assert (rejects["reject_matched_file"].notna() == rejects["reject_matched_offset"].notna()).all()

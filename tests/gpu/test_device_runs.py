@@ -155,8 +155,10 @@ def test_without_a_gpu_or_its_packages_a_reader_says_so_at_once(monkeypatch, tmp
     nowhere = tmp_path / "nothing"  # the reader does not come to look
     monkeypatch.setattr(moves, "REQUIRED", ("cudf_that_nobody_has",))
     for reader in readers:
-        said = rf"{reader.__name__}: backend='cudf', but cudf_that_nobody_has not installed: it needs the gpu extra\. Leave"
-        with pytest.raises(errors.UnsupportedBackendError, match=said):
+        said = (
+            rf"{reader.__name__} with backend='cudf' needs the package cudf-that-nobody-has, which is not installed\."
+        )
+        with pytest.raises(errors.MissingExtraError, match=said):
             reader(nowhere, backend="cudf")
         with pytest.raises(errors.ParameterError, match=r"backend='gpu' is not one of 'pandas', 'cudf'"):
             reader(nowhere, backend="gpu")

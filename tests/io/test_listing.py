@@ -5,8 +5,10 @@ import re
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
-from curator_df.errors import InputError, ParameterError
+from curator_df.core.files import transient
+from curator_df.errors import InputError, ParameterError, RemoteFileError
 from curator_df.io.listing import list_files
 
 
@@ -176,3 +178,41 @@ def test_many_files_pickle_small(tmp_path):
     data = pickle.dumps(listing)
     assert len(data) < 60_000
     assert pickle.loads(data).paths == listing.paths
+
+
+class Elsewhere(MemoryFileSystem):
+    """A store whose client raises what it likes."""
+
+    protocol = "elsewhere"
+    error: Exception = RuntimeError("no such bucket <x>")
+
+    def info(self, path, **_):
+        raise self.error
+
+    def isdir(self, path):
+        raise self.error
+
+    def glob(self, path, **_):
+        raise self.error
+
+
+class TransportError(Exception):
+    """Named like that of httpx, which huggingface_hub raises without a network."""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            RuntimeError("no such bucket <x>"),
+            r"RuntimeError: no such bucket <x>\. Check the address, the network and the",
+        ),
+        (TransportError("Name or service not known"), r"TransportError: Name or service not known \(tried 6 times"),
+    ],
+)
+def test_what_the_client_of_a_store_raises_is_an_error_of_ours(monkeypatch, error, said):
+    fsspec.register_implementation("elsewhere", Elsewhere, clobber=True)
+    monkeypatch.setattr(Elsewhere, "error", error)
+    monkeypatch.setattr(transient.time, "sleep", lambda _: None)
+    with pytest.raises(RemoteFileError, match=rf"cannot list 'elsewhere://a/\*\.parquet': {said}"):
+        list_files("elsewhere://a/*.parquet")

@@ -16,6 +16,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.files.storage import Folder
 from curator_df.core.ranges.source import Range
+from curator_df.core.runner.run import run
 from curator_df.io import shuffle
 from curator_df.io.shuffle_files import BATCH_BYTES, batches_of
 from curator_df.io.shuffle_sink import ShuffleSink, Taken, keyed_schema, stored_schema
@@ -369,3 +370,42 @@ def test_tables_with_other_columns_are_told_apart_by_the_difference(cluster, tmp
         "blend: the table 'wiki' has columns that 'web' does not have: 'title'; it lacks columns that 'web' has: 'url'; "
         "it has other types than 'web' in 'score' (large_string, there int64); give all tables the same columns and types"
     )
+
+
+OTHERWISE = [
+    ({"epochs": {"web": 1, "wiki": 3}}, {"epochs": {"web": 1, "wiki": 2}}, "epochs of 'wiki' changed from 3.0 to 2.0"),
+    ({"epochs": {"web": 1, "wiki": 3}, "seed": 4}, {"epochs": {"web": 1, "wiki": 3}}, "seed changed from 4 to 0"),
+    (
+        {"weights": {"web": 1, "wiki": 3}},
+        {"weights": {"web": 1, "wiki": 2}},
+        r"weights changed from \{'web': 1, 'wiki': 3\} to \{'web': 1, 'wiki': 2\}",
+    ),
+    ({"weights": {"web": 1, "wiki": 3}}, {"weights": {"web": 1, "wiki": 3}, "rows": 9}, "rows changed from None to 9"),
+    (
+        {"epochs": {"web": 1, "wiki": 3}, "column": "a"},
+        {"epochs": {"web": 1, "wiki": 3}, "column": "b"},
+        "column changed from 'a' to 'b'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("was", "now", "said"), OTHERWISE, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_blend_that_is_not_the_one_to_resume_names_the_parameter(cluster, tmp_path, was, now, said):
+    tables = {}
+    for name, rows in (("web", 5), ("wiki", 4)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(f'{{"id": {row}, "text": "a"}}\n' for row in range(rows)))
+        tables[name] = cdf.read_jsonl(tmp_path / f"{name}.jsonl")
+    cdf.blend(tables, tmp_path / "out", **was)
+    with pytest.raises(errors.ResumeError, match=rf"cannot resume in {tmp_path}/out: {said}\. Write to another folder"):
+        cdf.blend(tables, tmp_path / "out", on_existing="resume", **now)
+    again = cdf.blend(tables, tmp_path / "out", on_existing="resume", **was)
+    assert len(again.compute()) > 0
+
+
+def test_a_blend_that_ended_in_its_first_pass_names_the_parameter_too(cluster, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"id": 1, "text": "a"}\n')
+    sink = ShuffleSink(Folder(str(tmp_path / "out/_curator/before/rows")), Taken(1, "", 1.0, None), 0)
+    docs = cdf.read_jsonl(tmp_path / "in.jsonl")
+    run(docs, sink)
+    with pytest.raises(errors.ResumeError, match=r"before/rows: of the output, seed changed from 1 to 2\."):
+        cdf.shuffle_rows(docs, tmp_path / "out", seed=2, on_existing="resume")

@@ -50,3 +50,11 @@ def test_kernels_are_compiled_once_and_a_process_need_not_import_numba_to_know(t
         for script in (ask, make, ask)
     ]
     assert [line.split()[0] for line in said] == ["False", "2", "True"]
+
+
+def test_the_command_is_run_without_a_warning():
+    asked = "import runpy, sys, curator_df.kernels.warm as warm; warm.GROUPS = {}; sys.argv = ['warm']; "
+    asked += "runpy.run_module('curator_df.kernels.warm', run_name='__main__', alter_sys=True)"
+    command = [sys.executable, "-W", "error", "-c", asked]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=PACKAGE.parents[1], check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -21,7 +21,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core.memory.held import release_held
-from curator_df.errors import CorruptFileError, InputError, ParameterError
+from curator_df.errors import CorruptFileError, InputError, MissingExtraError, ParameterError
 from curator_df.kernels import pii_entities
 from curator_df.kernels.pii_redaction import RedactionSettings, redact_texts
 from curator_df.models import presidio_engine
@@ -329,6 +329,6 @@ def test_redact_pii_refuses_what_is_no_model_and_what_finds_nothing():
 def test_without_the_extra_the_error_names_it():
     with (
         mock.patch.object(importlib.util, "find_spec", return_value=None),
-        pytest.raises(ImportError, match=r"presidio-analyzer: pip install 'curator-df\[presidio\]'"),
+        pytest.raises(MissingExtraError, match=r"pip install .*\[presidio\]"),
     ):
         cdf.presidio()

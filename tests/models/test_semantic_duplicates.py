@@ -291,7 +291,7 @@ def test_k_means_on_a_gpu_is_refused_without_cuml_and_without_a_gpu(tmp_path, mo
     docs = cdf.read_parquet(write_rows(tmp_path / "in", vectors(9)))
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(k_means.importlib.util, "find_spec", lambda name: None if name == "cuml" else find_spec(name))
-    with pytest.raises(errors.ParameterError, match=r"k_means='cuml' needs cuML.*curator-df\[gpu\]"):
+    with pytest.raises(errors.MissingExtraError, match=r"k_means='cuml' needs the package cuml.*\[gpu\]"):
         cdf.find_semantic_duplicates(docs, k_means="cuml")
     monkeypatch.setattr(
         k_means.importlib.util, "find_spec", lambda name: "there" if name == "cuml" else find_spec(name)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import curator_df as cdf
 from curator_df.core.memory.held import release_held
 from curator_df.core.ranges.blocks import BlockKernel
-from curator_df.errors import ColumnError, CorruptFileError, InputError, ParameterError, SchemaError
+from curator_df.errors import ColumnError, CorruptFileError, InputError, MissingExtraError, ParameterError, SchemaError
 from curator_df.models import tokenizer as module
 from curator_df.models.token_count import add_token_count_block
 from curator_df.models.tokenizer import CALL_BYTES, find_tokenizer
@@ -194,5 +194,5 @@ def test_what_is_no_tokenizer_is_an_error(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="is not on this machine"):
         add_token_count_block(pd.DataFrame({"text": ["a"]}), **arguments)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ImportError, match=r"curator-df\[tokenizers\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[tokenizers\]"):
         cdf.add_token_count(table(TEXTS), tokenizer=broken)

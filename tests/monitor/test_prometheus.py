@@ -111,7 +111,8 @@ def test_ctrl_c_ends_prometheus_too(tmp_path):
     port = free_port()
     with subprocess.Popen(command(tmp_path, port), stdout=subprocess.PIPE, text=True) as process:
         said = list(itertools.takewhile(lambda line: "serve_metrics" not in line, process.stdout))
-        assert f"prometheus  http://127.0.0.1:{port}/alerts\n" in said
+        assert f"prometheus  http://127.0.0.1:{port}\n" in said
+        urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=10).close()  # what is linked is there
         (server,) = psutil.Process(process.pid).children()
         assert server.name() == "prometheus"
         process.send_signal(signal.SIGINT)

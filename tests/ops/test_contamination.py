@@ -63,7 +63,12 @@ def test_rows_are_dropped_with_the_benchmark_and_the_item(benchmark):
     assert outcome.dropped == {"contaminated": 2} and outcome.counters == {"our quiz": 2}
     removed, why = outcome.rejects()
     assert removed.index.tolist() == [0, 3]
-    assert why == {"reason": ["contaminated"] * 2, "rule": ["our quiz:1"] * 2, "value": [10.0, 7.0]}
+    assert why == {
+        "reason": ["contaminated"] * 2,
+        "rule": ["our quiz:1"] * 2,
+        "value": [10.0, 7.0],
+        "threshold": [13.0] * 2,
+    }
 
 
 def test_passages_are_cut_up_to_the_ends_of_sentences(benchmark):

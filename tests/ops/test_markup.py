@@ -12,7 +12,7 @@ import dask.dataframe as dd
 import pandas as pd
 import pytest
 
-from curator_df.errors import ParameterError
+from curator_df.errors import MissingExtraError, ParameterError
 from curator_df.kernels.html_texts import HtmlSettings, text_of_html
 from curator_df.ops.markup import PARSED_FACTOR, remove_html, remove_markdown
 from tests.contracts.operator_cases import kernels_of
@@ -100,7 +100,7 @@ def test_what_is_missing_or_wrong_is_said():
         table().pipe(remove_html, max_page_size="10B")
     with (
         mock.patch.object(importlib.util, "find_spec", return_value=None),
-        pytest.raises(ImportError, match=r"curator-df\[html\]"),
+        pytest.raises(MissingExtraError, match=r"pip install .*\[html\]"),
     ):
         table().pipe(remove_html)
     with pytest.raises(ParameterError, match="links='both' is not one of 'text', 'url'"):

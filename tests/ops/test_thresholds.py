@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.errors import MissingExtraError
 from curator_df.ops.rules import Profile, Rule
 from curator_df.ops.thresholds import bucket_of, value_of
 
@@ -184,5 +185,5 @@ def test_without_ipywidgets_there_is_the_picture_and_without_matplotlib_the_text
     assert json.dumps(found._repr_mimebundle_())
     assert set(found._repr_mimebundle_()) == {"text/plain"}
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"curator-df\[monitor\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[monitor\]"):
         found.plot()

@@ -23,17 +23,18 @@ from curator_df.core.duplicates.near_passes import NearPasses
 from curator_df.core.duplicates.near_tasks import (
     SIMILARITY_BINS,
     NearJob,
+    edge_slices,
     run_buckets,
     run_pairs,
     run_verify,
 )
 from curator_df.core.exchange.barrier import Found
 from curator_df.core.exchange.exchange import Exchange, range_starts
-from curator_df.core.exchange.near_barrier import NearBarrier
+from curator_df.core.exchange.near_barrier import EDGE_WORDS, NearBarrier
 from curator_df.core.exchange.range_groups import RangeGroups, ranges_per_group
 from curator_df.core.files.row_order import Rows
 from curator_df.core.files.row_sort import merge_row_bytes, merge_slices
-from curator_df.core.files.slice_file import open_slices
+from curator_df.core.files.slice_file import open_slices, part_of_slice
 from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder, split_files
 from curator_df.core.memory.budget import Layout
 from curator_df.core.planning.exchange_plan import (
@@ -74,6 +75,40 @@ class NearFound(Found):
         for number in range(first, min(first + self.groups.per_group, len(self.rows))):
             slices = open_slices(self.exchange.folder, self.members, number)
             yield from merge_slices(slices, memory_bytes=memory_bytes)
+
+    def matches(self, group: int, *, memory_bytes: int) -> Iterator[Rows]:
+        """Yield for each member of a group of ranges the edge to the row that it is most similar to, of those the first."""
+        job = NearJob(self.exchange.folder, self.groups, None, self.edges, known=self.known)  # type: ignore[arg-type]
+        return self._best(merge_slices(edge_slices(job, group), memory_bytes=memory_bytes))
+
+    def matched_rows(self, number: int, *, memory_bytes: int) -> Iterator[Rows]:
+        """Yield the same for the members of one range, and perhaps for some before and after it."""
+        group, place = divmod(number, self.groups.per_group)
+        starts = self.groups.starts
+        last = int(starts[number + 1]) - 1 if number + 1 < len(starts) else (1 << 63) - 1
+        slices = open_slices(self.exchange.folder, self.edges, group)
+        slices += open_slices(self.exchange.folder, self.known[group : group + 1], place)
+        parts = [part_of_slice(piece, int(starts[number]), last) for piece in slices if piece.rows]
+        return self._best(merge_slices(parts, memory_bytes=memory_bytes))
+
+    def _best(self, edges: Iterator[Rows]) -> Iterator[Rows]:
+        held = np.empty((0, EDGE_WORDS), dtype=np.uint64)
+        for rows in edges:
+            of_table = rows[rows[:, 0] < self.groups.first_kept]
+            best = _best_edges(np.concatenate([held, of_table]))
+            held = best[-1:].copy()
+            if len(best) > 1:
+                yield best[:-1]
+        if len(held):
+            yield held
+
+
+def _best_edges(edges: Rows) -> Rows:
+    similarities = np.nan_to_num(edges[:, 2].copy().view(np.float64), nan=-1.0)
+    rows: Rows = edges[np.lexsort((edges[:, 1], -similarities, edges[:, 0]))]
+    is_first = np.ones(len(rows), dtype=np.bool_)
+    is_first[1:] = rows[1:, 0] != rows[:-1, 0]
+    return rows[is_first]
 
 
 class NearStages:

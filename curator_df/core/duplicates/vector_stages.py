@@ -25,13 +25,13 @@ from curator_df.core.duplicates.vector_tasks import (
     run_fit,
     run_sample,
 )
-from curator_df.core.exchange.barrier import Found
+from curator_df.core.exchange.barrier import MATCH_WORDS, Found
 from curator_df.core.exchange.exchange import Exchange, range_starts
 from curator_df.core.exchange.range_groups import RangeGroups, ranges_per_group
 from curator_df.core.exchange.vector_barrier import VectorBarrier, VectorSink, require_room, sample_rows
 from curator_df.core.files.row_order import Rows
 from curator_df.core.files.row_sort import merge_slices
-from curator_df.core.files.slice_file import open_slices
+from curator_df.core.files.slice_file import open_slices, part_of_slice
 from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder, split_files
 from curator_df.core.planning.exchange_plan import TASK_SLACK_BYTES, choose_reducers, estimate_kept, smaller_part
 from curator_df.core.planning.program import Program, Step
@@ -63,6 +63,15 @@ class VectorFound(Found):
         """Yield what `vector_compare.run_collect` wrote of a group of ranges: here members have a file for each."""
         slices = open_slices(self.exchange.folder, self.members[group : group + 1], 0)
         return merge_slices(slices, memory_bytes=memory_bytes)
+
+    def matched_rows(self, number: int, *, memory_bytes: int) -> Iterator[Rows]:
+        """Yield (address, row it is most similar to, bits of the cosine) of the members of a range, and of some around it."""
+        group, starts = number // self.groups.per_group, self.groups.starts
+        last = int(starts[number + 1]) - 1 if number + 1 < len(starts) else (1 << 63) - 1
+        slices = open_slices(self.exchange.folder, self.members[group : group + 1], 0)
+        parts = [part_of_slice(piece, int(starts[number]), last) for piece in slices if piece.rows]
+        for rows in merge_slices(parts, memory_bytes=memory_bytes):
+            yield rows[:, :MATCH_WORDS]
 
 
 class VectorStages:

@@ -7,7 +7,7 @@ all rows in a pass of its own (`core.runner.stages`), and puts `DropRows` in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,6 +20,7 @@ from curator_df.core.exchange.range_groups import RangeGroups
 from curator_df.core.files.row_order import Rows
 from curator_df.core.files.row_sort import merge_slices
 from curator_df.core.files.slice_file import open_slices
+from curator_df.core.files.sorted_rows import RowsUpTo
 from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.blocks import Outcome
@@ -32,6 +33,8 @@ KEY_WRITER_FACTOR = 1.5
 """Peak extra bytes of hashing and sorting keys as a multiple of the block's: 56 bytes a row, rows of 40 bytes or more."""
 DROP_READER_BYTES = 4_000_000
 """Memory for reading the drops of a range."""
+MATCH_WORDS = 3
+"""Of what a row matched: its address, that of the other row, bits of their similarity (a float64; NaN: not known)."""
 CHECKSUM_MASK = (1 << 64) - 1
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -68,6 +71,12 @@ class Barrier:
     """All that ``keys`` looks at."""
     of_parts: ClassVar[bool] = False
     """Keys are of whole rows."""
+    rule: ClassVar[str] = ""
+    """What makes two rows alike, as rejects name it; empty where they are equal."""
+    threshold: ClassVar[float | None] = None
+    """Least similarity of two rows."""
+    other_files: ClassVar[Sequence[str]] = ()
+    """Files after those of the input, of rows of another table that rows are compared with."""
 
     def of(self, block: Any) -> Keys:
         """Return the keys of a block."""
@@ -175,6 +184,13 @@ class Found:
         slices = open_slices(self.exchange.folder, self.members, group)
         return merge_slices(slices, memory_bytes=memory_bytes)
 
+    def matched_rows(self, number: int, *, memory_bytes: int) -> Iterator[Rows] | None:  # noqa: ARG002 - of other kinds
+        """Return (address, address of the row it matched, bits of their similarity) of the rows of a range, in order.
+
+        None where a row that goes matched the one that stays, which the drops name already, and is equal to it.
+        """
+        return None
+
     def require_same(self, step: str, number: int, rows: int, checksum: int, missed: int) -> None:
         """Raise unless a range had the same rows with the same keys as in the first pass."""
         if (rows, checksum, missed) != (int(self.rows[number]), int(self.checksums[number]), 0):
@@ -201,6 +217,7 @@ class RangeDrops:
     def __init__(self, drops: DropRows, number: int) -> None:
         self._barrier, self._found, self._number = drops.barrier, drops.found, number
         self._reader = DropReader(drops.found.exchange, number, drops.found.files, memory_bytes=DROP_READER_BYTES)
+        self._matches: RowsUpTo | None = None
         self._rows = self._checksum = 0
 
     def run(self, block: Any) -> Outcome:
@@ -210,9 +227,29 @@ class RangeDrops:
         self._checksum = (self._checksum + key_checksum(self._barrier.of(block).hashes, addresses)) & CHECKSUM_MASK
         going = self._reader.drops(addresses)
         count = int(going.sum())
-        return (
-            Outcome(self._barrier.keep_rows(block, ~going), {self._barrier.reason: count}) if count else Outcome(block)
+        if not count:
+            return Outcome(block)
+        return Outcome(
+            self._barrier.keep_rows(block, ~going),
+            {self._barrier.reason: count},
+            rejects=lambda: (self._barrier.keep_rows(block, going), self._reasons(addresses[going])),
         )
+
+    def _reasons(self, going: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """Return what rejects say of some rows that go; called for each block in turn, or never."""
+        barrier, count = self._barrier, len(going)
+        said = {"reason": [barrier.reason] * count, "matched": self._reader.staying, "other_files": barrier.other_files}
+        if self._matches is None:
+            matches = self._found.matched_rows(self._number, memory_bytes=DROP_READER_BYTES)
+            if matches is None:
+                return said
+            self._matches = RowsUpTo(matches, MATCH_WORDS)
+        rows = np.concatenate(list(self._matches.take(int(going[-1]))))
+        rows = rows[np.searchsorted(rows[:, 0], going.view(np.uint64))]
+        if (rows[:, 0].view(np.int64) != going).any():
+            raise ValueError("rows that go and what they matched are of different rows; this is a defect in curator_df")
+        said |= {"rule": [barrier.rule] * count, "threshold": [barrier.threshold] * count}
+        return said | {"matched": rows[:, 1].astype(np.int64), "value": rows[:, 2].copy().view(np.float64)}
 
     def finish(self, step: str) -> None:
         """Raise unless the range had the same rows with the same keys as in the first pass."""

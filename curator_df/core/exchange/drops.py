@@ -67,7 +67,7 @@ def read_drops(
 
 
 class DropReader:
-    """Says block by block which rows of a range go; holds a few pages, whatever the range."""
+    """Says block by block which rows of a range go, and for which; holds a few pages, whatever the range."""
 
     def __init__(
         self,
@@ -79,8 +79,10 @@ class DropReader:
         scratch: str | None = None,
     ) -> None:
         self._pieces = read_drops(exchange, number, files, memory_bytes=memory_bytes, scratch=scratch)
-        self._drops = np.empty(0, dtype=np.int64)
+        self._drops = np.empty((0, DROP_WORDS), dtype=np.int64)
         self._last = -1
+        self.staying = np.empty(0, dtype=np.int64)
+        """For each row of the last block that goes, the address of the one that stays."""
         self.missed = 0
         """Drops so far whose row did not come; complete after `finish`. Not 0 means that the rows before the barrier
         were not the same in both passes."""
@@ -94,26 +96,30 @@ class DropReader:
             The block's index, increasing, and after that of the last block.
         """
         if not len(addresses):
+            self.staying = self.staying[:0]
             return np.zeros(0, dtype=np.bool_)
         if addresses[0] <= self._last or (addresses[1:] <= addresses[:-1]).any():
             raise RowCountError(
                 f"addresses do not increase (after {self._last:,}): a step before the drop moved rows or repeated them"
             )
         self._last = int(addresses[-1])
-        going = np.zeros(len(addresses), dtype=np.bool_)
+        going, staying = np.zeros(len(addresses), dtype=np.bool_), list[npt.NDArray[np.int64]]()
         while True:
-            stop = int(np.searchsorted(self._drops, self._last, side="right"))
-            places = np.searchsorted(addresses, self._drops[:stop])
-            found = addresses[places] == self._drops[:stop]
+            stop = int(np.searchsorted(self._drops[:, 0], self._last, side="right"))
+            places = np.searchsorted(addresses, self._drops[:stop, 0])
+            found = addresses[places] == self._drops[:stop, 0]
             going[places[found]] = True
+            staying.append(self._drops[:stop, 1][found])
             self.missed += stop - int(found.sum())
             if stop < len(self._drops):
                 self._drops = self._drops[stop:]
-                return going
+                break
             following = next(self._pieces, None)
-            self._drops = np.empty(0, dtype=np.int64) if following is None else following[:, 0].copy()
+            self._drops = np.empty((0, DROP_WORDS), dtype=np.int64) if following is None else following.copy()
             if following is None:
-                return going
+                break
+        self.staying = np.concatenate(staying)
+        return going
 
     def finish(self) -> int:
         """Read what is left; return `missed`."""

@@ -8,7 +8,7 @@ one the texts that are to be compared, and where each of them lies. What is made
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -93,8 +93,26 @@ class NearBarrier:
     """All that ``texts`` looks at."""
     against: KeptSignatures | None = None
     """What the rows are compared with besides each other."""
+    measure: str = field(default="", metadata={"identity": False})
+    """Name of the similarity, for rejects."""
     of_parts: ClassVar[bool] = False
     """Keys are of whole rows."""
+
+    @property
+    def rule(self) -> str:
+        """What makes two rows alike, as rejects name it."""
+        return "the same band" if self.verify is None else f"{self.measure} >= {self.verify:g}"
+
+    @property
+    def threshold(self) -> float | None:
+        """Least similarity of two rows."""
+        return self.verify
+
+    @property
+    def other_files(self) -> Sequence[str]:
+        """Files of kept signatures, after those of the table; empty where what was found is read without their chain."""
+        program = None if self.against is None else self.against.program
+        return () if program is None else tuple(program.source.files)
 
     @property
     def for_kept(self) -> NearBarrier:

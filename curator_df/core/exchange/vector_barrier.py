@@ -7,7 +7,7 @@ there, so whatever makes the vectors runs once for that, and once more to write 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -103,8 +103,22 @@ class VectorBarrier:
     """All that ``take`` looks at."""
     held_bytes: int = field(default=0, metadata={"identity": False})
     """What a worker holds once for ``fit``."""
+    measure: str = field(default="", metadata={"identity": False})
+    """Name of the similarity, for rejects."""
     of_parts: ClassVar[bool] = False
     """Keys are of whole rows."""
+    other_files: ClassVar[Sequence[str]] = ()
+    """Rows are compared with none of another table."""
+
+    @property
+    def rule(self) -> str:
+        """What makes two rows alike, as rejects name it."""
+        return f"{self.measure} >= {self.threshold:g}"
+
+    @property
+    def threshold(self) -> float:
+        """Least similarity of two rows."""
+        return 1 - self.eps[self.chosen]
 
     @property
     def words(self) -> int:

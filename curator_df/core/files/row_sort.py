@@ -202,7 +202,7 @@ class _Chunk:
     """The rows of one slice that are in memory."""
 
     def __init__(self, piece: Slice, pages: int) -> None:
-        self._piece, self._pages, self._next_page = piece, pages, 0
+        self._piece, self._pages, self._next_page = piece, pages, piece.first_page
         self.rows: Rows = np.empty((0, piece.words), dtype=np.uint64)
         self.at = 0
 

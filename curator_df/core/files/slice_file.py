@@ -14,11 +14,12 @@ its `FileRecord`. See `row_sort` for what writes these files and merges slices.
 
 from __future__ import annotations
 
+import bisect
 import os
 import struct
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import fsspec
@@ -62,6 +63,8 @@ class Slice:
     """64-bit words of a row."""
     page_rows: int
     """Rows of a full page."""
+    first_page: int = 0
+    """Page that a merge begins with (`part_of_slice`)."""
 
     @property
     def size_bytes(self) -> int:
@@ -185,6 +188,28 @@ def rows_of_slices(folder: Folder, file: FileRecord) -> list[int]:
             raise damaged(folder.path(file.name), wrong("entry of the index", start + number * ENTRY.size))
         rows.append(count)
     return rows
+
+
+def part_of_slice(piece: Slice, first: int, last: int) -> Slice:
+    """Return a slice without most of the pages that have no row whose first word lies between two, found by bisection."""
+    pages = -(-piece.rows // piece.page_rows)
+    starts = _PageStarts(piece)
+    begin = max(bisect.bisect_left(starts, first, 0, pages) - 1, 0)
+    end = max(bisect.bisect_right(starts, last, begin, pages), 1)
+    return replace(piece, first_page=begin, rows=min(piece.rows, end * piece.page_rows))
+
+
+class _PageStarts:
+    """First word of each page, read when it is asked for: what bisect compares."""
+
+    def __init__(self, piece: Slice) -> None:
+        self._piece = piece
+
+    def __len__(self) -> int:
+        return (self._piece.rows + self._piece.page_rows - 1) // self._piece.page_rows
+
+    def __getitem__(self, page: int) -> int:
+        return int(read_rows(self._piece, page, 1)[0, 0])
 
 
 def read_rows(piece: Slice, first_page: int, pages: int) -> Rows:

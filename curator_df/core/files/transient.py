@@ -56,6 +56,8 @@ TRANSIENT_NAMES = frozenset(
         "IncompleteReadError",  # asyncio, botocore
         "ServiceRequestError",  # azure.core
         "ServiceResponseError",
+        "TransportError",  # httpx, of huggingface_hub: timeouts and closed connections
+        "RequestException",  # requests
     }
 )
 """Classes by name: the packages that they are in need not be installed."""

@@ -41,7 +41,7 @@ def require_apart(outputs: Sequence[tuple[Sink, Sink | None]]) -> None:
             )
 
 
-def require_unread(program: Program, sink: Sink, rejects: Sink | None = None) -> None:
+def require_unread(program: Program, sink: Sink, rejects: Sink | None = None, workdir: Folder | None = None) -> None:
     """Refuse to write to where a run reads, or to where the next read of the same paths finds what was written.
 
     Parameters
@@ -50,9 +50,13 @@ def require_unread(program: Program, sink: Sink, rejects: Sink | None = None) ->
         What is run.
     sink, rejects : Sink
         Where its rows go, and where removed rows go, if they are kept.
+    workdir : Folder, optional
+        Where temporary files go, in a folder of their own.
     """
     inputs = list(_inputs(program))
     listing = getattr(program.origin, "listing", None)  # what was shuffled has none
+    if workdir is not None:
+        require_outside(program, workdir)
     for writes, folder in _named([(sink, rejects)]):
         place = place_of(folder)
         for path in inputs:
@@ -62,12 +66,18 @@ def require_unread(program: Program, sink: Sink, rejects: Sink | None = None) ->
                     "mixed with what is written; name a folder that holds none of the input"
                 )
         if listing is not None and writes.example:
-            found_by = listing.would_find(f"{place}/{writes.example}")
-            if found_by is not None:
-                raise ParameterError(
-                    f"{folder.url!r} cannot be written to: it lies in {found_by!r}, which this table was read from, and the "
-                    "next read of that would take what is written for input; name a folder beside it"
-                )
+            require_outside(program, folder, writes.example)
+
+
+def require_outside(program: Program, folder: Folder, name: str = "file") -> None:
+    """Refuse a folder in which a later read of the same paths would find a new file."""
+    listing = getattr(program.origin, "listing", None)
+    found_by = None if listing is None else listing.would_find(f"{place_of(folder)}/{name}", any_format=True)
+    if found_by is not None:
+        raise ParameterError(
+            f"{folder.url!r} is inside {found_by!r}, which this run reads, so a later read of it would find the written files "
+            f"too. Use a folder outside of {found_by!r}"
+        )
 
 
 def place_of(folder: Folder) -> str:

@@ -14,7 +14,7 @@ from curator_df.core.planning.dask_steps import shared_addresses
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.foreign_step import Graph
 from curator_df.core.ranges.journal import Identity
-from curator_df.core.ranges.printed import Printed, printed
+from curator_df.core.ranges.printed import Printed, printed, printed_source
 from curator_df.core.ranges.sink import Sink, StageSink
 from curator_df.core.ranges.source import Source
 from curator_df.errors import ExpressionError
@@ -63,15 +63,21 @@ class Fork:
         return min(named, default=None)
 
 
+SINK_NAMES = {"target_file_bytes": "target_file_size"}
+"""What users call parameters of a sink."""
+
+
 def identity_of(branch: Branch) -> Identity:
     """Return what the run of a branch is: resume asks that all of it is the same."""
     program, rejects = branch.program, branch.rejects
     outputs = branch.sink.fingerprint + (rejects.fingerprint if rejects is not None else "")
     output = {
-        **printed(branch.sink, without=("folder", "buffer_bytes", "writer_factor")),
-        "rejects": (repr(rejects is not None), "" if rejects is None else rejects.fingerprint),
+        SINK_NAMES.get(name, name): value
+        for name, value in printed(branch.sink, without=("folder", "buffer_bytes", "writer_factor")).items()
     }
-    return Identity(program.source.fingerprint, program.fingerprint, outputs, *named_steps(program.steps), output)
+    output["rejects"] = ("not set", "") if rejects is None else ("a folder", rejects.fingerprint)
+    read = printed_source(program.source)
+    return Identity(program.source.fingerprint, program.fingerprint, outputs, *named_steps(program.steps), output, read)
 
 
 def named_steps(steps: Sequence[Step]) -> tuple[tuple[tuple[str, str], ...], tuple[Printed, ...]]:

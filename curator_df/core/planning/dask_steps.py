@@ -7,6 +7,7 @@ hold each to what a user writes.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from dask._task_spec import DataNode
 from dask.dataframe.dask_expr._expr import Blockwise, Expr, Isin, MapOverlap, MapPartitions, _DelayedExpr
 from dask.delayed import Delayed
 from dask.sizeof import sizeof
+from dask.typing import no_default
 
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.set_up import SetUp
@@ -49,6 +51,11 @@ _REFUSED = {
     "Partitions": _PICKED,
 }
 """By the name of the class, why a step is refused, whether or not it needs several blocks."""
+LONGEST_TEXT = 300
+"""Characters of the text of a step."""
+_SHORT = reprlib.Repr()
+"""Shows values in it, of which there may be many."""
+_SHORT.maxstring = _SHORT.maxother = LONGEST_TEXT
 _SEVERAL_BLOCKS = (
     "needs more than one block at a time, so it cannot be streamed under the budget. Run what comes before it with "
     "write_parquet, do this step on what was written with Dask, and go on from its result with read_parquet"
@@ -107,6 +114,73 @@ def title(node: Expr) -> str:
     function = node.operand("func")
     name = function.name if isinstance(function, SetUp) else getattr(function, "__name__", type(function).__name__)
     return f"map_partitions({name})"
+
+
+def text_of(node: Expr, table: Expr) -> str:
+    """Return a step as a user would write it, with ``df`` for the table that it takes; at most `LONGEST_TEXT` characters."""
+    text = _text_of(node, table)
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."
+
+
+def _text_of(value: Any, table: Expr) -> str:
+    if isinstance(value, Expr):
+        return "df" if value._name == table._name else _text_of_node(value, table)
+    if (name := getattr(value, "__name__", None)) is not None:
+        return str(name)
+    return _SHORT.repr(value[: _SHORT.maxlist + 1].tolist() if isinstance(value, np.ndarray) else value)
+
+
+def _text_of_node(node: Expr, table: Expr) -> str:
+    # Of the class: an attribute of a node may be a column of its table.
+    kind, sign = type(node).__name__, getattr(type(node), "_operator_repr", None)
+    operands = node.operands
+    if isinstance(node, _DelayedExpr):
+        return _text_of(_plain_value(node), table)
+    if not operands or not isinstance(operands[0], Expr):
+        return title(node)
+    first = _text_of(operands[0], table)
+    if kind in {"Filter", "Projection"}:
+        text = f"{first}[{_without_parentheses(_text_of(operands[1], table))}]"
+    elif sign is not None:
+        text = f"({first} {sign} {_text_of(operands[1], table)})" if len(operands) > 1 else f"{sign}{first}"
+    elif kind == "FunctionMap":
+        text = f"{first}.{node.operand('accessor')}.{node.operand('attr')}({_arguments(node)})"
+    elif isinstance(node, MapPartitions):
+        text = f"{first}.{title(node)}"
+    else:
+        names = [name for name in node._parameters[1:] if _is_said(node, name)]
+        given = [f"{name.lstrip('_')}={_text_of(node.operand(name), table)}" for name in names]
+        text = f"{first}.{title(node)}({', '.join(given)})"
+    return text
+
+
+def _without_parentheses(text: str) -> str:
+    """Return a text without the parentheses around all of it.
+
+    Examples
+    --------
+    >>> _without_parentheses("((a > 1) & b.isna())"), _without_parentheses("(a > 1).any()")
+    ('(a > 1) & b.isna()', '(a > 1).any()')
+    """
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return text[1:-1] if text.startswith("(") and place == len(text) - 1 else text
+    return text
+
+
+def _arguments(node: Expr) -> str:
+    named = [f"{name}={value!r}" for name, value in node.operand("kwargs").items()]
+    return ", ".join([*map(repr, node.operand("args")), *named])
+
+
+def _is_said(node: Expr, name: str) -> bool:
+    """Tell whether an operand is one that a user gave: it is not the default, nor what Dask found out itself."""
+    value = node.operand(name)
+    is_plain = isinstance(value, (str, int, float, bool))
+    is_empty = value is None or value is no_default or (isinstance(value, (dict, tuple)) and not value)
+    return not is_empty and name != "meta" and not (is_plain and value == node._defaults.get(name))
 
 
 def require_block_by_block(expression: Expr, origin: Expr) -> None:

@@ -178,10 +178,11 @@ class Plan:
     def __rich__(self) -> Any:
         """Render for a terminal with rich."""
         from rich.table import Table
+        from rich.text import Text
 
         grid = Table.grid(padding=(0, 2))
         for name, value in self.lines():
-            grid.add_row(f"[bold]{name}[/bold]", value)
+            grid.add_row(Text(name, style="bold"), Text(value))
         return grid
 
     def __str__(self) -> str:

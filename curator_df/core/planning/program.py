@@ -36,6 +36,7 @@ from curator_df.core.planning.dask_steps import (
     several_inputs,
     shared_addresses,
     streams,
+    text_of,
     title,
     value_bytes,
     with_plain_values,
@@ -43,7 +44,7 @@ from curator_df.core.planning.dask_steps import (
 from curator_df.core.ranges.blocks import BlockKernel, Outcome
 from curator_df.core.ranges.deferred_step import kept_deferred
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR, Graph, canonical_tasks, foreign_outcome
-from curator_df.core.ranges.printed import Printed, printed
+from curator_df.core.ranges.printed import Digested, Printed, printed
 from curator_df.core.ranges.range_action import OfRange, RangeAction
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.core.ranges.source import Range, Ranges, Source
@@ -174,9 +175,11 @@ class Step:
 
     @property
     def parameters(self) -> Printed:
-        """Its parameters as a journal keeps them; none of a step that is Dask's own."""
+        """Its parameters as a journal keeps them; the whole step where it is Dask's own."""
         if self.barrier is not None:
             return printed(self.barrier)
+        if isinstance(self.action, Graph):
+            return printed({"the step": Digested(self.action.text, self.fingerprint)})
         return printed(self.action.parameters) if isinstance(self.action, BlockKernel) else {}
 
     @property
@@ -420,7 +423,8 @@ def _step(before: Expr, after: Expr) -> Step:
     resources = max(asked, default=NO_LIMITS, key=lambda one: one != NO_LIMITS)
     values, makes_rows = value_bytes(tasks), any(type(node).__name__ in EXPLODES for node in expression.walk())
     held_bytes = values + sum(each.held_bytes for each in objects)
-    action = Graph(tasks, (hole._name, 0), (expression._name, 0), held_bytes, resources, values, makes_rows)
+    names, text = ((hole._name, 0), (expression._name, 0)), text_of(expression, hole)
+    action = Graph(tasks, *names, held_bytes, resources, values, makes_rows, text)
     return Step(title(after), action, FOREIGN_PEAK_FACTOR, False, **places)
 
 

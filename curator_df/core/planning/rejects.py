@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of removed rows: the columns as they were read, and why and where each row went.
 
-Added columns all begin with ``reject_``: ``step``, ``reason``, ``rule``, ``value``, ``threshold``, ``file``, ``offset``.
+Added columns all begin with ``reject_``: ``step``, ``reason``, ``rule``, ``value``, ``threshold``, ``file``, ``offset``,
+``matched_file``, ``matched_offset``. Which step fills which of them is a table in ``docs/operators.md``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ _COLUMNS: dict[str, Any] = {
     "reject_threshold": pd.ArrowDtype(pa.float64()),
     "reject_file": _TEXT,
     "reject_offset": pd.ArrowDtype(pa.int64()),
+    "reject_matched_file": _TEXT,
+    "reject_matched_offset": pd.ArrowDtype(pa.int64()),
 }
 
 
@@ -49,12 +52,28 @@ def reject_rows(step: str, block: Any, outcome: Outcome, files: Sequence[str], s
         "reject_file": [files[number] for number in addresses >> OFFSET_BITS],
         "reject_offset": addresses & np.int64((1 << OFFSET_BITS) - 1),
     }
-    for name in ("reason", "rule", "value", "threshold"):
+    for name in ("reason", "rule"):
         values[f"reject_{name}"] = why.get(name, [None] * len(removed))
+    for name in ("value", "threshold"):  # a number that is none is missing
+        values[f"reject_{name}"] = pa.array(why.get(name, [None] * len(removed)), pa.float64(), from_pandas=True)
+    values |= _matched(why, len(removed), files)
     table = pd.DataFrame(
         {name: _as_read(removed, name, source_meta) for name in source_meta.columns}, index=removed.index
     )
     return table.assign(**{name: pd.array(values[name], dtype=dtype) for name, dtype in _COLUMNS.items()})
+
+
+def _matched(why: Mapping[str, Any], rows: int, files: Sequence[str]) -> dict[str, Any]:
+    """Return the row that each removed row matched."""
+    if "matched" not in why:
+        return {"reject_matched_file": [None] * rows, "reject_matched_offset": pa.nulls(rows, pa.int64())}
+    names = [*files, *why.get("other_files", ())]
+    numbers, offsets = why["matched"] >> OFFSET_BITS, why["matched"] & np.int64((1 << OFFSET_BITS) - 1)
+    is_known = numbers < len(names)  # kept signatures may come without the names of their files
+    return {
+        "reject_matched_file": [names[number] if number < len(names) else None for number in numbers.tolist()],
+        "reject_matched_offset": pa.array(offsets, mask=~is_known),
+    }
 
 
 def _as_read(removed: Any, name: str, source_meta: Any) -> Any:

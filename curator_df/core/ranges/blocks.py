@@ -31,9 +31,10 @@ class Outcome:
     counters: Mapping[str, int] = field(default_factory=dict)
     """Anything else worth a line in the receipt, such as ``{"rows_changed": 12}``."""
     rejects: Callable[[], tuple[Any, Mapping[str, Any]]] | None = None
-    """Makes the removed rows (a DataFrame, index kept) and why they went: ``reason`` (strings) and, where a rule was
-    broken, ``rule`` (strings), ``value`` and ``threshold`` (floats), one for each row. Called only by a run that keeps
-    rejects."""
+    """Makes the removed rows (a DataFrame, index kept) and why they went: ``reason`` (strings) and, where they exist, the
+    ``rule`` that was broken (strings), the ``value`` that broke it and its ``threshold`` (floats), and the address of the
+    row that was ``matched`` (int64, with ``other_files`` after those of the input), one for each row. Called only by a run
+    that keeps rejects, before the next block."""
     rest: Iterator[Outcome] | None = None
     """Of a kernel that makes several rows of one: what else comes out, each made when it is asked for, so that no more than
     one is held. Each is no larger than the block."""

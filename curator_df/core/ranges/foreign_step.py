@@ -37,6 +37,8 @@ class Graph:
     """Extra bytes of one call whatever the block: values that it holds, such as those of ``isin``, are laid out once more."""
     makes_rows: bool = False
     """True when several rows with one address may come of one."""
+    text: str = ""
+    """The operation as a user would write it, for rejects."""
     is_users: ClassVar[bool] = True
     """What runs is the user's."""
 
@@ -59,7 +61,8 @@ def foreign_outcome(action: Graph, block: Any) -> Outcome:
             gone = ~np.isin(places, action(block.set_axis(places)).index.to_numpy())
         else:
             gone = ~np.isin(addresses, result.index.to_numpy())
-        return block[gone], {"reason": [FOREIGN_REASON] * int(gone.sum())}
+        count = int(gone.sum())
+        return block[gone], {"reason": [FOREIGN_REASON] * count, "rule": [action.text or None] * count}
 
     return Outcome(result, dropped={FOREIGN_REASON: removed}, rejects=rejects)
 

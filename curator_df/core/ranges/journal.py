@@ -67,6 +67,8 @@ class Identity:
     """Parameters of each step (`core.ranges.printed`), to say what of it differs."""
     output: Mapping[str, Any] = dataclasses.field(default_factory=dict, metadata={"identity": False})
     """The same of the output's format."""
+    read: Mapping[str, Any] = dataclasses.field(default_factory=dict, metadata={"identity": False})
+    """The same of the input."""
 
 
 class Journal:
@@ -399,26 +401,28 @@ def difference(plan: dict[str, Any], identity: Identity) -> str:
     if plan["format"] != FORMAT:
         return f"its journal has format {plan['format']}, this version writes {FORMAT}"
     if plan["input"] != identity.input:
-        return "the input files changed since (another list, size or modification time)"
+        # A journal of an earlier version has no parameters.
+        known = changes(plan["read"], identity.read) if plan.get("read") else ""
+        return known or "the input changed (other files, sizes, modification times or parameters of the reader)"
     if plan["program"] != identity.program:
         was, now = [tuple(step) for step in plan["steps"]], list(identity.steps)
         for number, pair in enumerate(zip(was, now, strict=False)):
             if pair[0] != pair[1]:
                 return _step_difference(plan, identity, number, pair[0][0], pair[1][0])
-        return f"it had {len(was)} steps, now there are {len(now)}"
+        names = " -> ".join(name for name, _ in was) or "none", " -> ".join(name for name, _ in now) or "none"
+        return f"the steps changed from {names[0]} to {names[1]}"
     if plan["sink"] == identity.sink:
         return ""
-    # A journal of an earlier version has no parameters.
     known = changes(plan["output"], identity.output) if plan.get("output") else ""
-    return f"of the output {known}" if known else "the output's format or its parameters changed"
+    return f"of the output, {known}" if known else "the output's format or its parameters changed"
 
 
 def _step_difference(plan: Mapping[str, Any], identity: Identity, number: int, was: str, now: str) -> str:
     if was != now:
-        return f"step {number + 1} was {was!r} and is {now!r}"
+        return f"step {number + 1} changed from {was} to {now}"
     noted = plan.get("parameters", ())
     known = changes(noted[number], identity.parameters[number]) if number < len(noted) else ""
-    return f"step {number + 1} is {now!r}, as it was, but {known or 'its function or a parameter changed'}"
+    return f"in step {number + 1} ({now}), {known or 'the function or a parameter changed'}"
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:

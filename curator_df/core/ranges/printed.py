@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from curator_df.core.fingerprint import fingerprint
 
@@ -17,6 +17,20 @@ LONGEST = 60
 SECRET = ("password", "secret", "api_key")
 Printed = dict[str, tuple[str, str]]
 """By name the value as it is shown, and its digest."""
+EXPANDED = ("parameters", "format", "taken")
+"""Names of fields whose own fields are printed in their place."""
+
+
+INPUT_FILES = "the list of input files (names, sizes, modification times)"
+
+
+class Digested(NamedTuple):
+    """A value that is shown in other words, such as a list of files."""
+
+    shown: str
+    """The words."""
+    digest: str
+    """Digest of the value."""
 
 
 def printed(value: Any, *, without: tuple[str, ...] = ()) -> Printed:
@@ -31,21 +45,38 @@ def printed(value: Any, *, without: tuple[str, ...] = ()) -> Printed:
     for name, item in _items(value).items():
         if name in without:
             continue
-        if name in ("parameters", "format"):
+        if name in EXPANDED:
             found |= printed(item)
+        elif isinstance(item, Digested):
+            found[name] = (item.shown, item.digest)
         else:
             found[name] = (_shown(name, item), fingerprint(item)[:16])
     return found
 
 
+def printed_source(source: Any) -> Printed:
+    """Return what a source reads and how: its files, and its ``asked``, the parameters of the reader by name."""
+    listing, files = getattr(source, "listing", None), {}
+    if listing is not None:
+        count = f"{len(listing):,} {'file' if len(listing) == 1 else 'files'}, {listing.total_bytes:,} bytes"
+        files = {INPUT_FILES: Digested(count, listing.fingerprint)}
+    return printed({**files, **getattr(source, "asked", {})})
+
+
 def changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return in words which parameters are not the same; empty if none is known to differ."""
+    """Return in words which parameters are not the same; empty if none is known to differ.
+
+    Examples
+    --------
+    >>> changes(printed({"seed": 1, "keep": "first"}), printed({"seed": 2, "keep": "first"}))
+    'seed changed from 1 to 2'
+    """
     said = []
     for name in [*was, *(name for name in now if name not in was)]:
-        before, after = was.get(name, ("not there", "")), now.get(name, ("not there", ""))
+        before, after = was.get(name, ("not set", "")), now.get(name, ("not set", ""))
         if before[1] != after[1]:
             same = before[0] == after[0]
-            said.append(f"{name} ({after[0]}) changed" if same else f"{name} was {before[0]} and is {after[0]}")
+            said.append(f"{name} changed ({after[0]})" if same else f"{name} changed from {before[0]} to {after[0]}")
     return ", ".join(said)
 
 
@@ -70,4 +101,6 @@ def _shown(name: str, value: Any) -> str:
 def _is_plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(_is_plain(item) for item in value[: LONGEST + 1])
+    if isinstance(value, Mapping):
+        return len(value) <= LONGEST and all(_is_plain(item) for pair in value.items() for item in pair)
     return value is None or isinstance(value, (str, bool, int, float))

@@ -118,7 +118,8 @@ def _leaks(receipt: Receipt) -> Iterator[str]:
 
 
 def _rows(receipt: Receipt) -> Iterator[str]:
-    if receipt.rows_read and receipt.rows_dropped > 0.95 * receipt.rows_read:
+    # Of several outputs one may be small because that is what it is for.
+    if receipt.outputs == 1 and receipt.rows_read and receipt.rows_dropped > 0.95 * receipt.rows_read:
         yield "more than 95 % of the rows were dropped: see receipt.reasons() for the rules that did it"
     others = receipt.rows_quarantined - receipt.rows_out_of_memory
     if receipt.rows_read and others > 0.01 * receipt.rows_read:
@@ -129,9 +130,16 @@ def _rows(receipt: Receipt) -> Iterator[str]:
 
 
 def _time(receipt: Receipt) -> Iterator[str]:
-    busy = sum(step.seconds for step in receipt.steps)
-    if busy <= LEAST_SECONDS:
+    in_steps = sum(step.seconds for step in receipt.steps)
+    compared = sum(exchange.seconds for exchange in receipt.exchanges)
+    # The steps of the last pass in seconds of a thread, and comparisons, which take all threads.
+    busy = in_steps + compared * receipt.tasks_at_a_time
+    if busy <= LEAST_SECONDS or receipt.outputs > 1:  # the seconds of other outputs are in their receipts
         return
+    longest = max(receipt.exchanges, key=lambda exchange: exchange.seconds, default=None)
+    if longest is not None and longest.seconds * receipt.tasks_at_a_time > MUCH_OF_THE_TIME * busy:
+        share = longest.seconds * receipt.tasks_at_a_time / busy
+        yield f"{longest.step} took {share:.0%} of the time ({longest.seconds:,.0f} s) to compare rows, before the last pass"
     files = sum(step.seconds for step in receipt.steps if step.name in ("read", "write"))
     slowest = max(receipt.steps, key=lambda step: step.seconds)
     if slowest.seconds > MUCH_OF_THE_TIME * busy and slowest.name not in ("read", "write"):
@@ -141,12 +149,11 @@ def _time(receipt: Receipt) -> Iterator[str]:
             f"reading and writing took {files / busy:.0%} of the time: a faster disk or compression ('snappy', 'none') helps, "
             "more cpus= does not"
         )
-    compared = sum(exchange.seconds for exchange in receipt.exchanges)
     threads_seconds = (receipt.seconds - compared) * receipt.tasks_at_a_time
-    if not receipt.ranges_resumed and 0 < busy < IDLE_SHARE * threads_seconds:
+    if not receipt.ranges_resumed and LEAST_SECONDS < in_steps < IDLE_SHARE * threads_seconds:
         few = receipt.ranges < 2 * receipt.tasks_at_a_time
         yield (
-            f"threads were busy {busy / threads_seconds:.0%} of the time: "
+            f"threads were busy {in_steps / threads_seconds:.0%} of the time: "
             + (
                 f"{receipt.ranges:,} ranges are few for {receipt.tasks_at_a_time} threads; more and smaller files, or files "
                 "that are not compressed, can be cut finer"

@@ -157,6 +157,8 @@ class Receipt:
     ``blocksize`` and, if bad rows were quarantined, ``on_bad_rows``; for a writer ``on_error`` and ``on_oom``."""
     tasks_at_a_time: int = 0
     """Threads of all workers."""
+    outputs: int = 1
+    """Number of outputs that the run wrote at once (`write_many`); each has a receipt with its own steps."""
     timeline: list[tuple[float, int]] = field(default_factory=list)
     """Pairs of seconds and the peak bytes of the process tree since the previous point; at most 400."""
     events: list[tuple[float, str]] = field(default_factory=list)
@@ -310,7 +312,7 @@ class Receipt:
 
         Raises
         ------
-        ImportError
+        MissingExtraError
             If matplotlib is not installed.
         ParameterError
             If the receipt has no timeline, because the workers ran on other machines.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures as tables of a terminal, by rich."""
+"""Figures as tables of a terminal, by rich. Square brackets in values are no markup."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 import pandas as pd
 from rich.table import Table
+from rich.text import Text
 
 
 def grid_of(lines: list[tuple[str, str]]) -> Table:
     """Return names and values, a line each, without a frame."""
     grid = Table.grid(padding=(0, 2))
     for name, value in lines:
-        grid.add_row(f"[bold]{name}[/bold]", value)
+        grid.add_row(Text(name, style="bold"), Text(value))
     return grid
 
 
@@ -21,9 +22,9 @@ def table_of(frame: pd.DataFrame) -> Table:
     """Return a small table with its columns' names; numbers stand at the right, and what is missing is empty."""
     table = Table()
     for name in frame.columns:
-        table.add_column(name, justify="left" if frame[name].dtype == "str" else "right")
+        table.add_column(Text(str(name)), justify="left" if frame[name].dtype == "str" else "right")
     for row in frame.itertuples(index=False):
-        table.add_row(*(_cell(name, value) for name, value in zip(frame.columns, row, strict=True)))
+        table.add_row(*(Text(_cell(name, value)) for name, value in zip(frame.columns, row, strict=True)))
     return table
 
 

@@ -30,6 +30,7 @@ def new_receipt(plan: Plan, joined: Fork, branch: Branch, ranges: int, on_error:
         projected_device_bytes=plan.device_bytes,
         rejects=None if branch.rejects is None else branch.rejects.folder.url,
         tasks_at_a_time=plan.layout.workers * plan.layout.threads,
+        outputs=len(joined.branches),
         arguments=_arguments(plan, joined, on_error, on_oom),
     )
     receipt.settings = _settings(plan, joined, receipt)

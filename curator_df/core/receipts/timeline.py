@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from curator_df.core.receipts.figures import new_figure
 from curator_df.core.sizes import show_size
 
 WIDTH, HEIGHT = 1000, 280
@@ -28,16 +29,10 @@ def timeline_figure(
 
     Raises
     ------
-    ImportError
+    MissingExtraError
         If matplotlib is not installed.
     """
-    try:
-        # Not pyplot: its figures are global, and stay until they are closed.
-        from matplotlib.figure import Figure
-    except ImportError as exc:
-        raise ImportError("drawing needs matplotlib: pip install 'curator-df[monitor]'") from exc
-
-    figure = Figure(figsize=(10, 3.3), layout="constrained")
+    figure = new_figure(10, 3.3)
     axes = figure.subplots()
     seconds, held = [0.0, *(one for one, _ in timeline)], [timeline[0][1], *(most for _, most in timeline)]
     axes.fill_between(seconds, held, alpha=0.25)

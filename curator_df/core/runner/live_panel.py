@@ -7,7 +7,7 @@ import html
 import importlib.util
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,7 +29,7 @@ def live_panel(session: Session) -> Iterator[None]:
         yield
         return
     view, stop = RunView(session), threading.Event()
-    show = widget_panel() if importlib.util.find_spec("ipywidgets") is not None else text_panel()
+    show = WidgetPanel() if importlib.util.find_spec("ipywidgets") is not None else TextPanel()
 
     def follow() -> None:
         try:
@@ -48,36 +48,56 @@ def live_panel(session: Session) -> Iterator[None]:
         stop.set()
         thread.join()
         session.watchers.remove(view)
+        show.end(view)
 
 
-def text_panel() -> Callable[[RunView], None]:
-    """Display text that is replaced; return what replaces it."""
-    from IPython.display import display
+class TextPanel:
+    """Text in the output of a cell, which is replaced as the run goes on."""
 
-    handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
-    return lambda view: handle.update({"text/plain": str(view)}, raw=True)
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self._handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
+
+    def __call__(self, view: RunView) -> None:
+        """Show how far the run is."""
+        self._handle.update({"text/plain": str(view)}, raw=True)
+
+    def end(self, view: RunView) -> None:
+        """Leave the last text, which is all that a saved notebook needs."""
 
 
-def widget_panel() -> Callable[[RunView], None]:
-    """Display bars for memory and progress, and a table of the steps; return what sets them."""
-    import ipywidgets as widgets
-    from IPython.display import display
+class WidgetPanel:
+    """Bars for memory and progress, and a table of the steps, in the output of a cell."""
 
-    wide = widgets.Layout(width="40em")
-    memory = widgets.FloatProgress(description="memory", min=0.0, max=1.0, layout=wide)
-    progress = widgets.FloatProgress(description="progress", min=0.0, max=1.0, layout=wide)
-    held, said, steps = widgets.Label(), widgets.Label(), widgets.HTML()
-    display(widgets.VBox([widgets.HBox([memory, held]), widgets.HBox([progress, said]), steps]))
+    def __init__(self) -> None:
+        import ipywidgets as widgets
+        from IPython.display import display
 
-    def show(view: RunView) -> None:
+        wide = widgets.Layout(width="40em")
+        self._memory = widgets.FloatProgress(description="memory", min=0.0, max=1.0, layout=wide)
+        self._progress = widgets.FloatProgress(description="progress", min=0.0, max=1.0, layout=wide)
+        self._held, self._said, self._steps = widgets.Label(), widgets.Label(), widgets.HTML()
+        bars = [widgets.HBox([self._memory, self._held]), widgets.HBox([self._progress, self._said])]
+        self._box = widgets.VBox([*bars, self._steps])
+        self._handle: Any = display(self._box, display_id=True)
+
+    def __call__(self, view: RunView) -> None:
+        """Show how far the run is."""
         now = view.memory()
-        memory.value = now.held_bytes / max(now.allowed_bytes, 1)
-        memory.bar_style = "danger" if memory.value > NEARLY_FULL else "info"
-        progress.value = view.share_done
-        held.value, said.value = str(now), view.progress()
-        steps.value = funnel_table(view)
+        self._memory.value = now.held_bytes / max(now.allowed_bytes, 1)
+        self._memory.bar_style = "danger" if self._memory.value > NEARLY_FULL else "info"
+        self._progress.value = view.share_done
+        self._held.value, self._said.value = str(now), view.progress()
+        self._steps.value = funnel_table(view)
 
-    return show
+    def end(self, view: RunView) -> None:
+        """Put plain HTML in the place of the widgets: a saved notebook has no kernel to draw them."""
+        lines = (("memory", view.memory()), ("progress", view.progress()))
+        said = "".join(f"<div>{name}: {html.escape(str(value))}</div>" for name, value in lines)
+        self._handle.update({"text/html": f"{funnel_table(view)}{said}", "text/plain": str(view)}, raw=True)
+        for widget in (*self._box.children, self._box):
+            widget.close()
 
 
 def funnel_table(view: RunView) -> str:

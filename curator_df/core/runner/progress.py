@@ -12,14 +12,14 @@ from typing import Protocol
 class Progress(Protocol):
     """Shows how far a run is."""
 
-    def __call__(self, done: int, text: str) -> None:
-        """Show ``done`` ranges and a few words."""
+    def __call__(self, done: int, text: str, total: int | None = None) -> None:
+        """Show ``done`` ranges (of ``total``, where that is another number now) and a few words."""
 
 
 @contextmanager
-def progress_bar(title: str, total: int) -> Iterator[Progress]:
-    """Show a bar for ``total`` ranges while the block runs."""
-    if not in_notebook() and sys.stderr is not None and sys.stderr.isatty():
+def progress_bar(title: str, total: int, *, is_wanted: bool = True) -> Iterator[Progress]:
+    """Show a bar for ``total`` ranges while the block runs; none where there is nothing to show the progress of."""
+    if is_wanted and not in_notebook() and sys.stderr is not None and sys.stderr.isatty():
         with _terminal_bar(title, total) as show:
             yield show
     else:
@@ -32,14 +32,24 @@ def _terminal_bar(title: str, total: int) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
 
-    columns = ("[bold]{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[text]}")
-    texts = [TextColumn(column) if isinstance(column, str) else column for column in columns]
-    with RichProgress(*texts, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+    columns = (
+        TextColumn("{task.description}", style="bold", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[text]}", markup=False),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with RichProgress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=total, text="")
-        yield lambda done, text: bar.update(task, completed=done, text=text)
+
+        def show(done: int, text: str, total: int | None = None) -> None:
+            bar.update(task, completed=done, text=text, total=total)
+
+        yield show
 
 
-def _show_nothing(done: int, text: str) -> None:
+def _show_nothing(done: int, text: str, total: int | None = None) -> None:
     pass
 
 

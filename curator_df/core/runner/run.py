@@ -152,7 +152,7 @@ def run_branches(
     session.require_ready()
     branches = [Branch(for_sink(lower(df, spools=True)), sink, rejects) for df, sink, rejects in outputs]
     for branch in branches:
-        require_unread(branch.program, branch.sink, branch.rejects)
+        require_unread(branch.program, branch.sink, branch.rejects, workdir)
     plan_fork(fork(branches), session.weigh_client())
     actions = [step.action for branch in branches for step in branch.program.steps]
     prepare_kernels(session, actions)
@@ -302,8 +302,9 @@ class _Run:
             self.session.sampler.take()
         self.session.watchers.append(watch)
         try:
-            with progress_bar("comparing", 1) as show:
-                branches = self._resolve(stages, lambda title, done, total: show(done, f"{title} {done}/{total}"))
+            waits = any(step.barrier is not None for branch in self.fork.branches for step in branch.program.steps)
+            with progress_bar("comparing", 1, is_wanted=waits) as show:
+                branches = self._resolve(stages, lambda title, done, total: show(done, title, total))
             joined = dataclasses.replace(self.fork, branches=branches)
             stage = self.plan.stages[-1]
             job = Job(joined, stages.on_error, stages.on_oom, capacity=stage.capacity, run_id=stages.run_id)

@@ -38,6 +38,7 @@ from curator_df.core.planning.program import Program, Step, with_columns
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.journal import Identity, Journal, all_done
 from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.printed import printed_source
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.source import Range, Ranges
 from curator_df.core.ranges.step_tally import StepTally
@@ -374,8 +375,8 @@ def mended(
 
 def stage_identity(before: Program, step: Step) -> Identity:
     """Return what the stage of a pending drop is."""
-    named = named_steps(before.steps)
-    return Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, *named, step.parameters)
+    named, read = named_steps(before.steps), printed_source(before.source)
+    return Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, *named, step.parameters, read)
 
 
 def first_pass(keys: Iterable[Mapping[str, Any]], ranges: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:

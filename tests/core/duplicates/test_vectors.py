@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from curator_df.core.duplicates.cluster_rows import ClusterRows
+from curator_df.core.duplicates.vector_stages import VectorFound
 from curator_df.core.duplicates.vector_tasks import CLUSTER_HEAD
+from curator_df.core.exchange.exchange import Exchange
+from curator_df.core.exchange.range_groups import RangeGroups
 from curator_df.core.exchange.vector_barrier import VectorBarrier, require_room
 from curator_df.core.exchange.vector_math import (
     from_words,
@@ -22,6 +25,8 @@ from curator_df.core.exchange.vector_math import (
     to_words,
     unit_rows,
 )
+from curator_df.core.files.slice_file import SliceWriter
+from curator_df.core.files.storage import Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.budget import Layout, choose_layout
 from curator_df.errors import BudgetError
@@ -215,3 +220,30 @@ def test_clusters_that_are_found_on_a_gpu_need_one_with_room():
     ):
         require_room("drop", asked, 100, on_gpu(layout, 300_000_000))
     assert fingerprint(asked) != fingerprint(barrier(384))
+
+
+def test_rejects_find_what_the_rows_of_a_range_matched(tmp_path):
+    folder, starts = Folder(str(tmp_path)), np.arange(6, dtype=np.int64) * 100
+    groups = RangeGroups(starts, 3)
+    files = []
+    for group in range(2):
+        addresses = np.arange(group * 300, group * 300 + 300, 7, dtype=np.uint64)
+        cosines = np.linspace(0.9, 1, len(addresses))
+        rows = np.stack([addresses, addresses // 2, cosines.view(np.uint64), addresses, addresses], axis=1)
+        with folder.create(f"members-{group}.slices") as file:
+            writer = SliceWriter(file, rows.shape[1], np.zeros(1, dtype=np.uint64))
+            writer.append(rows)
+            writer.finish()
+            files.append(file.commit(len(rows)))
+    exchange = Exchange(folder, "first", 1, starts)
+    counts = np.zeros(6, dtype=np.int64)
+    found = VectorFound(exchange, (), counts, counts.view(np.uint64), groups=groups, members=tuple(files), barrier=None)
+    for number in range(6):
+        rows = np.concatenate(list(found.matched_rows(number, memory_bytes=10**6)))
+        rows = rows[(rows[:, 0] >= starts[number]) & (rows[:, 0] < starts[number] + 100)]
+        first = number // 3 * 300
+        wanted = np.arange(first, first + 300, 7)
+        wanted = wanted[(wanted >= starts[number]) & (wanted < starts[number] + 100)]
+        assert rows[:, 0].tolist() == wanted.tolist()
+        assert rows[:, 1].tolist() == (wanted // 2).tolist()
+        assert (np.diff(rows[:, 2].copy().view(np.float64)) > 0).all()

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from curator_df.core.files import slice_file
-from curator_df.core.files.slice_file import HEADER, SliceWriter, open_slices, read_rows
+from curator_df.core.files.row_sort import merge_slices
+from curator_df.core.files.slice_file import HEADER, SliceWriter, open_slices, part_of_slice, read_rows
 from curator_df.core.files.storage import Folder
 from curator_df.errors import CorruptFileError
 
@@ -111,3 +112,17 @@ def test_a_file_cut_short_is_damaged_and_a_lost_one_is_said_to_be_gone(tmp_path)
     path.unlink()
     with pytest.raises(CorruptFileError, match="it is gone; delete the file, and resume the run to write it again"):
         open_slices(folder, [record], 3)
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 1), (7, 7), (8, 8), (9, 30), (5, 20), (0, 99), (40, 50), (11, 12)])
+def test_a_part_of_a_slice_has_the_rows_between_two_words_and_few_others(folder, first, last):
+    words = np.array([2, 3, 5, 7, 7, 7, 7, 7, 9, 11, 12, 20, 21, 22, 30], dtype=np.uint64)
+    rows = np.stack([words, np.arange(len(words), dtype=np.uint64)], axis=1)
+    [piece] = open_slices(folder, [written(folder, rows, np.zeros(1, dtype=np.uint64))], 0)
+    part = part_of_slice(piece, first, last)
+    found = [row for merged in merge_slices([part], memory_bytes=10**6) for row in merged.tolist()]
+    wanted = [row for row in rows.tolist() if first <= row[0] <= last]
+    assert [row for row in found if first <= row[0] <= last] == wanted
+    assert len(found) <= len(wanted) + 2 * piece.page_rows  # of a page at each end
+    both = [row for merged in merge_slices([part, part], memory_bytes=10**6) for row in merged.tolist()]
+    assert both == sorted(2 * found)

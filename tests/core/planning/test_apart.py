@@ -130,10 +130,18 @@ def test_nor_what_it_compares_with(docs, tmp_path):
 
 
 def test_nothing_is_written_to_where_the_next_read_finds_it(docs, tmp_path):
-    with pytest.raises(ParameterError, match="take what is written for input"):
-        cdf.write_jsonl(docs, tmp_path / "in/out")
-    cdf.write_parquet(docs, tmp_path / "in/parquet")  # read_jsonl does not look for it
-    cdf.write_jsonl(docs, tmp_path / "in/_out")
+    os.symlink(tmp_path / "in", tmp_path / "alias")
+    for folder in ("in/out", "in/deep/er", "alias/out"):
+        for write in (cdf.write_jsonl, cdf.write_parquet, cdf.checkpoint):
+            with pytest.raises(ParameterError, match=rf"{folder}' is inside '{tmp_path}/in', which this run reads"):
+                write(docs, tmp_path / folder)
+        for option in ("rejects", "workdir"):
+            with pytest.raises(ParameterError, match=rf"{folder}' is inside '{tmp_path}/in'"):
+                cdf.write_parquet(docs, tmp_path / "out", **{option: tmp_path / folder})
+        with pytest.raises(ParameterError, match=rf"{folder}/find_exact_dup.*' is inside '{tmp_path}/in'"):
+            cdf.find_exact_duplicates(docs, workdir=tmp_path / folder)
+        assert sorted(path.name for path in (tmp_path / "in").rglob("*")) == ["part.jsonl"]
+    cdf.write_jsonl(docs, tmp_path / "in/_out")  # a name that is passed over
     for paths in (f"{tmp_path}/in/*.jsonl", tmp_path / "in/part.jsonl"):
         cdf.write_jsonl(cdf.read_jsonl(paths), tmp_path / "in/out", on_existing="overwrite")
     assert len(cdf.read_jsonl(f"{tmp_path}/in/*.jsonl")) == 10

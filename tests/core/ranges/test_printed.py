@@ -3,6 +3,7 @@
 
 import dataclasses
 import json
+import os
 
 import pytest
 
@@ -41,19 +42,19 @@ def test_the_parameter_is_named_with_its_old_and_new_value(docs):
     before = docs.pipe(cdf.sample_rows, fraction=0.5, seed=1)
     after = docs.pipe(cdf.sample_rows, fraction=0.5, seed=2)
     assert changed(before, before) == ""
-    assert changed(before, after) == "step 1 is 'sample_rows', as it was, but seed was 1 and is 2"
+    assert changed(before, after) == "in step 1 (sample_rows), seed changed from 1 to 2"
     assert "the function is_even" in changed(docs.curate.keep_where(is_even), docs.curate.keep_where(is_odd))
     last = changed(docs.pipe(cdf.drop_exact_duplicates), docs.pipe(cdf.drop_exact_duplicates, keep="last"))
-    assert "keep was 'first' and is 'last'" in last
-    assert changed(before, docs.pipe(cdf.normalize_unicode)).startswith("step 1 was 'sample_rows' and is")
+    assert "keep changed from 'first' to 'last'" in last
+    assert changed(before, docs.pipe(cdf.normalize_unicode)) == "step 1 changed from sample_rows to normalize_unicode"
 
 
 def test_the_same_of_the_output(docs):
     assert changed(docs, docs, dataclasses.replace(SINK, target_file_bytes=7)) == (
-        "of the output target_file_bytes was 1000000 and is 7"
+        "of the output, target_file_size changed from 1000000 to 7"
     )
     gzip = dataclasses.replace(SINK, format=ParquetFormat("gzip"))
-    assert changed(docs, docs, gzip) == "of the output compression was 'zstd' and is 'gzip'"
+    assert changed(docs, docs, gzip) == "of the output, compression changed from 'zstd' to 'gzip'"
 
 
 def test_a_journal_of_before_there_were_parameters_is_compared_by_fingerprints(docs):
@@ -62,7 +63,7 @@ def test_a_journal_of_before_there_were_parameters_is_compared_by_fingerprints(d
     del plan["parameters"], plan["output"]
     assert difference(plan, identity) == ""
     other = identity_of(Branch(lower(docs.pipe(cdf.sample_rows, fraction=0.4)), SINK))
-    assert difference(plan, other).endswith("its function or a parameter changed")
+    assert difference(plan, other).endswith("the function or a parameter changed")
 
 
 def test_nothing_secret_or_long_is_kept():
@@ -70,3 +71,41 @@ def test_nothing_secret_or_long_is_kept():
     assert found["api_key"][0] == "not shown"
     assert found["server"][0] == "a FileSink"
     assert len(found["words"][0]) < 100
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda docs, read: docs[docs["id"] > 2], "the steps changed from none to filter"),
+        (lambda docs, read: read(on_bad_rows="quarantine"), "on_bad_rows changed from 'error' to 'quarantine'"),
+        (lambda docs, read: read(columns=["id"]), "column 'text' changed from 'large_string' to not set"),
+        (
+            lambda docs, read: read(dtype={"id": "string"}),
+            "column 'id' changed from 'int64' to 'large_string', dtype changed from () to ('id',)",
+        ),
+        (lambda docs, read: read(add_source=True), "add_source changed from () to ('source_file', 'source_line')"),
+    ],
+)
+def test_what_is_read_otherwise_is_named(tmp_path, docs, change, said):
+    now = change(docs, lambda **how: cdf.read_jsonl(tmp_path / "in.jsonl", **how))
+    assert changed(docs, now) == said
+
+
+def test_a_step_of_dask_is_shown_before_and_after(docs):
+    said = changed(docs[docs["id"] > 2], docs[docs["id"] > 3])
+    assert said == "in step 1 (filter), the step changed from df[df['id'] > 2] to df[df['id'] > 3]"
+
+
+def test_other_files_are_counted(tmp_path, docs):
+    (tmp_path / "more.jsonl").write_text('{"id": 1, "text": "abc"}\n')
+    named = "the list of input files (names, sizes, modification times)"
+    both = cdf.read_jsonl([tmp_path / "in.jsonl", tmp_path / "more.jsonl"])
+    assert changed(docs, both) == f"{named} changed from 1 file, 23 bytes to 2 files, 48 bytes"
+    os.utime(tmp_path / "in.jsonl", (1, 1))
+    assert changed(docs, cdf.read_jsonl(tmp_path / "in.jsonl")) == f"{named} changed (1 file, 23 bytes)"
+
+
+def test_readers_of_other_files_name_their_parameters_too(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    text = [cdf.read_text_files(tmp_path / "a.txt", encoding=name) for name in ("utf-8", "latin-1")]
+    assert changed(*text) == "encoding changed from 'utf-8' to 'iso8859-1'"

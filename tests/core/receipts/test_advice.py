@@ -68,7 +68,7 @@ def test_a_run_without_symptoms_gets_no_advice():
         (
             {
                 "exchanges": [
-                    dataclasses.replace(EXCHANGE, seconds=60.0, details={"clusters": 20, "largest_cluster": 400})
+                    dataclasses.replace(EXCHANGE, seconds=12.0, details={"clusters": 20, "largest_cluster": 400})
                 ]
             },
             "the largest of 20 clusters has 400 of 700 rows, and all pairs in a cluster are compared; a larger num_clusters=",
@@ -96,3 +96,18 @@ def test_each_symptom_is_told(changes, said):
 )
 def test_what_says_nothing_is_not_told(changes):
     assert advice(receipt(**{**QUIET, **changes})) == []
+
+
+COMPARED = dataclasses.replace(EXCHANGE, step="drop_near_duplicates", seconds=90.0)
+
+
+def test_comparisons_before_the_last_pass_count_as_time():
+    said = advice(receipt(steps=steps(read=20.0, write=12.0), exchanges=[COMPARED], seconds=120.0))
+    assert said == ["drop_near_duplicates took 81% of the time (90 s) to compare rows, before the last pass"]
+
+
+def test_an_output_of_several_is_not_judged_by_its_part_of_the_run():
+    own = [StepReceipt("read", 1_000, 1_000, 12.0), StepReceipt("keep_where", 1_000, 10, 1.0)]
+    small = {"outputs": 2, "seconds": 60.0, "steps": own}
+    assert advice(receipt(**small)) == []
+    assert len(advice(receipt(**{**small, "outputs": 1}))) == 3

@@ -16,7 +16,7 @@ from curator_df.core.ranges.step_tally import StepTally
 from curator_df.core.runner import live
 from curator_df.core.runner.events import RunEnded, RunStarted, StageStarted, TaskEnded
 from curator_df.core.runner.live import RunView, bar
-from curator_df.core.runner.live_panel import live_panel, text_panel
+from curator_df.core.runner.live_panel import TextPanel, live_panel
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.task import Job
 
@@ -186,6 +186,11 @@ def test_a_notebook_with_ipywidgets_has_bars(tmp_path, monkeypatch):
     assert "keep_where" in table
     labels = [state["value"] for state in states if state.get("_model_name") == "LabelModel"]
     assert any(label.startswith("finished") for label in labels)
+    # What is saved can be looked at without a kernel.
+    outputs = notebook.cells[0].outputs
+    assert not any("VBox" in str(output) or "widget-view" in str(output) for output in outputs)
+    (panel,) = [output["data"]["text/html"] for output in outputs if "finished" in str(output)]
+    assert "keep_where" in panel and "progress: finished" in panel
 
 
 def test_text_is_replaced_in_place(monkeypatch, clock):
@@ -197,7 +202,7 @@ def test_text_is_replaced_in_place(monkeypatch, clock):
 
     display = pytest.importorskip("IPython.display", reason="IPython is in the notebooks extra")
     monkeypatch.setattr(display, "display", lambda *_, **__: Handle())
-    show = text_panel()
+    show = TextPanel()
     view = RunView(session())
     show(view)
     assert shown == [str(view)]

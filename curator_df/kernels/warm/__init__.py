@@ -20,7 +20,7 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
-_SOURCES = Path(__file__).parent
+_SOURCES = Path(__file__).parents[1]
 _IMPORT = re.compile(r"^ *from curator_df\.kernels\.(\w+) import", re.MULTILINE)
 BASIC = "basic"
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -132,8 +132,3 @@ def _cpu() -> str:
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
         return "".join(sorted({line for line in file if line.startswith(("model name", "flags"))}))
     return platform.processor()
-
-
-if __name__ == "__main__":
-    for name in GROUPS:
-        compile_group(name)
