@@ -30,6 +30,7 @@ from curator_df.io.lines import (
 from curator_df.io.parse import LARGEST_LINE_BYTES, Failure, failing_lines, parse_lines, try_parse
 from curator_df.io.scan import Lines, scan_lines
 from curator_df.io.text_field import TextField
+from curator_df.io.whole_numbers import rounded_rows
 
 LINE_BYTES = 48
 """Bytes held for each line while it is found and addressed."""
@@ -97,6 +98,7 @@ class ChunkReader:
         if self.wanted is not None:
             has_row &= are_among(place.addresses(lines)[0], self.wanted)
         table, lines = self._parse(data, lines, has_row, place)
+        table, lines = self._without_rounded(data, table, lines, place)
         addresses, files = place.addresses(lines)
         numbers = place.line_numbers(lines) if "source_line" in self.source.source_columns else None
         del data
@@ -131,6 +133,15 @@ class ChunkReader:
         _blank(data, lines.keep(~is_good))
         lines = lines.keep(is_good)
         return parse_lines(data, lines, schema, **how), lines
+
+    def _without_rounded(self, data: Bytes, table: pa.Table, lines: Lines, place: _Places) -> tuple[pa.Table, Lines]:
+        """Leave out rows with a whole number that lost digits, after telling of them."""
+        is_good: npt.NDArray[np.bool_] | None = None
+        for number, reason, column in rounded_rows(table, data, lines, self.source.inferred):
+            self._bad_line(data, lines, number, Failure("type", reason, column), place)
+            is_good = np.ones(len(lines), np.bool_) if is_good is None else is_good
+            is_good[number] = False
+        return (table, lines) if is_good is None else (table.filter(pa.array(is_good)), lines.keep(is_good))
 
     def _bad_line(self, data: Bytes, lines: Lines, number: int, failure: Failure, place: _Places) -> None:
         path, line, offset = place.of(lines, number)

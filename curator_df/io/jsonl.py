@@ -95,6 +95,11 @@ class JsonlSource:
         return tuple(field.name for field in self.schema if field.name in self.given and field.type == TEXT)
 
     @property
+    def inferred(self) -> frozenset[str]:
+        """Columns whose type was found in the first lines."""
+        return frozenset(self.schema.names) - frozenset(self.given)
+
+    @property
     def fingerprint(self) -> str:
         """Digest of the listing and of what is read from it."""
         return fingerprint(
@@ -305,7 +310,12 @@ def read_jsonl(
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
     check_address_space(listing, "read_jsonl")
     given = requested_types(dtype)
-    schema, origins = find_schema(listing, given, None if columns is None else list(_as_list(columns)))
+    schema, origins = find_schema(
+        listing,
+        given,
+        None if columns is None else list(_as_list(columns)),
+        quarantines=on_bad_rows == "quarantine",
+    )
     selects = columns is not None
     columns, in_folders = beside_files(listing, schema.names, columns)
     chosen = chosen_columns(schema, columns, "read_jsonl", "; a column that comes later needs its type in dtype=")
@@ -324,7 +334,7 @@ def read_jsonl(
 
 
 def find_schema(
-    listing: Listing, given: Mapping[str, pa.DataType], columns: Sequence[str] | None
+    listing: Listing, given: Mapping[str, pa.DataType], columns: Sequence[str] | None, *, quarantines: bool = False
 ) -> tuple[pa.Schema, dict[str, int]]:
     """Find the columns and their types from the first lines of files spread over the listing.
 
@@ -345,7 +355,7 @@ def find_schema(
     if not any(found for _, found in rows):
         _refuse_other_formats(listing, heads)
     wanted = None if columns is None else set(columns)
-    types, origins = infer(rows, given, lambda number: listing.paths[number], wanted)
+    types, origins = infer(rows, given, lambda number: listing.paths[number], wanted, quarantines=quarantines)
     warn_of_near_names("read_jsonl", given, types)
     for name, kind in given.items():
         types.setdefault(name, kind)

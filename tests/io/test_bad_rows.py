@@ -107,3 +107,46 @@ def test_a_type_that_changes_later_is_an_error_that_names_where_it_came_from(tmp
     )
     with pytest.raises(SchemaError, match=message):
         read_jsonl(tmp_path).compute()
+
+
+@pytest.mark.parametrize(
+    ("rows", "odd"),
+    [
+        (['"s"', '"t"', '"u"'], "5"),
+        (["1", "2", "3"], '"s"'),
+        (["1", str(2**53 + 1), str(2**63 - 1)], "0.5"),
+        (["0.5", "1", "2.5"], str(2**53 + 1)),
+        (["[1]", "[]", "[2, 3]"], '["s"]'),
+        (['{"x": 1}', '{"x": 2, "y": null}', "null", '{"x": 3}'], '{"x": [1]}'),
+        (['[{"x": 1}]', '[{"x": 2}]', "[]"], '[{"x": 1}, {"x": "s"}]'),
+        (["1", "2", "3"], "[" * 1000 + "]" * 1000),
+        (['"s"', '"t"', '"u"'], '{"a": ' * 200 + "1" + "}" * 200),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_one_odd_row_among_the_first_is_named_or_quarantined(tmp_path, rows, odd, place):
+    lines = [f'{{"a": {value}}}' for value in rows]
+    lines.insert(place, f'{{"a": {odd}}}')
+    write(tmp_path, a_jsonl="\n".join(lines))
+    with pytest.raises(SchemaError, match=rf"line {place + 1}\b"):
+        read_jsonl(tmp_path).compute()
+    found = []
+    (block,) = all_blocks(source_of(read_jsonl(tmp_path, on_bad_rows="quarantine")), on_bad_row=found.append)
+    assert [(row.line, row.raw.decode()) for row in found] == [(place + 1, lines[place])]
+    del lines[place]
+    write(tmp_path, a_jsonl="\n".join(lines))
+    assert block["a"].tolist() == read_jsonl(tmp_path).compute()["a"].tolist()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [r'{"\udfaa": 0}', r'{"a": 1, "m": {"\ud800": 0}}', r'{"a": 1, "m": [{"\udc00\ud800": 0}]}', r'{"t": "\ud83d"}'],
+)
+@pytest.mark.parametrize("columns", [None, ["a"]])
+def test_half_a_surrogate_pair_among_the_first_rows_is_a_bad_row(tmp_path, odd, columns):
+    write(tmp_path, a_jsonl='{"a": 1}\n' + odd + '\n{"a": 2}\n')
+    with pytest.raises(BadRowError, match=r"line 2 \(byte 9\)"):
+        read_jsonl(tmp_path, columns=columns).compute()
+    with pytest.warns(UserWarning, match="1 bad rows"):
+        block = read_jsonl(tmp_path, columns=columns, on_bad_rows="quarantine").compute()
+    assert block.to_dict("list") == {"a": [1, 2]}
