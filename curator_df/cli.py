@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import re
 import signal
@@ -311,6 +312,12 @@ def _with_options(message: str) -> str:
 
 def main() -> None:
     """Run the command line; an error of ours is one message, without a traceback."""
+    for stream in (
+        sys.stdout,
+        sys.stderr,
+    ):  # receipts and names of files have characters that the terminal may not have
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except CuratorError as exc:

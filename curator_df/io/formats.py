@@ -164,7 +164,9 @@ def _shape(raw: bytes, is_first: bool) -> str:
     text = raw.strip(b" \t\r")
     begins, ends = text.startswith(b"{"), text.endswith(b"}")
     goes_on = (
-        "the file begins with a JSON object that goes on over several lines" if is_first else "the object does not end"
+        "the file begins with a JSON object that goes on over several lines"
+        if is_first
+        else "the object does not end on it"
     )
     array = "the file is a JSON array" if is_first else "it is a JSON array"
     shapes = (

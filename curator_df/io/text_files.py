@@ -14,13 +14,14 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.backend import Backend
+from curator_df.core.files.storage import shown_path
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import BadRowError, OversizeRowError, ParameterError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows
 from curator_df.io.formats import HEAD_BYTES, other_format, wide_encoding
-from curator_df.io.frames import are_among, check_address_space, chosen_columns, empty_block, shown_path, to_block
+from curator_df.io.frames import are_among, check_address_space, chosen_columns, empty_block, to_block
 from curator_df.io.jsonl import OnBadRows
 from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_files
 from curator_df.io.moves import require_gpu
