@@ -2,10 +2,12 @@
 import fcntl
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 
@@ -167,3 +169,32 @@ def test_monitor_up_says_what_is_missing(tmp_path, monkeypatch):
     assert done.returncode == 1
     assert "prometheus is not installed (apt install prometheus" in done.stdout
     assert "neither grafana-server nor grafana is installed" in done.stdout
+
+
+OPTIONS = ("--on-bad-rows", "quarantine", "--memory", "1GB", "--cpus", "1")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_names_that_are_not_utf8_are_read_and_written(tmp_path, encoding):
+    folder, out, rejects = (
+        os.fsdecode(os.fsencode(tmp_path) + name) for name in (b"/in\xe9", b"/out\xe9", b"/rejects\xe9")
+    )
+    Path(folder).mkdir()
+    good = "The cat and the dog have been to the house of a friend, and that was good with them. " * 5
+    for name in (b"/caf\xe9.jsonl", b"/\xc3\xa9.jsonl"):
+        rows = [{"id": 1, "text": "short"}, {"id": 2, "text": good}]
+        Path(os.fsdecode(os.fsencode(folder) + name)).write_text(
+            "".join(json.dumps(row) + "\n" for row in rows) + "{oops\n"
+        )
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "curator_df.cli", "curate", folder, out, "--rejects", rejects, *OPTIONS],
+        env=environment if encoding == "ascii" else None,
+        capture_output=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"6 read, 2 written, 2 dropped, 2" in done.stdout
+    found = pq.read_table(next(Path(rejects).glob("*.parquet")))["reject_file"].to_pylist()
+    assert sorted(name.rpartition("/")[2] for name in found) == ["caf\\xe9.jsonl", "é.jsonl"]

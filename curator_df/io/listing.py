@@ -307,9 +307,15 @@ def _glob(directory: str, parts: list[str], suffixes: tuple[str, ...], recursive
 
 
 def _matched(path: str, suffixes: tuple[str, ...], recursive: bool) -> Iterator[_Found]:
-    if os.path.isfile(path):
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as exc:
+        if exc.errno in (errno.ENOENT, errno.ELOOP):  # a link that leads nowhere
+            return
+        raise InputError(f"cannot look at {path!r}: {exc.strerror}{_way_in(exc)}") from exc
+    if stat.S_ISREG(mode):
         yield _stamped(path)
-    elif not recursive and os.path.isdir(path):
+    elif not recursive and stat.S_ISDIR(mode):
         yield from _walk(path, suffixes, set())
 
 

@@ -79,6 +79,19 @@ def test_garbage_before_or_after_is_an_error(tmp_path, suffix):
             read(path)
 
 
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz"])
+@pytest.mark.parametrize("garbage", [b"x", b"garbage", b"\r\n", bytes(3) + b"rest"])
+def test_other_data_after_the_members_is_told_by_its_place(tmp_path, suffix, garbage):
+    path = tmp_path / f"a.{suffix}"
+    data = COMPRESS[suffix](TEXT) * 2
+    path.write_bytes(data + garbage)
+    skipped = 3 if suffix != "bz2" and garbage[:1] == b"\0" else 0
+    message = f"from byte {len(data) + skipped:,} of the file on, other data follows .*gzip -dc.*{len(TEXT) * 2:,} decompressed"
+    with pytest.raises(CorruptFileError, match=message) as told:
+        read(path)
+    assert repr(garbage[skipped:]) in str(told.value)
+
+
 def test_zeros_may_pad_a_gzip_file(tmp_path):
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(TEXT) + bytes(300_000))

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
-from curator_df.errors import ColumnError, SchemaError
+from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.io.write import JsonlFormat
 
 
@@ -52,3 +52,14 @@ def test_times_are_written_as_iso_8601(kind, text):
     rows = pa.table({"t": pa.array([time if pa.types.is_timestamp(kind) else time.date()], kind)})
     JsonlFormat("none").open(file, rows.schema).write(rows)
     assert file.getvalue().decode() == f'{{"t":{text}}}\n'
+
+
+@pytest.mark.parametrize("folder", [None, 5, b"/tmp/x", "", "a\0b", ["a"]])
+def test_what_is_no_folder_to_write_to_is_refused(tmp_path, folder):
+    df = table(tmp_path, {"text": ["a"]})
+    for write in (cdf.write_parquet, cdf.write_jsonl):
+        with pytest.raises(ParameterError, match="is not a folder to write to"):
+            write(df, folder)
+        if folder is not None:
+            with pytest.raises(ParameterError, match="is not a folder to write to"):
+                write(df, tmp_path / "out", rejects=folder)

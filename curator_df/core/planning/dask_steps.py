@@ -37,7 +37,8 @@ _INTO_PARTS = (
     "draws rows block by block, so which rows it takes depends on the block size and on the workers. sample_rows(df, "
     "fraction=...) takes one sample whatever the blocks, but two of its samples are not parts of the table: with the same "
     "seed the larger sample contains the smaller one, and with other seeds they overlap by chance. For disjoint parts, take "
-    "the rows of each with map_partitions and a condition on the row alone, such as zlib.crc32 of its ID modulo 10"
+    "the rows of each with map_partitions(function, meta=df._meta), where function selects rows by their ID alone, as by "
+    "zlib.crc32 of it modulo 10"
 )
 _PICKED = (
     "picks blocks, and how many there are depends on the block size. Name fewer files in the reader, or take a part of the "
