@@ -365,7 +365,7 @@ def find_schema(
         return pa.schema([(name, given[name]) for name in columns]), {}
     heads = _heads(listing)
     rows = _rows(heads)
-    if not any(found for _, found in rows):
+    if not any(found for _, found in rows) and not (quarantines and given):
         _refuse_other_formats(listing, heads)
     _require_names(listing, rows, heads, given)
     wanted = None if columns is None else set(columns)
