@@ -261,7 +261,7 @@ def read_jsonl(
     dtype : mapping of str to str or pyarrow.DataType, optional
         Types of columns, instead of the inferred ones. Also adds columns that the first lines do not have. Under
         ``"string"`` numbers and booleans are read as they are written: ``{"id": 5}`` and ``{"id": "b5"}`` go together.
-        Any other value of another JSON type is a bad row.
+        Any other value of another JSON type is a bad row. Under ``"float64"`` whole numbers beyond 2^53 are rounded.
     blocksize : int or str, optional
         Approximate decompressed bytes of a Dask partition, such as ``"256MB"``. A compressed file is never split.
     files_per_partition : int, optional
@@ -270,7 +270,9 @@ def read_jsonl(
         Add ``source_file`` (text) and ``source_line`` (int64, from 1).
     on_bad_rows : {"error", "quarantine"}
         What to do with a line that cannot be read as a row: raise an error that names file, line and byte, or skip and
-        report it. A value that does not fit its column, or a field that is not a column, also makes a bad row.
+        report it. A value that does not fit its column, or a field that is not a column, also makes a bad row. If the
+        first lines of a file have several types in a column, ``"quarantine"`` takes the type of most of them (of the
+        first in a tie), and the others are bad rows; files that disagree are a `SchemaError` either way.
     backend : {"pandas", "cudf"}
         Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
     storage_options : mapping, optional
@@ -301,7 +303,9 @@ def read_jsonl(
     ``source_line``. Backends: pandas; cudf with ``backend="cudf"``. Peak extra memory: 3.1 x block. Computes: no; it
     reads the first 1 MB of up to 16 files.
 
-    Fields inside objects are checked like columns, but unknown ones are ignored when ``columns`` is given.
+    Fields inside objects are checked like columns, but unknown ones are ignored when ``columns`` is given. A whole
+    number that a column of float64 cannot hold exactly makes a bad row, unless ``dtype`` asked for that type. NaN, which
+    is no JSON, is read as null, and Infinity as it is. A column whose values nest more than 100 levels deep is an error.
 
     Examples
     --------
