@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import multiprocessing
 import os
 import re
@@ -460,6 +461,12 @@ def _how_to_continue(command: list[str]) -> str:
 
 def main() -> None:
     """Run the command line."""
+    for stream in (
+        sys.stdout,
+        sys.stderr,
+    ):  # receipts and names of files have characters that the terminal may not have
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app()
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import fcntl
 import importlib.util
+import io
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -299,3 +301,32 @@ def test_the_demo_leaves_files_only_where_a_folder_is_named(tmp_path, monkeypatc
     assert ended.exit_code == code
     assert (tmp_path / "kept/corpus.jsonl").exists() == is_named
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+OPTIONS = ("--on-bad-rows", "quarantine", "--memory", "1GB", "--cpus", "1")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_names_that_are_not_utf8_are_read_and_written(tmp_path, encoding):
+    folder, out, rejects = (
+        os.fsdecode(os.fsencode(tmp_path) + name) for name in (b"/in\xe9", b"/out\xe9", b"/rejects\xe9")
+    )
+    Path(folder).mkdir()
+    good = "The cat and the dog have been to the house of a friend, and that was good with them. " * 5
+    for name in (b"/caf\xe9.jsonl", b"/\xc3\xa9.jsonl"):
+        rows = [{"id": 1, "text": "short"}, {"id": 2, "text": good}]
+        Path(os.fsdecode(os.fsencode(folder) + name)).write_text(
+            "".join(json.dumps(row) + "\n" for row in rows) + "{oops\n"
+        )
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "curator_df.cli", "curate", folder, out, "--rejects", rejects, *OPTIONS],
+        env=environment if encoding == "ascii" else None,
+        capture_output=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"6 read, 2 written, 2 dropped, 2" in done.stdout
+    found = pq.read_table(io.BytesIO(next(Path(rejects).glob("*.parquet")).read_bytes()))["reject_file"].to_pylist()
+    assert sorted(name.rpartition("/")[2] for name in found) == ["caf\\xe9.jsonl", "é.jsonl"]

@@ -16,10 +16,12 @@ import pyarrow as pa
 
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow
 from curator_df.errors import OversizeRowError, ParameterError
+from curator_df.io.formats import why_no_row
 from curator_df.io.frames import LARGEST_OFFSET, are_among, in_one_piece, to_block, with_source
 from curator_df.io.line_numbers import lines_before, note_lines
 from curator_df.io.lines import (
-    SPACE,
+    NEWLINE,
+    WINDOW_BYTES,
     Bytes,
     Chunk,
     Segment,
@@ -27,9 +29,10 @@ from curator_df.io.lines import (
     newline_positions,
     oversize_error,
 )
-from curator_df.io.parse import LARGEST_LINE_BYTES, Failure, failing_lines, parse_lines, try_parse
+from curator_df.io.parse import LARGEST_LINE_BYTES, LONG_BLANK, NO_ROW, Failure, failing_lines, parse_lines, try_parse
 from curator_df.io.scan import Lines, scan_lines
 from curator_df.io.text_field import TextField
+from curator_df.io.whole_numbers import rounded_rows
 
 LINE_BYTES = 48
 """Bytes held for each line while it is found and addressed."""
@@ -37,6 +40,8 @@ VALUE_BYTES = 9
 """Bytes held for each value besides its text: an offset or a number, and a bit."""
 LINES_AT_ONCE = 4096
 """Lines whose places are held as Python numbers (72 bytes a line) at once."""
+RETURN = 13
+"""White space in JSON, and the end of a line to pyarrow.json, but not to us."""
 LINES_FACTOR = 1
 """What is held for the lines of a block besides their text, at most, as a multiple of the block."""
 
@@ -86,17 +91,19 @@ class ChunkReader:
     def _block(self, held: list[Any], segments: list[Segment]) -> pd.DataFrame:
         """Make the block of a part of a chunk, which is the last in ``held``, after where its lines end."""
         data = held.pop()
-        lines, reasons = scan_lines(data, held.pop())
+        lines, no_rows = scan_lines(data, held.pop())
+        _break_blanks(data, lines)
         place = _Places(self.source, segments, data)
         too_long = self._long_lines(lines, place)
-        for number, reason in reasons.items():
+        for number in no_rows:
             if number not in too_long:
-                self._bad_line(data, lines, number, Failure("syntax", reason), place)
+                self._bad_line(data, lines, number, NO_ROW, place)
         has_row = np.ones(len(lines), np.bool_)
-        has_row[[*too_long, *reasons]] = False
+        has_row[[*too_long, *no_rows]] = False
         if self.wanted is not None:
             has_row &= are_among(place.addresses(lines)[0], self.wanted)
         table, lines = self._parse(data, lines, has_row, place)
+        table, lines = self._without_rounded(data, table, lines, place)
         addresses, files = place.addresses(lines)
         numbers = place.line_numbers(lines) if "source_line" in self.source.source_columns else None
         del data
@@ -132,9 +139,20 @@ class ChunkReader:
         lines = lines.keep(is_good)
         return parse_lines(data, lines, schema, **how), lines
 
+    def _without_rounded(self, data: Bytes, table: pa.Table, lines: Lines, place: _Places) -> tuple[pa.Table, Lines]:
+        """Leave out rows with a whole number that lost digits, after telling of them."""
+        is_good: npt.NDArray[np.bool_] | None = None
+        for number, reason, column in rounded_rows(table, data, lines, self.source.inferred):
+            self._bad_line(data, lines, number, Failure("type", reason, column), place)
+            is_good = np.ones(len(lines), np.bool_) if is_good is None else is_good
+            is_good[number] = False
+        return (table, lines) if is_good is None else (table.filter(pa.array(is_good)), lines.keep(is_good))
+
     def _bad_line(self, data: Bytes, lines: Lines, number: int, failure: Failure, place: _Places) -> None:
         path, line, offset = place.of(lines, number)
         raw = data[lines.starts[number] : lines.stops[number]].tobytes()
+        if failure == NO_ROW or (failure.kind == "syntax" and raw.lstrip().startswith(b"{'")):
+            failure = Failure("syntax", why_no_row(raw, path, is_first=not offset))
         row = BadRow(path, line, offset, failure.reason, raw)
         if self.on_bad_row is None:
             raise self.source.failure_error(row, failure)
@@ -225,9 +243,18 @@ def segments_between(segments: list[Segment], start: int, stop: int) -> list[Seg
     ] or segments[:1]
 
 
+def _break_blanks(data: Bytes, lines: Lines) -> None:
+    """Put carriage returns in place of much white space between lines: pyarrow.json ends no block within a run of spaces."""
+    bounds = np.concatenate(([0], lines.stops)), np.concatenate((lines.starts, [len(data)]))
+    for place in np.flatnonzero(bounds[1] - bounds[0] > LONG_BLANK).tolist():
+        for start in range(bounds[0][place], bounds[1][place], WINDOW_BYTES):
+            window = data[start : min(start + WINDOW_BYTES, bounds[1][place])]
+            window[window != NEWLINE] = RETURN
+
+
 def _blank(data: Bytes, lines: Lines) -> None:
     """Blank lines that are to have no row."""
     for low in range(0, len(lines), LINES_AT_ONCE):
         some = slice(low, low + LINES_AT_ONCE)
         for start, stop in zip(lines.starts[some].tolist(), lines.stops[some].tolist(), strict=True):
-            data[start:stop] = SPACE
+            data[start:stop] = RETURN

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.files.storage import shown_path
 from curator_df.core.host_blocks import pandas_block
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS
 from curator_df.errors import ColumnError, ParameterError, SchemaError
@@ -108,11 +108,6 @@ def with_source(
 def source_fields(names: Sequence[str]) -> list[pa.Field]:
     """Return the fields of columns that `with_source` adds."""
     return [pa.field(name, SOURCE_COLUMNS.get(name, pa.large_string())) for name in names]
-
-
-def shown_path(path: str) -> str:
-    """Return a path as valid text; bytes that are not UTF-8 are shown by their hex digits."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def schema_with_source(schema: pa.Schema, add_source: bool, reader: str) -> pa.Schema:

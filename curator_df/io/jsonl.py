@@ -25,6 +25,7 @@ from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows
 from curator_df.io.blocks import ChunkReader
 from curator_df.io.folder_columns import beside_files
+from curator_df.io.formats import why_no_row, wide_encoding
 from curator_df.io.frames import (
     check_address_space,
     chosen_columns,
@@ -37,7 +38,7 @@ from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_file
 from curator_df.io.moves import require_gpu
 from curator_df.io.parse import Failure
 from curator_df.io.partitions import block_bytes_of, from_source
-from curator_df.io.schema import TEXT, Dtypes, block_type, infer, requested_types, rows_of, warn_of_near_names
+from curator_df.io.schema import TEXT, Dtypes, block_type, infer, requested_types, rows_of, shorten, warn_of_near_names
 from curator_df.io.streams import ByteStream, is_compressed, open_bytes
 
 OnBadRows = Literal["error", "quarantine"]
@@ -56,8 +57,7 @@ system memory pool): prose 2.0 (one file and gzip; 16 files 1.3), one-letter wor
 most, in its own bytes: 200 MB of ASCII 2.9, of CJK 3.0, of CJK as \uXXXX 2.0, with emoji 3.0. (orjson and then Arrow:
 3.0, 2.7, 2.3, 5.5: it is not used, so that every row is read by the same rules.)"""
 SHOWN_BYTES = 80
-MAGICS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"PAR1": "Parquet"}
-"""How files begin that are something else than their name says."""
+NEWLINE = b"\n"
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,11 @@ class JsonlSource:
         return {**columns, "add_source": self.source_columns, "dtype": self.as_text, "on_bad_rows": on_bad_rows}
 
     @property
+    def inferred(self) -> frozenset[str]:
+        """Columns whose type was found in the first lines."""
+        return frozenset(self.schema.names) - frozenset(self.given)
+
+    @property
     def fingerprint(self) -> str:
         """Digest of the listing and of what is read from it."""
         return fingerprint(
@@ -124,6 +129,10 @@ class JsonlSource:
         """About the bytes of all files when decompressed, without reading them."""
         factors = np.where(_compressed(self.listing.paths), cut.COMPRESSION_RATIO, 1)
         return int((self.listing.sizes * factors).sum())
+
+    def why_no_columns(self) -> str:
+        """Say why no columns were found; the first lines of the files are read again."""
+        return why_no_columns(self.listing)
 
     def about_rows(self) -> int | None:
         """Return None: lines are counted by reading them."""
@@ -209,17 +218,24 @@ class JsonlSource:
         if failure.kind == "unknown":
             return SchemaError(
                 f"{where}: {failure.reason}, which come from the first lines of up to {HEAD_FILES} files. {shown} "
-                f"Name it with dtype={{{failure.column!r}: ...}}, or name the columns to read with columns=; other "
+                f"Name it with dtype={{{shorten(failure.column)!r}: ...}}, or name the columns to read with columns=; other "
                 "fields are then passed over"
+            )
+        if failure.kind == "deep":
+            return SchemaError(
+                f"{where}: {failure.reason}. {shown} Leave it out by naming the columns to read with columns=, or set such "
+                "rows aside with on_bad_rows='quarantine'"
             )
         if failure.kind == "type" and failure.column not in self.given and failure.column in self.origins:
             origin = self.listing.paths[self.origins[failure.column]]
             return SchemaError(
                 f"{where}: {failure.reason}. The type was taken from {origin!r}. {shown} Say which it is with "
-                f"dtype={{{failure.column!r}: ...}}, leave the column out with columns=, or set such rows aside with "
+                f"dtype={{{shorten(failure.column)!r}: ...}}, leave the column out with columns=, or set such rows aside with "
                 "on_bad_rows='quarantine'"
             )
-        return BadRowError(f"{where}: {failure.reason}. {shown} Set such rows aside with on_bad_rows='quarantine'")
+        return BadRowError(
+            f"{where}: {failure.reason.rstrip('.')}. {shown} Set such rows aside with on_bad_rows='quarantine'"
+        )
 
     def _parts(self, piece: Range) -> Iterator[Part]:
         paths = self.listing.paths
@@ -256,7 +272,7 @@ def read_jsonl(
     dtype : mapping of str to str or pyarrow.DataType, optional
         Types of columns, instead of the inferred ones. Also adds columns that the first lines do not have. Under
         ``"string"`` numbers and booleans are read as they are written: ``{"id": 5}`` and ``{"id": "b5"}`` go together.
-        Any other value of another JSON type is a bad row.
+        Any other value of another JSON type is a bad row. Under ``"float64"`` whole numbers beyond 2^53 are rounded.
     blocksize : int or str, optional
         Approximate decompressed bytes of a Dask partition, such as ``"256MB"``. A compressed file is never split.
     files_per_partition : int, optional
@@ -265,7 +281,9 @@ def read_jsonl(
         Add ``source_file`` (text) and ``source_line`` (int64, from 1).
     on_bad_rows : {"error", "quarantine"}
         What to do with a line that cannot be read as a row: raise an error that names file, line and byte, or skip and
-        report it. A value that does not fit its column, or a field that is not a column, also makes a bad row.
+        report it. A value that does not fit its column, or a field that is not a column, also makes a bad row. If the
+        first lines of a file have several types in a column, ``"quarantine"`` takes the type of most of them (of the
+        first in a tie), and the others are bad rows; files that disagree are a `SchemaError` either way.
     backend : {"pandas", "cudf"}
         Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
     storage_options : mapping, optional
@@ -298,7 +316,9 @@ def read_jsonl(
     ``source_line``. Backends: pandas; cudf with ``backend="cudf"``. Peak extra memory: 3.1 x block. Computes: no; it
     reads the first 1 MB of up to 16 files.
 
-    Fields inside objects are checked like columns, but unknown ones are ignored when ``columns`` is given.
+    Fields inside objects are checked like columns, but unknown ones are ignored when ``columns`` is given. A whole
+    number that a column of float64 cannot hold exactly makes a bad row, unless ``dtype`` asked for that type. NaN, which
+    is no JSON, is read as null, and Infinity as it is. A column whose values nest more than 100 levels deep is an error.
 
     Examples
     --------
@@ -318,10 +338,18 @@ def read_jsonl(
     block_bytes = block_bytes_of("read_jsonl", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_jsonl")
     given = requested_types(dtype)
-    schema, origins = find_schema(listing, given, None if columns is None else list(_as_list(columns)))
+    schema, origins = find_schema(
+        listing,
+        given,
+        None if columns is None else list(_as_list(columns)),
+        quarantines=on_bad_rows == "quarantine",
+    )
     selects = columns is not None
     columns, in_folders = beside_files(listing, schema.names, columns)
-    chosen = chosen_columns(schema, columns, "read_jsonl", "; a column that comes later needs its type in dtype=")
+    later = "; a column that comes later needs its type in dtype="
+    if not schema.names and columns:
+        later = f": {why_no_columns(listing)}{later}"
+    chosen = chosen_columns(schema, columns, "read_jsonl", later)
     schema = pa.schema([schema.field(name) for name in chosen])
     source = JsonlSource(
         listing=listing,
@@ -337,7 +365,7 @@ def read_jsonl(
 
 
 def find_schema(
-    listing: Listing, given: Mapping[str, pa.DataType], columns: Sequence[str] | None
+    listing: Listing, given: Mapping[str, pa.DataType], columns: Sequence[str] | None, *, quarantines: bool = False
 ) -> tuple[pa.Schema, dict[str, int]]:
     """Find the columns and their types from the first lines of files spread over the listing.
 
@@ -352,18 +380,55 @@ def find_schema(
     """
     if columns is not None and set(columns) <= set(given):
         return pa.schema([(name, given[name]) for name in columns]), {}
-    numbers = np.unique(np.linspace(0, len(listing) - 1, min(HEAD_FILES, len(listing))).astype(np.int64))
-    heads = [(number, _head(listing, number)) for number in numbers.tolist()]
-    rows = [(number, rows_of(head, whole=len(head) < HEAD_BYTES)) for number, head in heads]
-    if not any(found for _, found in rows):
+    heads = _heads(listing)
+    rows = _rows(heads)
+    if not any(found for _, found in rows) and not (quarantines and given):
         _refuse_other_formats(listing, heads)
+    _require_names(listing, rows, heads, given)
     wanted = None if columns is None else set(columns)
-    types, origins = infer(rows, given, lambda number: listing.paths[number], wanted)
+    types, origins = infer(rows, given, lambda number: listing.paths[number], wanted, quarantines=quarantines)
     warn_of_near_names("read_jsonl", given, types)
     for name, kind in given.items():
         types.setdefault(name, kind)
     fields = [(name, kind if name in given else block_type(kind)) for name, kind in types.items()]
     return pa.schema(fields), origins
+
+
+def _require_names(
+    listing: Listing,
+    rows: Sequence[tuple[int, list[tuple[int, dict[str, Any]]]]],
+    heads: Sequence[tuple[int, bytes]],
+    given: Mapping[str, pa.DataType],
+) -> None:
+    """Raise if the first row of a file is so long that not even the name of its first field was read, and no other tells."""
+    if given or any(row for _, found in rows for _, row in found):
+        return
+    for number, head in heads:
+        if len(head) == HEAD_BYTES and NEWLINE not in head and head.lstrip().startswith(b"{"):
+            raise SchemaError(
+                f"{listing.paths[number]!r}, line 1 (byte 0): no field of the row begins and ends its name within the first "
+                f"{HEAD_BYTES:,} bytes. It begins {head[:SHOWN_BYTES]!r}. Name the columns to read with columns= and their "
+                "types with dtype="
+            )
+
+
+def why_no_columns(listing: Listing) -> str:
+    """Say why no columns are found in files: they hold no rows, or rows without fields."""
+    heads = _heads(listing)
+    if any(found for _, found in _rows(heads)):
+        return f"the first rows of {_files(len(listing))} are objects without fields"
+    looked_at = "" if len(heads) == len(listing) else f" (the first lines of {len(heads):,} were read)"
+    return f"there are no rows in {_files(len(listing))}{looked_at}"
+
+
+def _heads(listing: Listing) -> list[tuple[int, bytes]]:
+    """Return the first bytes of files spread over the listing, each after the number of its file."""
+    numbers = np.unique(np.linspace(0, len(listing) - 1, min(HEAD_FILES, len(listing))).astype(np.int64))
+    return [(number, _head(listing, number)) for number in numbers.tolist()]
+
+
+def _rows(heads: Sequence[tuple[int, bytes]]) -> list[tuple[int, list[tuple[int, dict[str, Any]]]]]:
+    return [(number, rows_of(head, whole=len(head) < HEAD_BYTES)) for number, head in heads]
 
 
 def _head(listing: Listing, number: int) -> bytes:
@@ -378,20 +443,20 @@ def _head(listing: Listing, number: int) -> bytes:
 def _refuse_other_formats(listing: Listing, heads: Sequence[tuple[int, bytes]]) -> None:
     """Raise if there is something in the files and none of it is a row; blank files are an empty table."""
     for number, head in heads:
-        kind = next((kind for magic, kind in MAGICS.items() if head.startswith(magic)), None)
-        if kind is not None:
-            raise BadRowError(
-                f"{listing.paths[number]!r} holds {kind}, by its first bytes, and its name says JSON lines; "
-                + ("read it with read_parquet" if kind == "Parquet" else f"let its name end in {kind}")
-            )
         text = head.lstrip()
         if text:
-            line = head[: len(head) - len(text)].count(b"\n") + 1
+            skipped = head[: len(head) - len(text)]
+            first = (text if wide_encoding(text[:SHOWN_BYTES]) else text.partition(b"\n")[0]).removesuffix(b"\r")
+            reason = why_no_row(first, listing.paths[number], is_first=True)
             raise BadRowError(
-                f"{listing.paths[number]!r}, line {line:,}: it is not a JSON object on one line, and neither is any "
-                f"other among the first of {len(heads):,} files. It begins {text.splitlines()[0][:SHOWN_BYTES]!r}. "
-                "read_jsonl reads JSON lines: one object on each line (jq -c '.[]' makes them of an array)"
+                f"{listing.paths[number]!r}, line {skipped.count(NEWLINE) + 1:,} (byte {len(skipped):,}): {reason}. "
+                f"It begins {first[:SHOWN_BYTES]!r}. None of the first lines of {_files(len(heads))} is a row of JSON "
+                "Lines, one JSON object on one line"
             )
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file" if count == 1 else f"{count:,} files"
 
 
 def _as_list(columns: Sequence[str] | str) -> Sequence[str]:

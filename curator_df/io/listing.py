@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import array
 import bisect
+import errno
 import fnmatch
 import functools
 import hashlib
 import os
 import re
+import stat
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -51,6 +53,8 @@ CLOCK_TICK_NS = 20_000_000
 have a longer one."""
 
 _Found = tuple[str, int, int]
+_READ_OFTEN = "can be read only once, and a run reads its input in parts and more than once; write it to a file first"
+_KINDS = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
 
 
 class Listed(NamedTuple):
@@ -67,7 +71,8 @@ class Listing:
     """The files of an input, in order. 100,000 of them pickle to about 2 MB."""
 
     packed_paths: bytes
-    """Paths or URLs joined by NUL (no path can hold one), compressed."""
+    """Paths or URLs joined by NUL (no path can hold one), compressed. Half characters, which Python has for bytes of a name
+    that its file system encoding does not have, stay what they are."""
     sizes: npt.NDArray[np.int64]
     """Bytes of each file as it lies on disk."""
     stamps: npt.NDArray[np.int64]
@@ -163,7 +168,7 @@ def list_files(
             wide.append(absolute)
     _wait_for_next_tick([stamp for path, _, stamp in found.values() if path.startswith("/")])
     return Listing(
-        packed_paths=zlib.compress("\0".join(found).encode("utf-8", "surrogateescape"), 1),
+        packed_paths=zlib.compress("\0".join(found).encode("utf-8", "surrogatepass"), 1),
         sizes=np.fromiter((size for _, size, _ in found.values()), np.int64, len(found)),
         stamps=np.fromiter((stamp for _, _, stamp in found.values()), np.int64, len(found)),
         storage_options=options,
@@ -174,7 +179,7 @@ def list_files(
 
 @functools.lru_cache(maxsize=8)
 def _unpack(packed: bytes) -> tuple[str, ...]:
-    return tuple(zlib.decompress(packed).decode("utf-8", "surrogateescape").split("\0"))
+    return tuple(zlib.decompress(packed).decode("utf-8", "surrogatepass").split("\0"))
 
 
 def _wait_for_next_tick(stamps: Sequence[int]) -> None:
@@ -196,13 +201,20 @@ def _places(packed: bytes) -> tuple[array.array[int], array.array[int], tuple[st
 
 
 def _entries(paths: Paths) -> list[str]:
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    is_many = isinstance(paths, Iterable) and not isinstance(paths, (str, bytes, os.PathLike))
+    given: list[Any] = list(paths) if is_many else [paths]  # type: ignore[arg-type]
     if not given:
         raise ParameterError("paths is empty: name at least one file, directory, glob or URL")
+    entries = []
     for entry in given:
-        if not isinstance(entry, (str, os.PathLike)) or not os.fspath(entry):
-            raise ParameterError(f"paths holds {entry!r}, which is not a path: a str or os.PathLike is needed")
-    return [os.fspath(entry) for entry in given]
+        path: Any = os.fspath(entry) if isinstance(entry, (str, os.PathLike)) else None
+        if not isinstance(path, str) or not path or "\0" in path:
+            said = f"paths holds {entry!r}" if is_many else f"paths={entry!r}"
+            raise ParameterError(
+                f"{said}, which is not a path: a str or os.PathLike is needed, not empty and without NUL"
+            )
+        entries.append(path)
+    return entries
 
 
 def _is_remote(entry: str) -> bool:
@@ -219,6 +231,7 @@ def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
             wanted = f" that ends in {shown_suffixes(suffixes)}" if suffixes else ""
             raise InputError(f"the directory {path!r} has no file{wanted}; it holds {_names(os.listdir(path))}")
         return found
+    _refuse_what_is_there(path, entry)
     if not MAGIC.search(path):
         raise InputError(f"there is no file {path!r}; {_nearest(path)}")
     found = sorted(set(_glob("/", path.strip("/").split("/"), suffixes, "**" in path.split("/"))))
@@ -237,8 +250,33 @@ def _absolute(entry: str, options: Mapping[str, Any]) -> str:
     return str(system.unstrip_protocol(path.rstrip("/")))
 
 
+def _refuse_what_is_there(path: str, entry: str) -> None:
+    """Raise if there is something at a path that is neither a file nor a directory, or may not be looked at."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError as exc:
+        if os.path.islink(path):
+            raise InputError(f"{path!r} is a link to {os.readlink(path)!r}, which is not there") from exc
+        if entry == "-":
+            raise InputError(f"'-' is no file: standard input {_READ_OFTEN}") from exc
+        return
+    except OSError as exc:
+        if exc.errno in (errno.ENOTDIR, errno.ENAMETOOLONG):
+            return
+        raise InputError(f"cannot look at {path!r}: {exc.strerror}{_way_in(exc)}") from exc
+    kind = next((name for is_so, name in _KINDS if is_so(mode)), "a device")
+    raise InputError(f"{path!r} is {kind}: it {_READ_OFTEN}")
+
+
+def _way_in(exc: OSError) -> str:
+    return "; give the directories above it the permission x (chmod +x)" if exc.errno == errno.EACCES else ""
+
+
 def _stamped(path: str) -> _Found:
-    status = os.stat(path)
+    try:
+        status = os.stat(path)
+    except OSError as exc:
+        raise InputError(f"cannot look at {path!r}: {exc.strerror}{_way_in(exc)}") from exc
     return path, status.st_size, status.st_mtime_ns
 
 
@@ -253,12 +291,33 @@ def _visible(directory: str, pattern: str = "") -> list[os.DirEntry[str]]:
 
 def _new_directory(path: str, visited: set[tuple[int, int]]) -> bool:
     """Note a directory by device and inode; False when it was seen, as in a loop of symlinks."""
-    status = os.stat(path)
+    try:
+        status = os.stat(path)
+    except OSError as exc:
+        raise InputError(f"cannot look at the directory {path!r}: {exc.strerror}{_way_in(exc)}") from exc
     identity = (status.st_dev, status.st_ino)
     if identity in visited:
         return False
     visited.add(identity)
     return True
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    return _tell(entry, entry.is_dir)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    return _tell(entry, entry.is_file)
+
+
+def _tell(entry: os.DirEntry[str], ask: Callable[[], bool]) -> bool:
+    """Ask what a name stands for; a link that leads to itself is passed over like one that leads nowhere."""
+    try:
+        return ask()
+    except OSError as exc:
+        if exc.errno == errno.ELOOP:
+            return False
+        raise InputError(f"cannot look at {entry.path!r}: {exc.strerror}{_way_in(exc)}") from exc
 
 
 def _walk(directory: str, suffixes: tuple[str, ...], visited: set[tuple[int, int]]) -> Iterator[_Found]:
@@ -269,11 +328,10 @@ def _walk(directory: str, suffixes: tuple[str, ...], visited: set[tuple[int, int
             continue
         # Sorted in reverse: of two links to one directory the first by name is walked, whatever the disk's order.
         for entry in sorted(_visible(directory), key=lambda item: item.name, reverse=True):
-            if entry.is_dir():
+            if _is_directory(entry):
                 pending.append(entry.path)
-            elif entry.is_file() and (not suffixes or entry.name.lower().endswith(suffixes)):
-                status = entry.stat()
-                yield entry.path, status.st_size, status.st_mtime_ns
+            elif (not suffixes or entry.name.lower().endswith(suffixes)) and _is_file(entry):
+                yield _stamped(entry.path)
 
 
 def _glob(directory: str, parts: list[str], suffixes: tuple[str, ...], recursive: bool) -> Iterator[_Found]:
@@ -290,14 +348,20 @@ def _glob(directory: str, parts: list[str], suffixes: tuple[str, ...], recursive
     elif MAGIC.search(part) and os.path.isdir(directory):
         matches = re.compile(fnmatch.translate(part)).match
         for entry in _visible(directory, part):
-            if matches(entry.name) and (not rest or entry.is_dir()):
+            if matches(entry.name) and (not rest or _is_directory(entry)):
                 yield from _glob(entry.path, rest, suffixes, recursive)
 
 
 def _matched(path: str, suffixes: tuple[str, ...], recursive: bool) -> Iterator[_Found]:
-    if os.path.isfile(path):
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as exc:
+        if exc.errno in (errno.ENOENT, errno.ELOOP):  # a link that leads nowhere
+            return
+        raise InputError(f"cannot look at {path!r}: {exc.strerror}{_way_in(exc)}") from exc
+    if stat.S_ISREG(mode):
         yield _stamped(path)
-    elif not recursive and os.path.isdir(path):
+    elif not recursive and stat.S_ISDIR(mode):
         yield from _walk(path, suffixes, set())
 
 
@@ -309,7 +373,7 @@ def _directories(root: str) -> Iterator[str]:
         directory = pending.pop()
         if _new_directory(directory, visited):
             yield directory
-            below = sorted((entry.path for entry in _visible(directory) if entry.is_dir()), reverse=True)
+            below = sorted((entry.path for entry in _visible(directory) if _is_directory(entry)), reverse=True)
             pending.extend(below)
 
 

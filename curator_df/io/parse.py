@@ -12,6 +12,7 @@ import re
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,16 +23,21 @@ import pyarrow.json
 from curator_df.io.lines import Bytes
 from curator_df.io.scalars_as_text import GROWTH, ScalarsAsText
 from curator_df.io.scan import Lines
+from curator_df.io.schema import MOST_LEVELS, shorten
 
 PARSE_BYTES = 1 << 20
 """Bytes that pyarrow.json parses at once, or the longest line if that is longer."""
 COPIED_BYTES = 1 << 17
 """The same where they are copied as they are read: Arrow reads up to 32 times as many ahead."""
+LONG_BLANK = COPIED_BYTES // 2
+"""Most bytes of white space between lines: pyarrow.json ends no block within a run of spaces."""
 LARGEST_LINE_BYTES = (1 << 31) - (1 << 16)
 """Longest line: pyarrow.json counts the bytes of what it parses at once in 32 bits."""
 RELEASE_SECONDS = 1.0
 """How long to wait for Arrow to let go of bytes that it has parsed."""
 NOT_AN_OBJECT = "it is not one JSON object on one line"
+REASON_CHARACTERS = 200
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}:]')
 _POSITION = re.compile(r"^JSON parse error: | in row \d+$")
 
 
@@ -39,12 +45,16 @@ _POSITION = re.compile(r"^JSON parse error: | in row \d+$")
 class Failure:
     """Why a line has no row."""
 
-    kind: Literal["syntax", "type", "unknown"]
-    """The JSON is broken; a value does not fit its column; or a field is not in the schema."""
+    kind: Literal["syntax", "type", "unknown", "deep"]
+    """The JSON is broken; a value does not fit its column; a field is not in the schema; or it nests too deep to be read."""
     reason: str
     """In words."""
     column: str = ""
     """The column or field concerned."""
+
+
+NO_ROW = Failure("syntax", NOT_AN_OBJECT)
+"""The line is not one JSON object: `formats.why_no_row` finds out what else."""
 
 
 def parse_lines(
@@ -98,7 +108,9 @@ def _parse_rows(
         longest = int(longest * GROWTH)
     reader = pyarrow.json.open_json(
         file,
-        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=max(parse_bytes, longest + 2)),
+        read_options=pyarrow.json.ReadOptions(
+            use_threads=False, block_size=min(max(parse_bytes, longest + LONG_BLANK + 2), LARGEST_LINE_BYTES + 2)
+        ),
         parse_options=pyarrow.json.ParseOptions(
             explicit_schema=schema, unexpected_field_behavior="ignore" if ignore_unknown else "error"
         ),
@@ -137,7 +149,7 @@ def try_parse_rows(
         try:
             return _parse_rows(data, rows, longest, schema, ignore_unknown=ignore_unknown, as_text=names)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
-            found = _POSITION.sub("", str(exc))[:200]
+            found = _POSITION.sub("", str(exc))[:REASON_CHARACTERS].rstrip(".")
     return found
 
 
@@ -170,26 +182,51 @@ def _explain(text: Bytes, schema: pa.Schema, *, ignore_unknown: bool, as_text: S
         failure = try_parse(text, line, pa.schema([column]), ignore_unknown=True, as_text=as_text)
         if isinstance(failure, str):
             twice = "specified twice" in failure
-            return Failure("syntax" if twice else "type", f"column {column.name!r}: {failure}", column.name)
+            return Failure("syntax" if twice else "type", f"column {shorten(column.name)!r}: {failure}", column.name)
     if ignore_unknown:
         return Failure("syntax", "it cannot be parsed")
-    try:
-        unknown = _unknown_field(json.loads(text.tobytes()), schema)
-    except (ValueError, RecursionError):
-        unknown = "..."  # pyarrow takes NaN and any depth of brackets, json does not
-    return Failure("unknown", f"the field {unknown!r} is not among the columns", unknown)
+    unknown: list[str] = []
+    # pyarrow reads any depth of brackets, and other spellings of NaN, which Python does not.
+    with suppress(ValueError, RecursionError):
+        unknown = _unknown_field(json.loads(text.tobytes(), parse_int=float), schema)
+    if not unknown:
+        return _unknown_among(text.tobytes(), schema)
+    return Failure("unknown", f"the field {shorten('.'.join(unknown))!r} is not among the columns", unknown[0])
 
 
-def _unknown_field(value: Any, schema: Any) -> str:
-    """Return the path of the first field that the schema does not have."""
+def _unknown_among(raw: bytes, schema: pa.Schema) -> Failure:
+    """Name the first field of a line that the schema does not have, without walking into lists and objects by recursion."""
+    depth = deepest = 0
+    last: bytes = b""
+    unknown: str | None = None
+    for token in _TOKEN.findall(raw):
+        if token in b"{[":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif token in b"}]":
+            depth -= 1
+        elif token == b":" and depth == 1 and unknown is None:
+            name = json.loads(last)
+            unknown = None if name in schema.names else name
+        last = token
+    words = "a field inside a column" if unknown is None else f"the field {shorten(unknown)!r}"
+    if deepest > MOST_LEVELS:
+        return Failure(
+            "deep", f"{words} is not among the columns, and the row nests {deepest:,} levels deep", unknown or ""
+        )
+    return Failure("unknown", f"{words} is not among the columns", unknown or "")
+
+
+def _unknown_field(value: Any, schema: Any) -> list[str]:
+    """Return the names that lead to the first field that the schema does not have."""
     names = {column.name: column.type for column in schema}
     for name, item in value.items():
         if name not in names:
-            return str(name)
+            return [str(name)]
         for inner in item if isinstance(item, list) else [item]:
             kind = names[name].value_type if isinstance(item, list) else names[name]
             if isinstance(inner, dict) and pa.types.is_struct(kind):
                 below = _unknown_field(inner, list(kind))
                 if below:
-                    return f"{name}.{below}"
-    return ""
+                    return [str(name), *below]
+    return []

@@ -43,7 +43,7 @@ class Lines:
         return Lines(self.starts[mask], self.stops[mask], self.ordinals[mask])
 
 
-def scan_lines(data: Bytes, stops: npt.NDArray[np.int64]) -> tuple[Lines, dict[int, str]]:
+def scan_lines(data: Bytes, stops: npt.NDArray[np.int64]) -> tuple[Lines, list[int]]:
     r"""Find the lines of a chunk.
 
     Parameters
@@ -57,8 +57,8 @@ def scan_lines(data: Bytes, stops: npt.NDArray[np.int64]) -> tuple[Lines, dict[i
     -------
     Lines
         Those that are not blank.
-    dict of int to str
-        Position among those lines -> why the line cannot be a JSON object.
+    list of int
+        Numbers, ascending, of those lines that cannot be JSON objects.
     """
     starts = np.concatenate(([0], stops[:-1] + 1)) if len(stops) else stops
     firsts, ends = _trimmed(data, starts, stops)
@@ -69,8 +69,7 @@ def scan_lines(data: Bytes, stops: npt.NDArray[np.int64]) -> tuple[Lines, dict[i
         filled = np.arange(len(starts))
     lines = Lines(starts, ends, filled)
     bad = np.flatnonzero((data[firsts] != OPENING) | (data[ends - 1] != CLOSING))
-    reasons = {int(number): "it is not a JSON object on one line" for number in bad}
-    return lines, reasons | _not_utf8(data, lines)
+    return lines, sorted({*bad.tolist(), *_not_utf8(data, lines)})
 
 
 def _trimmed(
@@ -103,21 +102,21 @@ def _trim_one(data: Bytes, first: int, end: int) -> tuple[int, int]:
     return first, end
 
 
-def _not_utf8(data: Bytes, lines: Lines) -> dict[int, str]:
+def _not_utf8(data: Bytes, lines: Lines) -> list[int]:
     if not len(lines) or is_utf8(data):
-        return {}
-    reasons = {}
+        return []
+    found = []
     pending = [(0, len(lines))]
     while pending:
         low, high = pending.pop()
         if is_utf8(data[lines.starts[low] : lines.stops[high - 1]]):
             continue
         if high - low == 1:
-            reasons[low] = "it is not UTF-8"
+            found.append(low)
         else:
             middle = (low + high) // 2
             pending += [(low, middle), (middle, high)]
-    return reasons
+    return found
 
 
 def is_utf8(data: Bytes) -> bool:

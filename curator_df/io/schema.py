@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import warnings
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from typing import Any
@@ -20,13 +21,35 @@ TEXT = pa.large_string()
 """Strings of a block: offsets of 64 bits, so that a long row or a large block fits."""
 _NAMES = {"string": TEXT, "str": TEXT, "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 
-_SCALARS = {type(None): pa.null(), bool: pa.bool_(), float: pa.float64(), str: pa.string()}
+NUMBERS = (pa.int64(), pa.uint64(), pa.float64())
+"""Types of numbers, the first that holds all of a column is taken."""
+MOST_EXACT = 1 << 53
+"""Every whole number up to this one keeps all its digits in float64."""
+MOST_LEVELS = 100
+"""How deep lists and objects in a column may nest; pyarrow and pandas walk types by recursion."""
+SHOWN_NAME, SHOWN_TYPE = 80, 200
+"""Characters of a name and of a type in a message."""
+Place = tuple[int, int]
+"""Number of a file and line in it, from 1."""
+_KINDS = {bool: "bool", str: "string", list: "list", dict: "object"}
+_SCALARS = {"bool": pa.bool_(), "string": pa.string()}
+_ALIKE = ({bool}, {str}, {float})
+_NUMBER_WORDS = {
+    0b000: "a whole number that no number of 64 bits holds exactly",
+    0b001: "a whole number beyond 2^53",
+    0b010: "a whole number beyond 2^63",
+    0b011: "a whole number beyond 2^53",
+    0b100: "float64",
+    0b101: "int64",
+    0b110: "a whole number beyond 2^63",
+    0b111: "int64",
+}
+"""What numbers are called, by the types of `NUMBERS` that hold them exactly."""
 HEAD_ROWS = 2000
 """Most rows of a file that its types are taken from: 16 files of short rows would take seconds otherwise."""
 NEAR = 0.75
 """How alike, from 0 to 1, two names are that may be meant to be the same."""
-MOST_LEVELS = 120
-"""Levels of a column: a type with 165 of them cannot be sent to a worker."""
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 Dtypes = Mapping[str, str | pa.DataType]
 """What users may give as ``dtype``."""
 
@@ -69,77 +92,218 @@ def warn_of_near_names(operator: str, given: Iterable[str], found: Collection[st
             )
 
 
-def type_of(value: Any) -> pa.DataType:
-    """Return the Arrow type of a JSON value; null when it says nothing about the type.
+class Seen:
+    """Kinds of JSON values at one place of the rows of a file (a column, a field, an element), and how many rows hold each."""
 
-    Examples
-    --------
-    >>> type_of([1, 2.5, None])
-    ListType(list<item: double>)
-    """
-    if type(value) in _SCALARS:
-        return _SCALARS[type(value)]
-    if isinstance(value, int):
-        return pa.int64() if -(2**63) <= value < 2**63 else pa.uint64() if 0 <= value < 2**64 else pa.float64()
-    if isinstance(value, list):
-        kind = pa.null()
-        for item in value:
-            kind = unify(kind, type_of(item))
-        return pa.list_(kind)
-    return pa.struct([pa.field(name, type_of(item)) for name, item in value.items()])
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = {}
+        """Rows that hold a value of each kind."""
+        self.first: dict[str, Place] = {}
+        """The first of them."""
+        self.whole: dict[int, tuple[int, Place]] = {}
+        """The same of numbers, by the types of `NUMBERS` that hold them exactly."""
+        self.fields: dict[str, Seen] = {}
+        """Fields of the objects, in the order in which they were first seen."""
+        self.elements: Seen | None = None
+        """Elements of the lists."""
+        self._last: dict[Any, Place] = {}
+
+    def add(self, value: Any, place: Place) -> None:
+        """Note a value of a row."""
+        if value is None:
+            return
+        kind = _KINDS.get(type(value), "number")
+        if self._last.get(kind) != place:  # once in a row, also in a list
+            self._last[kind] = place
+            self.rows[kind] = self.rows.get(kind, 0) + 1
+            self.first.setdefault(kind, place)
+        if kind == "number":
+            self._add_number(_exact_in(value), place)
+        elif kind == "object":
+            for name, item in value.items():
+                self.fields.setdefault(name, Seen()).add(item, place)
+        elif kind == "list":
+            self.elements = self.elements or Seen()
+            types = {type(item) for item in value} - {type(None)}
+            for item in [next(item for item in value if item is not None)] if types in _ALIKE else value:
+                self.elements.add(item, place)
+
+    def add_deep(self, place: Place) -> None:
+        """Note a value that nests too deep to have a type."""
+        self.rows["deep"] = 0  # never the most
+        self.first.setdefault("deep", place)
+
+    def _add_number(self, exact_in: int, place: Place) -> None:
+        rows, first = self.whole.get(exact_in, (0, place))
+        if self._last.get(exact_in) != place:
+            self._last[exact_in] = place
+            self.whole[exact_in] = (rows + 1, first)
+
+    def keep_most(self) -> None:
+        """Forget, at every depth, the kinds of values that fewer rows hold than another kind."""
+        self.rows.pop("deep", None)
+        kind = max(self.rows, key=lambda kind: self.rows[kind], default=None)
+        self.rows = {} if kind is None else {kind: self.rows[kind]}
+        self.first = {} if kind is None else {kind: self.first[kind]}
+        if kind != "number":
+            self.whole = {}
+        elif self.whole:
+            best = self._number()
+            self.whole = {mask: seen for mask, seen in self.whole.items() if mask >> best & 1}
+        if kind != "object":
+            self.fields = {}
+        if kind != "list":
+            self.elements = None
+        for below in [*self.fields.values(), *([self.elements] if self.elements else [])]:
+            below.keep_most()
+
+    def merge(self, other: Seen) -> None:
+        """Take what was seen in the rows of a later file."""
+        for kind, rows in other.rows.items():
+            self.rows[kind] = self.rows.get(kind, 0) + rows
+            self.first.setdefault(kind, other.first[kind])
+        for mask, (rows, place) in other.whole.items():
+            before, first = self.whole.get(mask, (0, place))
+            self.whole[mask] = (before + rows, first)
+        for name, below in other.fields.items():
+            self.fields.setdefault(name, Seen()).merge(below)
+        if other.elements is not None:
+            self.elements = self.elements or Seen()
+            self.elements.merge(other.elements)
+
+    def type(self) -> tuple[pa.DataType, int]:
+        """Return the type that holds all of it, null if only nulls were seen, and the last file that decides on it.
+
+        Raises
+        ------
+        Conflict
+            There is none.
+        """
+        if not self.rows:
+            return pa.null(), -1
+        if "deep" in self.rows:
+            raise Conflict("", [(f"lists or objects nested more than {MOST_LEVELS} levels deep", self.first["deep"])])
+        if len(self.rows) > 1:
+            raise Conflict("", [(self._shown(kind), place) for kind, place in _by_place(self.first)[:2]])
+        ((kind, (file, _)),) = self.first.items()
+        if kind == "number":
+            return self._number_type() if self.whole else (NUMBERS[0], file)
+        if kind == "list":
+            inner, below = _below(self.elements or Seen(), "[]")
+            return pa.list_(inner), max(file, below)
+        if kind == "object":
+            found = {name: _below(seen, f".{name}") for name, seen in self.fields.items()}
+            types = pa.struct([(name, below) for name, (below, _) in found.items()])
+            return types, max([file, *(below for _, below in found.values())])
+        return _SCALARS[kind], file
+
+    def _number(self) -> int:
+        """Return the first of `NUMBERS` that holds most of the numbers."""
+        held = [sum(rows for mask, (rows, _) in self.whole.items() if mask >> bit & 1) for bit in range(len(NUMBERS))]
+        return held.index(max(held))
+
+    def _number_type(self) -> tuple[pa.DataType, int]:
+        best = self._number()
+        outside = {mask: place for mask, (_, place) in self.whole.items() if not mask >> best & 1}
+        if outside:
+            inside = {mask: place for mask, (_, place) in self.whole.items() if mask >> best & 1}
+            clash = [*_by_place(outside)[:1], *_by_place(inside)[:1]]
+            raise Conflict(
+                "", [(_NUMBER_WORDS[mask], place) for mask, place in sorted(clash, key=lambda item: item[1])]
+            )
+        decisive = [place for mask, (_, place) in self.whole.items() if not mask & ((1 << best) - 1)]
+        return NUMBERS[best], min(decisive or [place for _, place in self.whole.values()])[0]
+
+    def _shown(self, kind: str) -> str:
+        """Return a kind as it is called in a message: the type of it alone, where it has one."""
+        alone = Seen()
+        alone.rows, alone.first, alone.whole = {kind: 1}, {kind: self.first[kind]}, self.whole
+        alone.fields, alone.elements = self.fields, self.elements
+        try:
+            shown = str(alone.type()[0]).replace("double", "float64")
+        except Conflict:
+            shown = kind
+        return shown if len(shown) <= SHOWN_TYPE else f"{shown[:SHOWN_TYPE]}..."
 
 
-def unify(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return the type that holds values of both.
-
-    Raises
-    ------
-    TypeError
-        There is none.
-
-    Examples
-    --------
-    >>> unify(pa.int64(), pa.float64()), unify(pa.null(), pa.string())
-    (DataType(double), DataType(string))
-    """
-    if one.equals(other) or pa.types.is_null(other):
-        return one
-    if pa.types.is_null(one):
-        return other
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        return pa.list_(unify(one.value_type, other.value_type))
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        fields = {item.name: item.type for item in one}
-        for item in other:
-            fields[item.name] = unify(fields.get(item.name, pa.null()), item.type)
-        return pa.struct(list(fields.items()))
-    if _is_number(one) and _is_number(other):
-        return pa.float64() if pa.types.is_floating(one) or pa.types.is_floating(other) else pa.uint64()
-    raise TypeError(f"{one} and {other}")
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def infer(
-    heads: Iterable[tuple[int, list[dict[str, Any]]]],
-    given: Mapping[str, pa.DataType],
-    path: Callable[[int], str],
-    columns: Container[str] | None = None,
-) -> tuple[dict[str, pa.DataType], dict[str, int]]:
-    """Unify the types of first rows of several files.
+class Conflict(Exception):  # noqa: N818 - never seen by users
+    """No type holds all values of a place.
 
     Parameters
     ----------
-    heads : iterable of (int, list of dict)
-        File number and its first rows.
+    path : str
+        The place below the column, such as ``.field[]``.
+    values : list of (str, Place)
+        What was found in words, and the first row that holds it; more than one, or one that nothing can hold.
+    """
+
+    def __init__(self, path: str, values: list[tuple[str, Place]]) -> None:
+        super().__init__(path, values)
+        self.path, self.values = path, values
+
+
+def _below(seen: Seen, step: str) -> tuple[pa.DataType, int]:
+    try:
+        return seen.type()
+    except Conflict as exc:
+        raise Conflict(step + exc.path, exc.values) from None
+
+
+def _is_deep(value: Any, levels: int = MOST_LEVELS) -> bool:
+    """Tell whether lists and objects nest more levels deep than these."""
+    below = value.values() if isinstance(value, dict) else value
+    return not levels or any(isinstance(item, (list, dict)) and _is_deep(item, levels - 1) for item in below)
+
+
+def _by_place(first: Mapping[Any, Place]) -> list[tuple[Any, Place]]:
+    return sorted(first.items(), key=lambda item: item[1])
+
+
+def _exact_in(value: float) -> int:
+    """Return which of `NUMBERS` hold a number exactly, as bits."""
+    if isinstance(value, float):
+        return 0b100
+    if -MOST_EXACT <= value <= MOST_EXACT:
+        return 0b111 if value >= 0 else 0b101
+    return (-(2**63) <= value < 2**63) | (0 <= value < 2**64) << 1 | is_exact(value) << 2
+
+
+def is_exact(value: int) -> bool:
+    """Tell whether a whole number keeps all its digits as a number of 64 bits with a fraction.
+
+    Examples
+    --------
+    >>> is_exact(2**53), is_exact(2**53 + 1), is_exact(10**400)
+    (True, False, False)
+    """
+    try:
+        return int(float(value)) == value
+    except OverflowError:
+        return False
+
+
+def infer(
+    heads: Iterable[tuple[int, list[tuple[int, dict[str, Any]]]]],
+    given: Mapping[str, pa.DataType],
+    path: Callable[[int], str],
+    columns: Container[str] | None = None,
+    *,
+    quarantines: bool = False,
+) -> tuple[dict[str, pa.DataType], dict[str, int]]:
+    """Find the types of columns from the first rows of several files.
+
+    Parameters
+    ----------
+    heads : iterable of (int, list of (int, dict))
+        File number and its first rows, each after its line.
     given : mapping
         Types that the user gave; what is found under these names does not count.
     path : callable
         File number -> path, for the error.
     columns : container of str, optional
         Only the types of these have to go together; others are only listed.
+    quarantines : bool
+        Rows that do not fit the type of most of the rows of their file do not count: the reader quarantines them.
 
     Returns
     -------
@@ -153,35 +317,43 @@ def infer(
     SchemaError
         A column has types that do not go together.
     """
+    columns_seen: dict[str, Seen] = {}
+    for number, rows in heads:
+        for name, seen in _seen_in(number, rows, given, columns).items():
+            if quarantines:
+                seen.keep_most()
+            columns_seen.setdefault(name, Seen()).merge(seen)
     types: dict[str, pa.DataType] = {}
     origins: dict[str, int] = {}
-    for number, rows in heads:
-        for row in rows:
-            for name, value in row.items():
-                if name in given or (columns is not None and name not in columns):
-                    types.setdefault(name, given.get(name, pa.null()))
-                    continue
-                before = types.get(name, pa.null())
-                try:
-                    types[name] = unify(before, type_of(value))
-                except RecursionError:
-                    types[name] = before  # too deep to have a type: the reader reports the row
-                except TypeError as exc:
-                    raise SchemaError(
-                        f"the column {name!r} holds {_shown(before)} in {path(origins.get(name, number))!r} and "
-                        f"{_safe_type(value)} in {path(number)!r}; say which it is with dtype={{{name!r}: ...}} "
-                        "('string' takes numbers as they are written; other rows that do not fit are then bad rows), or leave "
-                        "it out with columns="
-                    ) from exc
-                if not types[name].equals(before) or name not in origins:
-                    origins[name] = number
-    for name, kind in types.items():
-        if (depth := levels(kind)) > MOST_LEVELS:
-            raise SchemaError(
-                f"the column {name!r} is nested {depth} levels deep in {path(origins.get(name, 0))!r}, and a table can have "
-                f"{MOST_LEVELS}; leave it out with columns="
-            )
+    for name, seen in columns_seen.items():
+        try:
+            types[name], origin = seen.type()
+        except Conflict as exc:
+            raise _conflict_error(name, exc, path, quarantines) from None
+        types[name] = given.get(name, types[name])
+        if origin >= 0:
+            origins[name] = origin
     return types, origins
+
+
+def _seen_in(
+    number: int,
+    rows: list[tuple[int, dict[str, Any]]],
+    given: Mapping[str, pa.DataType],
+    columns: Container[str] | None,
+) -> dict[str, Seen]:
+    """Return what the first rows of a file hold in each column; nothing is noted of columns whose type does not matter."""
+    found: dict[str, Seen] = {}
+    for line, row in rows:
+        for name, value in row.items():
+            seen = found.setdefault(name, Seen())
+            if name in given or not (columns is None or name in columns):
+                continue
+            if isinstance(value, (list, dict)) and _is_deep(value):
+                seen.add_deep((number, line))
+            else:
+                seen.add(value, (number, line))
+    return found
 
 
 def levels(kind: pa.DataType, levels_of_list: int = 1) -> int:
@@ -196,15 +368,29 @@ def levels(kind: pa.DataType, levels_of_list: int = 1) -> int:
     return own + max((levels(kind.field(place).type, levels_of_list) for place in range(kind.num_fields)), default=0)
 
 
-def _shown(kind: pa.DataType) -> str:
-    return str(kind).replace("large_string", "string").replace("double", "float64")
+def _conflict_error(name: str, conflict: Conflict, path: Callable[[int], str], quarantines: bool) -> SchemaError:
+    """Make the error of a column whose values go into no type together."""
+    found = " and ".join(f"{shown} in line {line:,} of {path(file)!r}" for shown, (file, line) in conflict.values)
+    name, where = shorten(name), f" (at {shorten(name + conflict.path)!r})" if conflict.path else ""
+    keeps = ""
+    if not conflict.path:
+        keeps = " ('string' takes numbers as they are written; other rows that do not fit are then bad rows)"
+    aside = "" if quarantines else ", quarantine the rows that do not fit with on_bad_rows='quarantine'"
+    return SchemaError(
+        f"the column {name!r} holds {found}{where}; say which it is with dtype={{{name!r}: ...}}{keeps}{aside}, or leave the "
+        "column out with columns="
+    )
 
 
-def _safe_type(value: Any) -> str:
-    try:
-        return _shown(type_of(value))
-    except TypeError as exc:
-        return f"a mix of {exc}"
+def shorten(text: str) -> str:
+    """Return a text for a message: a long one with its length instead of its end.
+
+    Examples
+    --------
+    >>> shorten("text"), shorten("k" * 1000)[-30:]
+    ('text', 'kkkkk... (1,000 characters)')
+    """
+    return text if len(text) <= SHOWN_NAME else f"{text[:SHOWN_NAME]}... ({len(text):,} characters)"
 
 
 def block_type(kind: pa.DataType) -> pa.DataType:
@@ -230,8 +416,8 @@ def _without_null(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def rows_of(head: bytes, *, whole: bool) -> list[dict[str, Any]]:
-    """Return the objects among the first lines of a file; what cannot be parsed is left for the reader to report.
+def rows_of(head: bytes, *, whole: bool) -> list[tuple[int, dict[str, Any]]]:
+    """Return the objects among the first lines of a file, each after its line; the others are left for the reader to report.
 
     A head without a single line end (one huge first row) gives the fields that begin in it.
     """
@@ -239,18 +425,37 @@ def rows_of(head: bytes, *, whole: bool) -> list[dict[str, Any]]:
     if not whole:
         cut = lines.pop()
         if not lines:
-            return [first_fields(cut.decode("utf-8", "ignore"))]
+            begun = first_fields(cut.decode("utf-8", "ignore"))
+            return [(1, begun)] if _is_text(begun) else []
     rows = []
-    for line in lines:
-        try:
-            row = json.loads(line) if line.strip() else None
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            rows.append(row)
+    for number, line in enumerate(lines, start=1):
+        row = _row_of(line)
+        if row is not None:
+            rows.append((number, row))
             if len(rows) == HEAD_ROWS:
                 break
     return rows
+
+
+def _row_of(line: bytes) -> dict[str, Any] | None:
+    """Return the object on a line, None if there is none that can be read."""
+    if not line.strip():
+        return None
+    try:
+        row = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return None
+    is_row = isinstance(row, dict) and (not _SURROGATE.search(line) or _is_text(row))
+    return row if is_row else None
+
+
+def _is_text(row: dict[str, Any]) -> bool:
+    """Tell whether all strings and names are text: half of a surrogate pair is none, and makes the row a bad row."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def first_fields(text: str) -> dict[str, Any]:

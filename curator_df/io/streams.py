@@ -22,6 +22,10 @@ from curator_df.io.listing import COMPRESSED_SUFFIXES, Listed, local_change, rem
 
 READ_BYTES = 1 << 17
 """Compressed bytes asked of the file at once."""
+MARK_BYTES = 2
+"""First bytes of a file, with which every member of it begins."""
+SHOWN_BYTES = 16
+"""Bytes in a message."""
 OUTPUT_BYTES = 1 << 20
 """Most decompressed bytes taken from zlib, bz2 or xz at once."""
 ZSTD_STEP_BYTES = 256
@@ -354,7 +358,16 @@ class _Gzip:
 def _member_pieces(file: Any, new: Callable[[], Any], padding: bool) -> Iterator[bytes]:
     """Decompress members that follow each other; zero bytes may pad the end of gzip and xz files."""
     data = file.read(READ_BYTES)
+    mark = data[:MARK_BYTES]
     while data:
+        if len(data) < SHOWN_BYTES:
+            data += file.read(READ_BYTES)
+        if not data.startswith(mark):
+            at = file.tell() - len(data)
+            raise ValueError(
+                f"from byte {at:,} of the file on, other data follows the compressed data (it begins {data[:SHOWN_BYTES]!r}); "
+                "what comes before it is whole, and gzip, bzip2 and xz write it anew (gzip -dc old.gz | gzip > new.gz)"
+            )
         member = new()
         while not member.eof:
             if member.needs_input and not data:

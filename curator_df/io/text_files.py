@@ -14,12 +14,14 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.backend import Backend
+from curator_df.core.files.storage import shown_path
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import BadRowError, OversizeRowError, ParameterError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows
-from curator_df.io.frames import are_among, check_address_space, chosen_columns, empty_block, shown_path, to_block
+from curator_df.io.formats import HEAD_BYTES, other_format, wide_encoding
+from curator_df.io.frames import are_among, check_address_space, chosen_columns, empty_block, to_block
 from curator_df.io.jsonl import OnBadRows
 from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_files
 from curator_df.io.moves import require_gpu
@@ -165,6 +167,8 @@ class TextSource:
             count = 1
             while count:
                 count = stream.readinto(buffer)
+                if not read_bytes:
+                    self._require_text(path, bytes(buffer[: min(count, HEAD_BYTES)]))
                 before = read_bytes - len(decoder.getstate()[0])
                 try:
                     # Surrogates, which no text may hold, are an error of the encoder.
@@ -181,6 +185,22 @@ class TextSource:
                 if most_bytes is not None and size_bytes > most_bytes:
                     return None
         return pieces
+
+    def _require_text(self, path: str, head: bytes) -> None:
+        """Refuse a file that begins as no text does, though an encoding may have characters for all its bytes."""
+        found = other_format(head, path, is_text=True)
+        if found is None and self.encoding.startswith("utf-8"):
+            encoding = wide_encoding(head)
+            found = (
+                None
+                if encoding is None
+                else f"{encoding} by its first bytes; name it with encoding={encoding.lower()!r}"
+            )
+        if found is not None:
+            reason = f"the file is {found}"
+            raise BadRowError(
+                f"{path!r}, byte 0: {reason}, or set such files aside with on_bad_rows='quarantine'"
+            ) from ValueError(reason)
 
     def _refuse(self, file: int, limit: int, on_long_row: Callable[[OversizeRowError], None] | None) -> None:
         path, size = self.files[file], int(self.listing.sizes[file])

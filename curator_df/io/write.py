@@ -23,6 +23,7 @@ from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.run import run
 from curator_df.core.sizes import read_size
 from curator_df.core.tasks.task import OnError, OnOom
+from curator_df.errors import ParameterError
 from curator_df.io.output import FileSink, require_partition_columns
 from curator_df.io.writable import require_rejects, require_writable
 
@@ -313,4 +314,9 @@ def rejects_sink(
 
 def folder_at(path: str | os.PathLike[str], storage_options: dict[str, Any] | None) -> Folder:
     """Return the folder that a user named."""
-    return Folder(os.fspath(path).rstrip("/") or "/", storage_options or {})
+    name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise ParameterError(
+            f"{path!r} is not a folder to write to: a str or os.PathLike is needed, not empty and without NUL"
+        )
+    return Folder(name.rstrip("/") or "/", storage_options or {})

@@ -27,7 +27,7 @@ PEAK_FACTOR = 1.2
 def sample_rows(
     df: Any, *, fraction: float, seed: int = 0, by: By = "address", text: str | Sequence[str] = "text"
 ) -> Any:
-    """Keep a random sample of the rows; a larger sample contains all rows of a smaller one.
+    """Keep a random sample of the rows; a larger sample contains all rows of a smaller one, so two samples are no split.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def sample_rows(
         Share of the rows to keep, more than 0 and at most 1. Each row is kept with this probability, so of n rows about
         ``fraction * n`` are kept, plus or minus ``2 * sqrt(fraction * n)``.
     seed : int, default 0
-        Another seed gives another, independent sample.
+        Another seed gives another, independent sample; it shares rows with the first one by chance.
     by : {"address", "content"}
         What identifies a row, as in `add_ids`. ``"address"``: its position in the list of input files. ``"content"``:
         the hash of its text, so a document is sampled, or not, in any input alike; equal texts are kept or dropped
@@ -69,6 +69,9 @@ def sample_rows(
     The sample does not depend on blocks, workers or earlier drops: a row is kept if a hash of its identity and the seed
     is below ``fraction``. Samples of 1 %, 5 % and 25 % with the same seed are therefore nested, so you can try a recipe
     on increasing samples that share documents.
+
+    Two samples are not a training and a test set: with the same seed, ``fraction=0.9`` contains every row of
+    ``fraction=0.1``; with different seeds, 90 % of the rows of the smaller one are in the larger one too.
 
     Examples
     --------

@@ -107,3 +107,109 @@ def test_a_type_that_changes_later_is_an_error_that_names_where_it_came_from(tmp
     )
     with pytest.raises(SchemaError, match=message):
         read_jsonl(tmp_path).compute()
+
+
+@pytest.mark.parametrize(
+    ("rows", "odd"),
+    [
+        (['"s"', '"t"', '"u"'], "5"),
+        (["1", "2", "3"], '"s"'),
+        (["1", str(2**53 + 1), str(2**63 - 1)], "0.5"),
+        (["0.5", "1", "2.5"], str(2**53 + 1)),
+        (["[1]", "[]", "[2, 3]"], '["s"]'),
+        (['{"x": 1}', '{"x": 2, "y": null}', "null", '{"x": 3}'], '{"x": [1]}'),
+        (['[{"x": 1}]', '[{"x": 2}]', "[]"], '[{"x": 1}, {"x": "s"}]'),
+        (["1", "2", "3"], "[" * 1000 + "]" * 1000),
+        (['"s"', '"t"', '"u"'], '{"a": ' * 200 + "1" + "}" * 200),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_one_odd_row_among_the_first_is_named_or_quarantined(tmp_path, rows, odd, place):
+    lines = [f'{{"a": {value}}}' for value in rows]
+    lines.insert(place, f'{{"a": {odd}}}')
+    write(tmp_path, a_jsonl="\n".join(lines))
+    with pytest.raises(SchemaError, match=rf"line {place + 1}\b"):
+        read_jsonl(tmp_path).compute()
+    found = []
+    (block,) = all_blocks(source_of(read_jsonl(tmp_path, on_bad_rows="quarantine")), on_bad_row=found.append)
+    assert [(row.line, row.raw.decode()) for row in found] == [(place + 1, lines[place])]
+    del lines[place]
+    write(tmp_path, a_jsonl="\n".join(lines))
+    assert block["a"].tolist() == read_jsonl(tmp_path).compute()["a"].tolist()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [r'{"\udfaa": 0}', r'{"a": 1, "m": {"\ud800": 0}}', r'{"a": 1, "m": [{"\udc00\ud800": 0}]}', r'{"t": "\ud83d"}'],
+)
+@pytest.mark.parametrize("columns", [None, ["a"]])
+def test_half_a_surrogate_pair_among_the_first_rows_is_a_bad_row(tmp_path, odd, columns):
+    write(tmp_path, a_jsonl='{"a": 1}\n' + odd + '\n{"a": 2}\n')
+    with pytest.raises(BadRowError, match=r"line 2 \(byte 9\)"):
+        read_jsonl(tmp_path, columns=columns).compute()
+    with pytest.warns(UserWarning, match="1 bad rows"):
+        block = read_jsonl(tmp_path, columns=columns, on_bad_rows="quarantine").compute()
+    assert block.to_dict("list") == {"a": [1, 2]}
+
+
+WITH_TEXT, WITH_NUMBER = b'{"id":1,"m":"x"}', b'{"id":1,"m":7}'
+
+
+@pytest.mark.parametrize("size", [70_000, 300_000, 3_000_000])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda n: b'{"id":2,"m":' + b"[" * n + b"]" * n + b"}",
+        lambda n: b'{"id":2,"m":"' + b"x" * n + b"}",
+        lambda n: b'{"id":2,"m":"' + b"x" * n + b'","id":3}',
+        lambda n: b"[1]" + b" " * n + b"]",
+        lambda n: b" " * n,
+        lambda n: b"\t" * n + b"\n\n" + b" " * n,
+    ],
+    ids=["deep", "open", "twice", "no object", "blank", "blanks"],
+)
+def test_rows_around_a_long_line_without_a_row_are_read(tmp_path, size, bad):
+    long = bad(size)
+    for lines in (
+        [WITH_TEXT, long, WITH_TEXT],
+        [WITH_NUMBER, long, WITH_NUMBER],
+        [long, WITH_NUMBER, long, long, WITH_TEXT],
+        [WITH_NUMBER + b" " * size, b" " * size + WITH_TEXT, WITH_NUMBER],
+        [(WITH_NUMBER.replace(b"7", b'7,"t":"%s"' % (b"y" * size)) + b" " * 60_000), WITH_NUMBER] * 3,
+    ):
+        text = b"\n".join(lines)
+        write(tmp_path, a_jsonl=text)
+        types = {"id": "int64", "m": "string", "t": "string"}
+        df = read_jsonl(tmp_path, dtype=types, on_bad_rows="quarantine", add_source=True)
+        found = []
+        (block,) = all_blocks(source_of(df), block_bytes=10**8, on_bad_row=found.append)
+        good = [number for number, line in enumerate(text.split(b"\n"), 1) if line.strip().startswith(b'{"id":1,')]
+        assert block["source_line"].tolist() == good
+        assert {row.raw for row in found} == ({long} if long in lines and long.strip() else set())
+
+
+@pytest.mark.parametrize("depth", [1_000, 100_000])
+@pytest.mark.parametrize("brackets", [(b"[", b"]"), (b'{"a":', b"}")])
+def test_a_field_that_nests_too_deep_is_named_and_the_way_out_is_to_choose_columns(tmp_path, depth, brackets):
+    deep = brackets[0] * depth + b"1" + brackets[1] * depth
+    write(tmp_path, a_jsonl=b'{"id": 1}\n{"id": 2, "m\\u00e9": ' + deep + b"}\n")
+    with pytest.raises(
+        SchemaError, match=r"line 2 \(byte 10\): the field 'mé' .* nests [\d,]+ levels deep.*columns="
+    ) as told:
+        read_jsonl(tmp_path).compute()
+    assert "dtype=" not in str(told.value)
+    assert read_jsonl(tmp_path, columns="id").compute()["id"].tolist() == [1, 2]
+    with pytest.warns(UserWarning, match="1 bad rows"):
+        assert read_jsonl(tmp_path, on_bad_rows="quarantine").compute()["id"].tolist() == [1]
+
+
+def test_an_unknown_field_beside_a_number_that_only_arrow_reads_is_named(tmp_path):
+    write(tmp_path, a_jsonl='{"s": 0.5}\n{"s": -NaN, "new": 1}\n')
+    with pytest.raises(SchemaError, match=r"the field 'new' is not among the columns.*dtype={'new': \.\.\.}"):
+        read_jsonl(tmp_path).compute()
+
+
+def test_an_unknown_field_inside_a_column_names_the_column_to_give_a_type(tmp_path):
+    write(tmp_path, a_jsonl='{"o": {"k": 1}}\n' * 2500 + '{"o": {"k": 1, "z": [1]}}')
+    with pytest.raises(SchemaError, match=r"the field 'o\.z' .*dtype={'o': \.\.\.}"):
+        read_jsonl(tmp_path).compute()

@@ -270,9 +270,11 @@ def test_nothing_there_is_an_error(tmp_path):
 
 
 def test_a_file_that_holds_no_row_is_an_error_at_the_door(tmp_path):
-    write(tmp_path, a_json='[{"t": 1},\n{"t": 2}]\n')
-    with pytest.raises(BadRowError, match=r"a\.json', line 1: it is not a JSON object on one line.*JSON lines"):
-        read_jsonl(tmp_path)
+    write(tmp_path, a_json='\n[{"t": 1},\n{"t": 2}]\n')
+    message = r"a\.json', line 2 \(byte 1\): it is not one JSON object on one line: the file is a JSON array; .*jq -c '\.\[\]'"
+    for on_bad_rows in ("error", "quarantine"):
+        with pytest.raises(BadRowError, match=message):
+            read_jsonl(tmp_path, on_bad_rows=on_bad_rows)
 
 
 def test_the_dask_expression_shows_what_is_read(tmp_path):

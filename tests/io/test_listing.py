@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import os
 import pickle
 import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -125,10 +132,89 @@ def test_a_directory_without_the_suffix_is_an_error(tmp_path):
         list_files(tmp_path, suffixes=(".jsonl",))
 
 
-@pytest.mark.parametrize("paths", [[], "", [""], 5, [None]])
+@pytest.mark.parametrize("paths", [[], {}, "", [""], 5, True, None, b"a", [None], ["a", b"b"], "a\0b", ["a\0b"]])
 def test_what_is_no_path_is_refused(paths):
-    with pytest.raises((ParameterError, TypeError)):
+    with pytest.raises(ParameterError, match=r"^paths( is empty|=.* is not a path| holds .* is not a path)"):
         list_files(paths)
+
+
+@pytest.mark.parametrize("pattern", ["", "/*.jsonl", "/**/*.jsonl", "/*/*.jsonl"])
+def test_a_link_to_itself_is_passed_over_like_one_that_leads_nowhere(tmp_path, pattern):
+    write(tmp_path, "a.jsonl", "d/b.jsonl")
+    for folder in (tmp_path, tmp_path / "d"):
+        (folder / "loop.jsonl").symlink_to("loop.jsonl")
+        (folder / "nowhere.jsonl").symlink_to("nothing")
+    every = ["a.jsonl", "d/b.jsonl"]
+    wanted = {"": every, "/*.jsonl": every[:1], "/**/*.jsonl": every, "/*/*.jsonl": every[1:]}[pattern]
+    assert found(tmp_path, f"{tmp_path}{pattern}", suffixes=(".jsonl",)) == wanted
+
+
+def test_what_is_no_file_is_named_for_what_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "nowhere").symlink_to("nothing")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        for entry, message in {
+            "loop": "cannot look at .*loop': Too many levels of symbolic links",
+            "nowhere": "is a link to 'nothing', which is not there",
+            "pipe.jsonl": r"pipe\.jsonl' is a pipe: it can be read only once, .* write it to a file first",
+            "socket": "socket' is a socket",
+            "/dev/null": "'/dev/null' is a device",
+            "-": "standard input can be read only once",
+        }.items():
+            with pytest.raises(InputError, match=message):
+                list_files(entry)
+    write(tmp_path, "a.jsonl")
+    assert found(tmp_path, tmp_path, suffixes=(".jsonl",)) == ["a.jsonl"]
+
+
+def test_a_directory_that_may_be_listed_but_not_entered_is_an_error_that_says_so():
+    folder = Path(tempfile.mkdtemp())
+    try:
+        folder.chmod(0o755)
+        write(folder, "in/a.jsonl", "in/d/b.jsonl")
+        for below in ("in/d", "in"):
+            (folder / below).chmod(0o644)
+            with as_nobody():
+                for entry in (folder / "in", folder / "in/a.jsonl", f"{folder}/in/*.jsonl", f"{folder}/**/*.jsonl"):
+                    if below == "in" or "/in/" not in str(entry):
+                        with pytest.raises(InputError, match=r"cannot (look at|list) .*[Pp]ermission denied.*"):
+                            list_files(entry)
+        (folder / "in").chmod(0o755)
+        (folder / "in/d").chmod(0o755)
+    finally:
+        (folder / "in").chmod(0o755)
+        shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def as_nobody():
+    """Look at files as a user who is not root, before whom no permission counts."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_names_survive_a_file_system_encoding_of_ascii(tmp_path):
+    for name in (b"caf\xe9.jsonl", "é.jsonl".encode()):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text('{"id": 1}\n')
+    script = (
+        "import sys, curator_df as cdf; assert sys.getfilesystemencoding() == 'ascii'\n"
+        "rows = cdf.read_jsonl(sys.argv[1], add_source=True).compute(scheduler='sync')\n"
+        "print(len(rows), [ascii(path.rpartition('/')[2]) for path in rows['source_file']])"
+    )
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([sys.executable, "-c", script, tmp_path], env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    names = [ascii("caf\\xe9.jsonl"), ascii("é.jsonl")]
+    assert done.stdout.decode().strip() == f"2 {names}"
 
 
 def test_relative_paths_become_absolute(tmp_path, monkeypatch):

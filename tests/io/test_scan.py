@@ -17,23 +17,23 @@ def scanned(data):
 
 
 def test_blank_lines_are_no_lines_and_white_space_around_does_not_count():
-    assert scanned(b"\n{}\n \t\r\n  {} \r\n") == ([b"{}", b"  {}"], [1, 3], {})
+    assert scanned(b"\n{}\n \t\r\n  {} \r\n") == ([b"{}", b"  {}"], [1, 3], [])
 
 
 @pytest.mark.parametrize("window", [4, 1 << 18])
 def test_much_white_space_is_trimmed(monkeypatch, window):
     monkeypatch.setattr(scan, "WINDOW_BYTES", window)
-    assert scanned(b" " * 50 + b"{}" + b"\t" * 50 + b"\n" + b" " * 99 + b"\n") == ([b" " * 50 + b"{}"], [0], {})
+    assert scanned(b" " * 50 + b"{}" + b"\t" * 50 + b"\n" + b" " * 99 + b"\n") == ([b" " * 50 + b"{}"], [0], [])
 
 
 def test_what_is_no_object_or_no_utf8_is_found():
     lines, _, reasons = scanned(b'{}\nnull\n{"a":"\xff"}\n{"a":"\xc3\xa9"}\n\xed\xa0\x80\n')
     assert len(lines) == 5
-    assert {number: reason.split()[-1] for number, reason in reasons.items()} == {1: "line", 2: "UTF-8", 4: "UTF-8"}
+    assert reasons == [1, 2, 4]
 
 
 def test_nothing_is_no_line():
-    assert scanned(b"") == ([], [], {})
+    assert scanned(b"") == ([], [], [])
 
 
 CRASHES = r"""

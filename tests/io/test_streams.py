@@ -3,6 +3,7 @@ import bz2
 import gzip
 import lzma
 import os
+import zlib
 
 import fsspec
 import pytest
@@ -10,6 +11,7 @@ import zstandard
 
 from curator_df.core.memory.limits import status_bytes
 from curator_df.errors import CorruptFileError, InputError
+from curator_df.io import streams
 from curator_df.io.streams import open_bytes
 
 TEXT = b"".join(b"line %d of some text\n" % number for number in range(50_000))
@@ -77,6 +79,19 @@ def test_garbage_before_or_after_is_an_error(tmp_path, suffix):
             read(path)
 
 
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz"])
+@pytest.mark.parametrize("garbage", [b"x", b"garbage", b"\r\n", bytes(3) + b"rest"])
+def test_other_data_after_the_members_is_told_by_its_place(tmp_path, suffix, garbage):
+    path = tmp_path / f"a.{suffix}"
+    data = COMPRESS[suffix](TEXT) * 2
+    path.write_bytes(data + garbage)
+    skipped = 3 if suffix != "bz2" and garbage[:1] == b"\0" else 0
+    message = f"from byte {len(data) + skipped:,} of the file on, other data follows .*gzip -dc.*{len(TEXT) * 2:,} decompressed"
+    with pytest.raises(CorruptFileError, match=message) as told:
+        read(path)
+    assert repr(garbage[skipped:]) in str(told.value)
+
+
 def test_zeros_may_pad_a_gzip_file(tmp_path):
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(TEXT) + bytes(300_000))
@@ -90,6 +105,73 @@ def test_a_wrong_checksum_is_an_error(tmp_path):
     path.write_bytes(data)
     with pytest.raises(CorruptFileError, match="incorrect data check"):
         read(path)
+
+
+def gzip_with(flags, extra=b"", text=TEXT, **trailer):
+    """Return a gzip member with these header flags, and a checksum and a length other than the right ones if given."""
+    deflate = zlib.compressobj(1, zlib.DEFLATED, -15)
+    body = deflate.compress(text) + deflate.flush()
+    crc, size = trailer.get("crc", zlib.crc32(text)), trailer.get("size", len(text) & 0xFFFFFFFF)
+    return (
+        b"\x1f\x8b\x08"
+        + bytes([flags])
+        + bytes(6)
+        + extra
+        + body
+        + crc.to_bytes(4, "little")
+        + size.to_bytes(4, "little")
+    )
+
+
+def header_crc(flags):
+    return (zlib.crc32(b"\x1f\x8b\x08" + bytes([flags]) + bytes(6)) & 0xFFFF).to_bytes(2, "little")
+
+
+WRONG_GZIP = {
+    "size": (gzip_with(0, size=len(TEXT) + 1), "incorrect length check"),
+    "size of nothing": (gzip_with(0, text=b"", size=1), "incorrect length check"),
+    "checksum": (gzip_with(0, crc=1), "incorrect data check"),
+    "checksum of the header": (gzip_with(2, b"\x12\x34"), "header crc mismatch"),
+    "reserved flag": (gzip_with(0x80), "unknown header flags set"),
+    "name that does not end": (b"\x1f\x8b\x08\x08" + bytes(6) + b"name", "ends in the middle"),
+    "trailer cut off": (gzip_with(0)[:-4], "ends in the middle"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_GZIP)
+@pytest.mark.parametrize(
+    "before", [b"", gzip_with(0), gzip_with(2, header_crc(2)) * 2], ids=["first", "second", "third"]
+)
+@pytest.mark.parametrize("read_bytes", [1, 7, streams.READ_BYTES])
+def test_what_a_gzip_header_and_trailer_promise_is_checked_in_every_member(
+    tmp_path, monkeypatch, wrong, before, read_bytes
+):
+    if read_bytes == 1 and before:
+        pytest.skip("minutes; members read byte by byte are covered by the first")
+    monkeypatch.setattr(streams, "READ_BYTES", read_bytes)
+    data, message = WRONG_GZIP[wrong]
+    (tmp_path / "a.gz").write_bytes(before)
+    assert len(read(tmp_path / "a.gz")) % len(TEXT) == 0
+    (tmp_path / "a.gz").write_bytes(before + data)
+    with pytest.raises(CorruptFileError, match=message):
+        read(tmp_path / "a.gz")
+
+
+def test_what_a_zstd_header_and_trailer_promise_is_checked(tmp_path):
+    path = tmp_path / "a.zst"
+    good = ZSTD.compress(TEXT)
+    size_at = good.index(len(TEXT).to_bytes(4, "little"), 4, 20)
+    for wrong in (len(TEXT) - 1, len(TEXT) + 1, len(TEXT) + 10_000):
+        for before in (b"", good):
+            path.write_bytes(before + good[:size_at] + wrong.to_bytes(4, "little") + good[size_at + 4 :])
+            with pytest.raises(CorruptFileError, match=r"a\.zst' is damaged"):
+                read(path)
+    path.write_bytes(good + good[:-4] + bytes(4))
+    with pytest.raises(CorruptFileError, match="checksum"):
+        read(path)
+    skipped = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"01234"
+    path.write_bytes(skipped + good + skipped + good)
+    assert read(path) == TEXT * 2
 
 
 def test_a_zstd_window_that_is_too_large_is_refused_with_the_way_out(tmp_path):

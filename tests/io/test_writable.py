@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
-from curator_df.errors import ColumnError, SchemaError
+from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.io.write import JsonlFormat
 
 
@@ -104,8 +104,19 @@ def test_columns_nested_too_deeply_for_rows_in_another_order_are_refused(tmp_pat
 
 
 def test_json_columns_nested_too_deeply_for_a_table_are_refused(tmp_path, cluster):
-    with pytest.raises(SchemaError, match=r"'deep' is nested 121 levels deep in .*a\.jsonl', and a table can have 120"):
-        deep_lines(tmp_path / "a.jsonl", 121)
+    with pytest.raises(SchemaError, match=r"'deep' holds lists or objects nested more than 100 levels deep in line 1"):
+        deep_lines(tmp_path / "a.jsonl", 103)
     assert len(cdf.read_jsonl(tmp_path / "a.jsonl", columns=["text"]).compute()) == 1
-    cdf.write_jsonl(deep_lines(tmp_path / "b.jsonl", 120), tmp_path / "out")
-    assert b"[" * 119 in next((tmp_path / "out").glob("*.jsonl")).read_bytes()
+    cdf.write_jsonl(deep_lines(tmp_path / "b.jsonl", 100), tmp_path / "out")
+    assert b"[" * 99 in next((tmp_path / "out").glob("*.jsonl")).read_bytes()
+
+
+@pytest.mark.parametrize("folder", [None, 5, b"/tmp/x", "", "a\0b", ["a"]])
+def test_what_is_no_folder_to_write_to_is_refused(tmp_path, folder):
+    df = table(tmp_path, {"text": ["a"]})
+    for write in (cdf.write_parquet, cdf.write_jsonl):
+        with pytest.raises(ParameterError, match="is not a folder to write to"):
+            write(df, folder)
+        if folder is not None:
+            with pytest.raises(ParameterError, match="is not a folder to write to"):
+                write(df, tmp_path / "out", rejects=folder)

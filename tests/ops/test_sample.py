@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`sample_rows`."""
 
+import zlib
+
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -25,6 +27,22 @@ def splitmix64(value: int) -> int:
     value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) % 2**64
     value = ((value ^ value >> 27) * 0x94D049BB133111EB) % 2**64
     return value ^ value >> 31
+
+
+def test_two_samples_are_no_split_and_a_condition_on_each_row_is():
+    docs = DOCS.assign(id=DOCS["text"])
+    small, large = (set(kept(docs, fraction=part).index) for part in (0.1, 0.9))
+    assert small <= large
+    other = set(kept(docs, fraction=0.9, seed=1).index)
+    assert small & other
+    tenth, rest = (docs.map_partitions(rows_in_the_tenth, is_in, meta=docs._meta).compute() for is_in in (True, False))
+    assert not set(tenth.index) & set(rest.index)
+    assert len(tenth) + len(rest) == len(ROWS)
+    assert 0 < len(tenth) < len(rest)
+
+
+def rows_in_the_tenth(block, is_in):
+    return block[[(zlib.crc32(name.encode()) % 10 == 0) == is_in for name in block["id"]]]
 
 
 @given(st.lists(st.integers(0, 2**64 - 1)), st.floats(0, 1), st.integers(-(2**63), 2**63 - 1))

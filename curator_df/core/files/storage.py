@@ -391,6 +391,18 @@ def output_errors(folder: Folder) -> Iterator[None]:
         ) from exc
 
 
+def shown_path(path: str) -> str:
+    r"""Return a path as valid text; bytes that are not UTF-8 are shown by their hex digits.
+
+    Examples
+    --------
+    >>> print(shown_path(b"caf\xe9.jsonl".decode("utf-8", "surrogateescape")))
+    caf\xe9.jsonl
+    """
+    # Not os.fsencode: where the file system's encoding is ASCII it refuses the names of other stores.
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def sync_folder(folder: Path) -> None:
     """Have the names in a local folder on disk."""
     descriptor = os.open(folder, os.O_RDONLY)

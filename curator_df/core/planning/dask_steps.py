@@ -35,6 +35,13 @@ _BY_CHANCE = (
     "draws rows block by block, so which rows it takes depends on the block size and on the workers. Use "
     "sample_rows(df, fraction=...), which takes the same rows whatever the blocks"
 )
+_INTO_PARTS = (
+    "draws rows block by block, so which rows it takes depends on the block size and on the workers. sample_rows(df, "
+    "fraction=...) takes one sample whatever the blocks, but two of its samples are not parts of the table: with the same "
+    "seed the larger sample contains the smaller one, and with other seeds they overlap by chance. For disjoint parts, take "
+    "the rows of each with map_partitions(function, meta=df._meta), where function selects rows by their ID alone, as by "
+    "zlib.crc32 of it modulo 10"
+)
 _PICKED = (
     "picks blocks, and how many there are depends on the block size. Name fewer files in the reader, or take a part of the "
     "rows with sample_rows(df, fraction=...)"
@@ -45,7 +52,8 @@ _TOGETHER = (
 )
 _REFUSED = {
     **dict.fromkeys(("ResetIndex", "SetIndex", "SetIndexBlockwise", "AssignIndex", "SetPartition"), _INDEX),
-    **dict.fromkeys(("Sample", "Split", "SplitTake"), _BY_CHANCE),
+    **dict.fromkeys(("Split", "SplitTake"), _INTO_PARTS),
+    "Sample": _BY_CHANCE,
     **dict.fromkeys(("Concat", "ConcatUnindexed"), _TOGETHER),
     "DropDuplicates": "compares rows of all blocks. Use drop_exact_duplicates, which does so on disk, under the budget",
     "Partitions": _PICKED,

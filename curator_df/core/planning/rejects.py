@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.files.storage import shown_path
 from curator_df.core.host_blocks import host_block
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.core.ranges.foreign_step import FOREIGN_REASON
@@ -49,7 +50,7 @@ def reject_rows(step: str, block: Any, outcome: Outcome, files: Sequence[str], s
     addresses = removed.index.to_numpy()
     values: dict[str, Any] = {
         "reject_step": [step] * len(removed),
-        "reject_file": [files[number] for number in addresses >> OFFSET_BITS],
+        "reject_file": [shown_path(files[number]) for number in addresses >> OFFSET_BITS],
         "reject_offset": addresses & np.int64((1 << OFFSET_BITS) - 1),
     }
     for name in ("reason", "rule"):

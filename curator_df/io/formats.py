@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names for what a file or a line holds where it is not what its reader takes, with the way out, judged by its bytes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+HEAD_BYTES = 512
+"""First bytes of a file that tell its format: the mark of a tar archive is the last to come."""
+WIDE_SHARE = 0.2
+"""Share of NUL bytes above which text is in an encoding of two or four bytes a character."""
+_BOMS = {
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+_OBJECTS_APART_BY_CR = re.compile(rb"\}[ \t]*\r[ \t\r]*\{")
+_OBJECTS_APART_BY_SEPARATOR = re.compile(rb"\}[ \t]*(?:\xe2\x80[\xa8\xa9]|\xc2\x85|[\x0b\x0c\x1c-\x1e])[ \t]*\{")
+
+
+@dataclass(frozen=True)
+class _Format:
+    """A format that other programs write."""
+
+    mark: bytes
+    """Bytes by which it is known."""
+    name: str
+    """In words."""
+    way_out: str
+    """What to do with such a file."""
+    at: int = 0
+    """Where the bytes are."""
+
+    @property
+    def may_be_text(self) -> bool:
+        """Whether a text can begin so."""
+        return not self.at and self.mark.isascii() and self.mark.decode().isprintable()
+
+
+_RENAME = "let its name end in {}"
+_UNPACK = "unpack it and read the files in it"
+_FORMATS = (
+    _Format(b"\x1f\x8b", "gzip data", _RENAME.format(".gz")),
+    _Format(b"\x28\xb5\x2f\xfd", "zstd data", _RENAME.format(".zst")),
+    _Format(b"BZh", "bzip2 data", _RENAME.format(".bz2")),
+    _Format(b"\xfd7zXZ\x00", "xz data", _RENAME.format(".xz")),
+    _Format(b"PK\x03\x04", "a ZIP archive", f"{_UNPACK} (unzip)"),
+    _Format(b"PK\x05\x06", "an empty ZIP archive", "leave it out"),
+    _Format(b"7z\xbc\xaf\x27\x1c", "a 7z archive", f"{_UNPACK} (7z x)"),
+    _Format(b"Rar!\x1a\x07", "a RAR archive", f"{_UNPACK} (unrar x)"),
+    _Format(b"ustar", "a tar archive", f"{_UNPACK} (tar -xf)", at=257),
+    _Format(b"\x04\x22\x4d\x18", "LZ4 data", "compress it otherwise (lz4 -dc old.lz4 | zstd -o new.jsonl.zst)"),
+    _Format(b"\x02\x21\x4c\x18", "LZ4 data", "compress it otherwise (lz4 -dc old.lz4 | zstd -o new.jsonl.zst)"),
+    _Format(
+        b"\xff\x06\x00\x00sNaPpY", "Snappy data", "compress it otherwise (snzip -dc old.sz | zstd -o new.jsonl.zst)"
+    ),
+    _Format(b"\x1f\x9d", "data of compress", "compress it otherwise (uncompress -c old.Z | zstd -o new.jsonl.zst)"),
+    _Format(b"PAR1", "Parquet", "read it with read_parquet"),
+    _Format(b"ARROW1", "Arrow IPC (Feather)", "write it as Parquet and read it with read_parquet"),
+    _Format(b"ORC", "ORC", "write it as Parquet and read it with read_parquet"),
+    _Format(b"Obj\x01", "Avro", "write it as Parquet and read it with read_parquet"),
+    _Format(b"\x89HDF\r\n\x1a\n", "HDF5", "write it as Parquet and read it with read_parquet"),
+    _Format(
+        b"SQLite format 3\x00", "an SQLite database", "write its tables as Parquet and read them with read_parquet"
+    ),
+    _Format(b"%PDF-", "a PDF document", "extract its text first"),
+    _Format(b"WARC/", "a web crawl (WARC)", "read it with read_warc"),
+    _Format(
+        b"version https://git-lfs.github.com/spec/",
+        "a pointer of Git LFS, not the data",
+        "fetch the data (git lfs pull)",
+    ),
+    _Format(b"<!DOCTYPE", "an HTML page, as a server answers with in place of a file", "fetch the file again"),
+    _Format(b"<html", "an HTML page, as a server answers with in place of a file", "fetch the file again"),
+)
+_NAMES = {".snappy": "Snappy data", ".sz": "Snappy data", ".br": "Brotli data", ".lzo": "LZO data", ".lz4": "LZ4 data"}
+"""Formats without a mark that all of their writers set, by the end of the name."""
+
+
+def other_format(head: bytes, path: str, *, is_text: bool = False) -> str | None:
+    """Name the format of a file that is neither JSON nor plain text, and say what to do; None if it is not known.
+
+    Parameters
+    ----------
+    head : bytes
+        First bytes of the file, decompressed if its name says that it is compressed.
+    path : str
+        Its path or URL: some formats are known by the end of the name alone.
+    is_text : bool
+        Pass over marks with which a text can begin.
+
+    Examples
+    --------
+    >>> other_format(b"PAR1...", "a.jsonl")
+    'Parquet by its first bytes; read it with read_parquet'
+    """
+    for known in _FORMATS:
+        if head.startswith(known.mark, known.at) and not (is_text and known.may_be_text):
+            return f"{known.name} by its first bytes; {known.way_out}"
+    name = next((name for suffix, name in _NAMES.items() if path.lower().endswith(suffix)), None)
+    return None if name is None else f"{name} by its name; compress it otherwise, with gzip or zstd"
+
+
+def wide_encoding(data: bytes, *, is_first: bool = True) -> str | None:
+    """Name the encoding of text of which each character has two or four bytes; None if it is another.
+
+    Parameters
+    ----------
+    data : bytes
+        A part of a file that begins with a character of ASCII.
+    is_first : bool
+        Whether it is the beginning of the file: elsewhere, a line begins in the middle of a character.
+
+    Examples
+    --------
+    >>> wide_encoding('{"a": 1}'.encode("utf-16-le")), wide_encoding(b'{"a": 1}')
+    ('UTF-16LE', None)
+    """
+    for mark, name in _BOMS.items():
+        if data.startswith(mark):
+            return name
+    nulls = data.count(b"\0")
+    if nulls == len(data) or nulls < WIDE_SHARE * len(data):
+        return None
+    name = "UTF-32" if b"\0\0\0" in data else "UTF-16"
+    return name + ("BE" if data[:1] == b"\0" else "LE") if is_first else name
+
+
+def why_no_row(raw: bytes, path: str, *, is_first: bool) -> str:
+    """Say why a line is not one JSON object, as far as its bytes tell.
+
+    Parameters
+    ----------
+    raw : bytes
+        The line.
+    path : str
+        Its file.
+    is_first : bool
+        Whether the file begins with it, so that it tells what the file is.
+    """
+    found = other_format(raw, path) if is_first else None
+    if found is not None:
+        return f"the file is {found}"
+    encoding = wide_encoding(raw[: 1 << 16], is_first=is_first)
+    if encoding is not None:
+        convert = f"iconv -f {encoding} -t UTF-8 old.jsonl > new.jsonl"
+        return f"the file is {encoding}, and JSON lines are UTF-8; convert it ({convert})"
+    if not raw.strip(b"\0 \t\r"):
+        return "it holds only NUL bytes, which a crash while it was written leaves behind"
+    try:
+        raw.decode()
+    except UnicodeDecodeError as exc:
+        return (
+            f"it is not UTF-8: byte {exc.start + 1:,} of the line is 0x{raw[exc.start]:02X}. If the file is Latin-1 or "
+            "Windows-1252, convert it (iconv -f WINDOWS-1252 -t UTF-8 old.jsonl > new.jsonl)"
+        )
+    return f"it is not one JSON object on one line{_shape(raw, is_first)}"
+
+
+def _shape(raw: bytes, is_first: bool) -> str:
+    """Say of what other shape a line is that is UTF-8."""
+    text = raw.strip(b" \t\r")
+    begins, ends = text.startswith(b"{"), text.endswith(b"}")
+    goes_on = (
+        "the file begins with a JSON object that goes on over several lines"
+        if is_first
+        else "the object does not end on it"
+    )
+    array = "the file is a JSON array" if is_first else "it is a JSON array"
+    shapes = (
+        (
+            text.startswith(b"\xef\xbb\xbf"),
+            ", as a byte order mark comes first; one inside a file is left where files with a mark were joined",
+        ),
+        (
+            text.startswith(b"\x1e"),
+            ", as a record separator (0x1E) comes first; remove them (tr -d '\\036' < old.jsonl > new.jsonl)",
+        ),
+        (
+            _OBJECTS_APART_BY_CR.search(text) is not None,
+            ": lines of the file end in CR alone; write them with LF (tr '\\r' '\\n' < old.jsonl > new.jsonl)",
+        ),
+        (
+            _OBJECTS_APART_BY_SEPARATOR.search(text) is not None,
+            ": only LF ends a line, and another separator (such as U+2028) stands between objects",
+        ),
+        (
+            text.startswith(b"["),
+            f": {array}; write its elements on lines of their own (jq -c '.[]' old.json > new.jsonl)",
+        ),
+        (
+            begins and text.endswith(b"},"),
+            ": it ends in a comma, like an element of a JSON array; write it without (jq -c '.[]' old.json > new.jsonl)",
+        ),
+        (
+            begins and not ends,
+            f": {goes_on}; write each object on one line (jq -c . old.json > new.jsonl)",
+        ),
+        (
+            text.startswith(b"{'"),
+            ": it is a dict as Python shows it, not JSON; write rows with json.dumps",
+        ),
+    )
+    return next((words for is_so, words in shapes if is_so), "")

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+import zipfile
+
+import pyarrow as pa
+import pytest
+import zstandard
+
+from curator_df.errors import BadRowError, ColumnError, SchemaError
+from curator_df.io.formats import other_format, why_no_row
+from curator_df.io.jsonl import read_jsonl
+from curator_df.io.text_files import read_text_files
+from curator_df.io.write import write_jsonl
+
+ROWS = '{"id": 1, "text": "café"}\n{"id": 2, "text": "naïve"}\n'
+PLAIN = ROWS.encode()
+
+
+def zipped():
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.jsonl", PLAIN)
+    return file.getvalue()
+
+
+def tarred():
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        member = tarfile.TarInfo("a.jsonl")
+        member.size = len(PLAIN)
+        archive.addfile(member, io.BytesIO(PLAIN))
+    return file.getvalue()
+
+
+FORMATS = {
+    "a.zip": (zipped(), "a ZIP archive .*unzip"),
+    "a.jsonl": (zipped(), "a ZIP archive .*unzip"),
+    "a.tar": (tarred(), "a tar archive .*tar -xf"),
+    "a.tar.gz": (gzip.compress(tarred()), "a tar archive .*tar -xf"),
+    "a.tar.zst": (zstandard.compress(tarred()), "a tar archive .*tar -xf"),
+    "a.7z": (b"7z\xbc\xaf\x27\x1c\0\4" + bytes(40), "a 7z archive .*7z x"),
+    "a.rar": (b"Rar!\x1a\x07\x01\0" + bytes(40), "a RAR archive .*unrar"),
+    "a.jsonl.lz4": (pa.compress(PLAIN, "lz4", asbytes=True), "LZ4 data .*zstd"),
+    "b.lz4": (b"\x04\x22\x4d\x18" + bytes(40), "LZ4 data by its first bytes; .*zstd"),
+    "a.jsonl.snappy": (pa.compress(PLAIN, "snappy", asbytes=True), "Snappy data by its name"),
+    "a.sz": (b"\xff\x06\x00\x00sNaPpY" + bytes(40), "Snappy data by its first bytes"),
+    "a.jsonl.br": (pa.compress(PLAIN, "brotli", asbytes=True), "Brotli data by its name"),
+    "c.jsonl": (gzip.compress(PLAIN), r"gzip data .*let its name end in \.gz"),
+    "d.jsonl": (zstandard.compress(PLAIN), r"zstd data .*let its name end in \.zst"),
+    "e.jsonl": (bz2.compress(PLAIN), r"bzip2 data .*let its name end in \.bz2"),
+    "f.jsonl": (lzma.compress(PLAIN), r"xz data .*let its name end in \.xz"),
+    "g.jsonl": (b"PAR1" + bytes(40), "Parquet .*read_parquet"),
+    "h.jsonl": (b"ARROW1\0\0" + bytes(40), "Arrow IPC"),
+    "i.jsonl": (b"WARC/1.0\r\nWARC-Type: warcinfo\r\n\r\n", "a web crawl .*read_warc"),
+    "j.jsonl": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a pointer of Git LFS, .*git lfs pull"),
+    "k.jsonl": (b"<!DOCTYPE html>\n<html>502</html>\n", "an HTML page"),
+}
+ENCODINGS = ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_another_format_is_named_with_the_way_out(tmp_path, name):
+    data, message = FORMATS[name]
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(BadRowError, match=rf"line 1 \(byte 0\): the file is {message}"):
+        read_jsonl(tmp_path / name).compute()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_another_format_among_rows_is_named_when_it_is_read(tmp_path, name):
+    data, message = FORMATS[name]
+    (tmp_path / "0.jsonl").write_bytes(PLAIN)
+    (tmp_path / name).write_bytes(data)
+    paths = [tmp_path / "0.jsonl", tmp_path / name]
+    with pytest.raises(BadRowError, match=rf"line 1 \(byte 0\): the file is {message}"):
+        read_jsonl(paths).compute()
+    with pytest.warns(UserWarning, match=f"the file is {message}"):
+        read_jsonl(paths, on_bad_rows="quarantine").compute()
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_wide_encodings_are_named(tmp_path, encoding):
+    (tmp_path / "a.jsonl").write_bytes(ROWS.encode(encoding))
+    name = encoding.upper() if encoding in ("utf-16", "utf-32") else encoding.upper()[:6] + encoding.upper()[7:]
+    with pytest.raises(BadRowError, match=f"the file is {name}, and JSON lines are UTF-8; .*iconv -f {name} -t UTF-8"):
+        read_jsonl(tmp_path)
+    (tmp_path / "0.jsonl").write_bytes(PLAIN)
+    with pytest.raises(BadRowError, match=f"the file is {name}, .*iconv -f {name}"):
+        read_jsonl(tmp_path).compute()
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+def test_a_byte_that_is_not_utf8_is_shown_with_its_place(tmp_path, encoding):
+    (tmp_path / "a.jsonl").write_bytes(ROWS.encode(encoding))
+    message = r"line 1 \(byte 0\): it is not UTF-8: byte 23 of the line is 0xE9\. .*iconv -f WINDOWS-1252"
+    with pytest.raises(BadRowError, match=message):
+        read_jsonl(tmp_path)
+    (tmp_path / "0.jsonl").write_bytes(PLAIN)
+    with pytest.raises(BadRowError, match=message):
+        read_jsonl(tmp_path).compute()
+
+
+SHAPES = {
+    "CR alone": (PLAIN.replace(b"\n", b"\r"), "lines of the file end in CR alone; .*tr "),
+    "U+2028": (PLAIN.replace(b"\n", "\u2028".encode()), r"another separator \(such as U\+2028\)"),
+    "RS": (b"\x1e" + PLAIN.replace(b"\n", b"\n\x1e").removesuffix(b"\x1e"), "a record separator"),
+    "array on a line": (b"[" + PLAIN.replace(b"\n", b",", 1).rstrip() + b"]", "the file is a JSON array; .*jq"),
+    "array on lines": (b"[\n" + PLAIN.replace(b"\n", b",\n", 1) + b"]\n", "the file is a JSON array; .*jq"),
+    "pretty": (b'{\n  "id": 1,\n  "text": "x"\n}\n', "a JSON object that goes on over several lines; .*jq -c"),
+    "pretty objects": (b'{"id": 1,\n "text": "x"}\n{"id": 2,\n "text": "y"}\n', "goes on over several lines; .*jq -c"),
+    "dict": (b"{'id': 1, 'text': 'x'}\n", "a dict as Python shows it"),
+    "NULs": (bytes(4096), "only NUL bytes"),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_another_shape_of_json_is_named_with_the_way_out(tmp_path, shape):
+    data, message = SHAPES[shape]
+    (tmp_path / "a.jsonl").write_bytes(data)
+    with pytest.raises(BadRowError, match=rf"line 1 \(byte 0\): .*{message}"):
+        read_jsonl(tmp_path).compute()
+    (tmp_path / "0.jsonl").write_bytes(PLAIN)
+    with pytest.raises(BadRowError, match=rf"a\.jsonl', line 1 \(byte 0\): .*{message}"):
+        read_jsonl(tmp_path).compute()
+    with pytest.warns(UserWarning, match=message):
+        assert len(read_jsonl(tmp_path, on_bad_rows="quarantine").compute()) >= 2
+
+
+def test_lines_after_the_first_say_nothing_of_the_file():
+    assert "the file" not in why_no_row(b"[1]", "a.jsonl", is_first=False)
+    assert "byte order mark" in why_no_row(b'\xef\xbb\xbf{"a": 1}', "a.jsonl", is_first=False)
+    assert "ends in a comma" in why_no_row(b'{"a": 1},', "a.jsonl", is_first=False)
+    assert why_no_row(b"null", "a.jsonl", is_first=False) == "it is not one JSON object on one line"
+
+
+def test_a_text_may_begin_like_a_mark_of_letters(tmp_path):
+    assert other_format(b"ORC and elf", "a.txt", is_text=True) is None
+    (tmp_path / "a.txt").write_bytes(b"BZh, PAR1 and ORC")
+    assert read_text_files(tmp_path).compute()["text"].tolist() == ["BZh, PAR1 and ORC"]
+
+
+@pytest.mark.parametrize("data", [zipped(), tarred(), gzip.compress(b"x"), ROWS.encode("utf-16-le")])
+def test_text_files_that_are_no_text_are_named(tmp_path, data):
+    (tmp_path / "a.txt").write_bytes(b"fine")
+    (tmp_path / "b.txt").write_bytes(data)
+    with pytest.raises(
+        BadRowError, match=r"b\.txt', byte 0: the file is (a ZIP|a tar|gzip|UTF-16LE).*on_bad_rows='quarantine'"
+    ):
+        read_text_files(tmp_path).compute()
+    with pytest.warns(UserWarning, match=r"1 bad rows were left out.*b\.txt.*the file is"):
+        assert read_text_files(tmp_path, on_bad_rows="quarantine").compute()["text"].tolist() == ["fine"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\n \r\n\n"])
+def test_files_without_rows_are_counted(tmp_path, data):
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(data))
+    with pytest.raises(ColumnError, match=r"no columns.*: there are no rows in 3 files"):
+        write_jsonl(read_jsonl(tmp_path), tmp_path / "out")
+    with pytest.raises(
+        ColumnError, match="columns= names 'text'; the files have: no columns: there are no rows in 3 files"
+    ):
+        read_jsonl(tmp_path, columns="text")
+    (tmp_path / "a.jsonl").write_bytes(b"{}\n{}\n")
+    with pytest.raises(ColumnError, match="the first rows of 3 files are objects without fields"):
+        write_jsonl(read_jsonl(tmp_path), tmp_path / "out")
+
+
+def test_a_name_longer_than_what_is_read_first_is_an_error(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"' + "k" * 1_000_000 + '": 1}\n')
+    with pytest.raises(
+        SchemaError, match=r"line 1 \(byte 0\): no field of the row .* within the first 1,000,000 bytes.*columns="
+    ):
+        read_jsonl(tmp_path)
+    (tmp_path / "0.jsonl").write_text('{"id": 1}\n')
+    with pytest.raises(
+        SchemaError, match=r"the field 'k+\.\.\. \(1,000,000 characters\)' is not among the columns"
+    ) as told:
+        read_jsonl(tmp_path).compute()
+    assert len(str(told.value)) < 1500
+    assert read_jsonl(tmp_path, columns="id").compute()["id"].tolist()[0] == 1

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from curator_df.errors import SchemaError
+from curator_df.io.jsonl import read_jsonl
+from curator_df.io.schema import HEAD_ROWS
+
+BIG = 2**53 + 1
+TEXT = "long " * 200
+SHAPES = ["%s", "[%s]", '{"x": %s}', "[[], null, [0.25, %s]]", '{"m": [{"x": %s}, {}]}']
+AT_SHAPES = pytest.mark.parametrize("shape", SHAPES)
+
+
+def rows(folder, values, **options):
+    """Read one row for each value, after as many rows with a fraction as decide on the types."""
+    lines = [f'{{"a": {values[0]}, "text": "{TEXT}"}}']
+    lines += [f'{{"a": {value}}}' for value in [*[values[0]] * HEAD_ROWS, *values[1:]]]
+    (folder / "a.jsonl").write_text("\n".join(lines))
+    return read_jsonl(folder, **options).compute()["a"].iloc[1 + HEAD_ROWS :]
+
+
+@AT_SHAPES
+@pytest.mark.parametrize("number", [str(BIG), str(-BIG), str(2**64 + 1), "1" * 309, "7" * 400, "7" * 5000])
+def test_a_whole_number_that_would_lose_digits_makes_a_bad_row(tmp_path, shape, number):
+    values = [shape % "0.5", shape % "1.5", shape % number, shape % "2.5"]
+    with pytest.raises(
+        SchemaError, match=rf"line {HEAD_ROWS + 3:,} .*column 'a': float64 cannot hold .* exactly.*dtype="
+    ):
+        rows(tmp_path, values)
+    with pytest.warns(UserWarning, match=f"1 bad rows were left out.*line {HEAD_ROWS + 3:,} .*float64 cannot hold"):
+        kept = rows(tmp_path, values, on_bad_rows="quarantine")
+    assert len(kept) == 2
+
+
+@AT_SHAPES
+@pytest.mark.parametrize(
+    "number", ["9007199254740992", "1e300", "9007199254740993.0", "1" + "0" * 22, "NaN", "Infinity", "-Inf"]
+)
+def test_numbers_that_keep_their_digits_or_have_a_fraction_are_read(tmp_path, shape, number):
+    assert len(rows(tmp_path, [shape % "0.5", shape % number])) == 1
+
+
+def test_only_columns_of_float64_count(tmp_path):
+    (tmp_path / "a.jsonl").write_text(f'{{"id": {BIG}, "score": 0.5, "big": 1e300}}\n')
+    assert read_jsonl(tmp_path).compute()["id"].tolist() == [BIG]
+
+
+def test_a_type_that_the_user_gives_rounds_or_keeps_digits(tmp_path):
+    (tmp_path / "a.jsonl").write_text(f'{{"a": {BIG}}}\n{{"a": 0.5}}\n')
+    assert read_jsonl(tmp_path, dtype={"a": "float64"}).compute()["a"].tolist() == [float(BIG), 0.5]
+    assert read_jsonl(tmp_path, dtype={"a": "string"}).compute()["a"].tolist() == [str(BIG), "0.5"]
+
+
+def test_a_number_beside_lists_that_are_too_deep_to_look_into_is_a_bad_row(tmp_path):
+    deep = "[" * 5000 + "]" * 5000
+    (tmp_path / "a.jsonl").write_text(f'{{"a": 0.5}}\n{{"a": {BIG}, "m": {deep}}}\n')
+    with pytest.warns(UserWarning, match="line 2 .*nests too deep to tell whether all its digits were kept"):
+        assert len(read_jsonl(tmp_path, columns="a", on_bad_rows="quarantine").compute()) == 1
