@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ HTTP_TYPES = ("application/http",)
 """Content types of a response that is HTTP; one to a question of DNS is not."""
 HTTP_HEADER_BYTES = 1 << 16
 """Bytes of a record too large to be held that are searched for an HTTP header."""
+_BRACKETED = re.compile(r"^<(.*)>$")
+"""Address in angle brackets, as the grammar of WARC 1.0 has it and wget writes it."""
 NO_BODY = "empty"
 """Why a response without any bytes is not a page."""
 
@@ -54,7 +57,7 @@ def page_of_head(head: Head, skipped: str | None) -> Page:
     """Return what the header of a record says."""
     url = head.fields.get("warc-target-uri")
     return Page(
-        url=url.strip("<>") if url else None,
+        url=_BRACKETED.sub(r"\1", url) if url else None,
         date=head.fields.get("warc-date"),
         status=None,
         content_type=_mime_type(head.fields.get("content-type")),
