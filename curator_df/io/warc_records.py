@@ -25,6 +25,8 @@ SHOWN_BYTES = 1000
 _LINE_ENDS = re.compile(rb"[\r\n]*")
 _HEADER_END = re.compile(rb"\r?\n\r?\n")
 _FOLDED = re.compile(r"\r?\n[ \t]+")
+_INNER = re.compile(rb"\n[^:\n]*WARC/[01]\.[0-9]{1,3}[ \t]*\r?\n")
+"""First line of a record in a header, where no field can be."""
 _NEXT = re.compile(rb"\nWARC/[01]\.[0-9]")
 
 
@@ -122,6 +124,8 @@ class WarcRecords:
             raise self._bad(
                 offset, f"its first line is {_first_line(self._buffer)!r}, and must be a version such as 'WARC/1.1'"
             )
+        if self._buffer.find(BEGINNING, 1, end.start()) > 0 and _INNER.search(self._buffer, 1, end.end()):
+            raise self._bad(offset, "its header does not end before that of the next record")
         fields = _fields(bytes(self._buffer[: end.start()]))
         length = fields.get("content-length", "")
         if not re.fullmatch(r"[0-9]{1,15}", length):

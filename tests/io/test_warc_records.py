@@ -113,6 +113,16 @@ def test_a_truncated_file_is_an_error_with_its_byte(tmp_path):
         cdf.read_warc(tmp_path).compute()
 
 
+@pytest.mark.parametrize(("damage", "texts"), [(b"", ["one", "two", "three"]), (b"\r\x02", ["one", "three"])])
+def test_a_header_that_does_not_end_takes_no_other_record_along(tmp_path, damage, texts):
+    first = html(b"one")
+    other = record("metadata", b"{}")
+    head = other[: other.index(b"Content-Length")] + damage
+    rows, bad = rows_of(source_for(tmp_path / "a.warc", first + head + wet("two") + html(b"three")), 10**9)
+    assert bad == [(len(first), "its header does not end before that of the next record")]
+    assert [text for _, text in rows] == texts
+
+
 def test_a_plain_file_that_is_cut_or_has_something_between(tmp_path):
     one, two = wet("one"), wet("two")
     for content, expected, offset, reason in (
