@@ -326,7 +326,9 @@ def read_warc(
     Parameters
     ----------
     paths : str, path or list of them
-        Files, directories, globs or fsspec URLs; ``.gz``, ``.zst``, ``.bz2`` and ``.xz`` are decompressed.
+        Files, directories, globs or fsspec URLs; ``.gz``, ``.zst`` (also with the dictionary that a WARC file may begin
+        with), ``.bz2`` and ``.xz`` are decompressed. WARC/1.0, 1.1 and the drafts 0.17 and 0.18 are read; ARC files are
+        not, and raise an error that says how to convert them.
     columns : list of str, optional
         Which of ``url``, ``date``, ``status``, ``content_type``, ``language`` and ``text`` to include. Default: all.
     content_types : sequence of str, optional
@@ -338,8 +340,9 @@ def read_warc(
     files_per_partition : int, optional
         Files per Dask partition, instead of a size.
     on_bad_rows : {"error", "quarantine"}
-        What to do with a record that is truncated, damaged, or has a body that cannot be decoded: raise an error that
-        names file and byte, or skip and report it. Reading continues at the next complete record.
+        What to do with a record that is shorter than its ``Content-Length``, damaged, or has a body whose compressed data
+        is damaged: raise an error that names file and byte, or skip and report it. Reading continues at the next complete
+        record.
     backend : {"pandas", "cudf"}
         Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
     storage_options : mapping, optional
@@ -360,7 +363,8 @@ def read_warc(
     InputError
         Nothing matches an entry of ``paths``.
     CorruptFileError
-        While reading: compressed data is damaged or truncated.
+        While reading: compressed data is damaged or truncated, or a file is an ARC file, or is compressed and its name
+        does not say so.
     BadRowError
         While reading: a record is truncated, or its HTTP message cannot be read.
     OversizeRowError
@@ -381,16 +385,24 @@ def read_warc(
     ``backend="cudf"``. Peak extra memory: 3.5 x block. Computes: no; it lists the files.
 
     The receipt of a run counts all records. Those that are not pages count as dropped by the step ``read_warc``, by
-    record type (``request``, ``metadata``, ``warcinfo``, ``revisit``...) or for their ``content_type``.
+    record type (``request``, ``metadata``, ``warcinfo``, ``revisit``, ``continuation``...), for their ``content_type``, or as
+    ``empty`` (a response without any bytes). Two counters of that step count pages that are kept: ``pages_truncated`` (the
+    crawler says so in ``WARC-Truncated``, or the body is shorter than its HTTP header or its coding says) and
+    ``pages_not_decoded`` (see below). Digests in records are not checked; checksums of compressed data are.
 
-    Responses are decoded by the rules of HTML: the encoding is that of a byte order mark, else the charset of the HTTP header,
-    else the one declared in the first 1,024 bytes of the page, else UTF-8 if the page is valid UTF-8, else windows-1252. Invalid
-    bytes become U+FFFD. Transfer and content encodings (chunked; gzip, deflate, br, zstd) are decoded.
+    Transfer and content codings (chunked, gzip, deflate, br, zstd, and several of them) are removed. Crawlers often store a
+    body decoded and keep the header that names its coding: a body that is not in the named coding, or in an unknown one, is
+    taken unchanged.
+
+    The encoding of a page follows the HTML and Encoding Standards: a byte order mark, else the charset of the HTTP header, else
+    the first ``meta`` element that declares a known one, else the XML declaration, else UTF-8 if the page is valid UTF-8, else
+    windows-1252. Invalid bytes become U+FFFD.
 
     References
     ----------
     .. [1] ISO 28500:2017, the WARC file format
-    .. [2] J. Bevendorff et al. 2018, Elastic ChatNoir (FastWARC), https://resiliparse.chatnoir.eu
+    .. [2] IIPC, Zstandard-compressed WARC files, https://iipc.github.io/warc-specifications/specifications/warc-zstd/
+    .. [3] WHATWG, HTML, determining the character encoding, https://html.spec.whatwg.org/multipage/parsing.html
 
     Examples
     --------

@@ -18,16 +18,18 @@ from curator_df.io.streams import OUTPUT_BYTES, ByteStream
 BEGINNING = b"WARC/"
 VERSION = re.compile(rb"WARC/[01]\.[0-9]{1,3}[ \t]*\r?\n")
 """First line of a record. Drafts before WARC/0.17 put the fields of a header into it, by position."""
-LOOK_BACK_BYTES = 8
+VERSION_BYTES = len(b"WARC/1.0")
+LOOK_BACK_BYTES = 64
 """Bytes kept of a piece in which no record begins: the next piece may complete a beginning."""
 MOST_HEADER_BYTES = 1 << 16
 SHOWN_BYTES = 1000
 _LINE_ENDS = re.compile(rb"[\r\n]*")
 _HEADER_END = re.compile(rb"\r?\n\r?\n")
 _FOLDED = re.compile(r"\r?\n[ \t]+")
-_INNER = re.compile(rb"\n[^:\n]*WARC/[01]\.[0-9]{1,3}[ \t]*\r?\n")
-"""First line of a record in a header, where no field can be."""
+_INNER = re.compile(rb"WARC/[01]\.[0-9]{1,3}[ \t]*\r?\n")
 _NEXT = re.compile(rb"\nWARC/[01]\.[0-9]")
+_FOUND = re.compile(rb"(?<=\n)WARC/[01]\.[0-9]|WARC/[01]\.[0-9]{1,3}[ \t]*\r?\n(?=[A-Za-z-]{1,40}:)")
+"""Beginning of a record after a bad one: at the beginning of a line, or before a field, where a record was cut without one."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class WarcRecords:
             raise self._bad(
                 offset, f"its first line is {_first_line(self._buffer)!r}, and must be a version such as 'WARC/1.1'"
             )
-        if self._buffer.find(BEGINNING, 1, end.start()) > 0 and _INNER.search(self._buffer, 1, end.end()):
+        if self._buffer.find(BEGINNING, 1, end.start()) > 0 and _holds_another(bytes(self._buffer[: end.end()])):
             raise self._bad(offset, "its header does not end before that of the next record")
         fields = _fields(bytes(self._buffer[: end.start()]))
         length = fields.get("content-length", "")
@@ -163,9 +165,9 @@ class WarcRecords:
     def recover(self) -> None:
         """After a `BadRecord`: go to where the next record may begin, or to the end."""
         while not self._waiting and self._damage is None:
-            found = _NEXT.search(self._buffer, 1)
+            found = _FOUND.search(self._buffer, 1)
             if found is not None:
-                self._pass(found.start() + 1)
+                self._pass(found.start())
                 return
             self._pass(max(0, len(self._buffer) - LOOK_BACK_BYTES))
             if not self._more():
@@ -258,9 +260,9 @@ class WarcRecords:
 
     def _begins_at(self, at: int) -> bool:
         """Tell whether a record begins at a byte of the buffer: some files have no line ends between records."""
-        while len(self._buffer) < at + LOOK_BACK_BYTES and self._more():
+        while len(self._buffer) < at + VERSION_BYTES and self._more():
             pass
-        return _NEXT.match(b"\n" + self._buffer[at : at + LOOK_BACK_BYTES]) is not None
+        return _NEXT.match(b"\n" + self._buffer[at : at + VERSION_BYTES]) is not None
 
     def _cut(self, offset: int) -> BadRecord:
         if self._damage is not None:
@@ -269,6 +271,15 @@ class WarcRecords:
 
     def _bad(self, offset: int, reason: str, *, is_damage: bool = False) -> BadRecord:
         return BadRecord(offset, reason, bytes(self._buffer[:SHOWN_BYTES]), is_damage=is_damage)
+
+
+def _holds_another(header: bytes) -> bool:
+    """Tell whether the first line of another record is in a header, because the record was cut in it."""
+    inner = _INNER.search(header, 1)
+    if inner is None:
+        return False
+    before, after = header[: inner.start()].lower(), header[inner.end() :].lower()
+    return b":" not in before[before.rfind(b"\n") + 1 :] or (b"warc-type:" in before and b"warc-type:" in after)
 
 
 def _fields(header: bytes) -> dict[str, str]:

@@ -113,14 +113,23 @@ def test_a_truncated_file_is_an_error_with_its_byte(tmp_path):
         cdf.read_warc(tmp_path).compute()
 
 
-@pytest.mark.parametrize(("damage", "texts"), [(b"", ["one", "two", "three"]), (b"\r\x02", ["one", "three"])])
-def test_a_header_that_does_not_end_takes_no_other_record_along(tmp_path, damage, texts):
+@pytest.mark.parametrize("damage", [b"", b"\r\x02"])
+def test_a_header_that_does_not_end_takes_no_other_record_along(tmp_path, damage):
     first = html(b"one")
     other = record("metadata", b"{}")
     head = other[: other.index(b"Content-Length")] + damage
     rows, bad = rows_of(source_for(tmp_path / "a.warc", first + head + wet("two") + html(b"three")), 10**9)
     assert bad == [(len(first), "its header does not end before that of the next record")]
-    assert [text for _, text in rows] == texts
+    assert [text for _, text in rows] == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("cut", [30, 150, 280, 5_000, 2_000_000])
+def test_the_record_after_one_that_was_cut_in_the_middle_of_a_line_is_read(tmp_path, cut):
+    half = wet("x" * 3_000_000)[:cut]
+    (tmp_path / "a.wet.zst").write_bytes(zstandard.compress(wet("one") + half + wet("two") + wet("three")))
+    rows, bad = rows_of(source_of(cdf.read_warc(tmp_path, on_bad_rows="quarantine")), 10**9)
+    assert [text for _, text in rows] == ["one", "two", "three"]
+    assert [offset for offset, _ in bad] == [len(wet("one"))]
 
 
 def test_a_plain_file_that_is_cut_or_has_something_between(tmp_path):
