@@ -35,10 +35,14 @@ _PARAMETER = re.compile(r"(?:^|[;,\s])charset\s*=\s*[\"']?\s*([^\s\"';,]+)", re.
 _META = re.compile(rb"<[mM][eE][tT][aA][\t\n\f\r /]")
 _TAG_NAME = re.compile(rb"[A-Za-z][^\t\n\f\r />]*")
 _PRESCAN_NAME = re.compile(rb"[A-Za-z][^\t\n\f\r >]*")
-_ATTRIBUTE = re.compile(
-    rb"[\t\n\f\r /]*(?:>|([^\t\n\f\r />][^\t\n\f\r />=]*)"
-    rb"(?:[\t\n\f\r ]*=[\t\n\f\r ]*(?:\"([^\"]*)(?:\"|\Z)|'([^']*)(?:'|\Z)|(?=>)|([^\t\n\f\r >\"'][^\t\n\f\r >]*)))?)"
+_NAME = rb"[^\t\n\f\r />][^\t\n\f\r />=]*+"
+_VALUE = (
+    rb"[\t\n\f\r ]*+=[\t\n\f\r ]*+"
+    rb"(?:\"([^\"]*+)(?:\"|\Z)|'([^']*+)(?:'|\Z)|(?=>)|([^\t\n\f\r >\"'][^\t\n\f\r >]*+))"
 )
+_ATTRIBUTE = re.compile(rb"[\t\n\f\r /]*+(?:>|(%b)(?:%b)?+)" % (_NAME, _VALUE))
+_ATTRIBUTES = re.compile(rb"(?:[\t\n\f\r /]*+%b(?:%b)?+)*+[\t\n\f\r /]*+>" % (_NAME, _VALUE))
+"""All attributes of a tag, to its end."""
 _COMMENT_END = re.compile(rb"--!?>")
 _CONTENT = re.compile(r"charset[\t\n\f\r ]*=[\t\n\f\r ]*(.*)", re.IGNORECASE | re.DOTALL)
 _CONTENT_VALUE = re.compile(r"\"([^\"]*)\"|'([^']*)'|([^\"'\t\n\f\r ;][^\t\n\f\r ;]*)")
@@ -155,14 +159,12 @@ def _from_elements(body: bytes, first: int) -> str | None:
         name = _TAG_NAME.match(body, at + 1)
         if name is not None:
             element = name.group().lower()
-            found, at = _read_tag(body, name.end(), _of_element if element == b"meta" else None)
-            if at >= 0 and element == b"plaintext":
-                at = -1
-            elif at >= 0 and element in RAW_TEXT:
-                end = RAW_TEXT[element].search(body, at)
-                at = -1 if end is None else end.start()
+            if element == b"meta":
+                found, at = _read_meta(body, name.end(), _of_element)
+            else:
+                at = _after_text(body, _after_tag(body, name.end()), element)
         elif following == b"/" and (name := _TAG_NAME.match(body, at + 2)) is not None:
-            _, at = _read_tag(body, name.end(), None)
+            at = _after_tag(body, name.end())
         elif body.startswith(b"<!--", at):
             at = _after_comment(body, at)
         elif following in (b"!", b"?", b"/"):
@@ -171,6 +173,16 @@ def _from_elements(body: bytes, first: int) -> str | None:
             at += 1
         at = body.find(b"<", at) if at >= 0 else -1
     return found
+
+
+def _after_text(body: bytes, at: int, element: bytes) -> int:
+    """Return where markup goes on after a start tag that ends at a byte; -1 if it does not."""
+    if at < 0 or element == b"plaintext":
+        return -1
+    if element not in RAW_TEXT:
+        return at
+    end = RAW_TEXT[element].search(body, at)
+    return -1 if end is None else end.start()
 
 
 def _after_comment(body: bytes, at: int) -> int:
@@ -196,9 +208,9 @@ def _from_prescan(beginning: bytes) -> str | None:
             end = beginning.find(b"-->", at + 2)
             at = -1 if end < 0 else end + 3
         elif _META.match(beginning, at):
-            found, at = _read_tag(beginning, at + 5, _of_prescan)
+            found, at = _read_meta(beginning, at + 5, _of_prescan)
         elif name := _PRESCAN_NAME.match(beginning, at + 1 + is_end_tag):
-            _, at = _read_tag(beginning, name.end(), None)
+            at = _after_tag(beginning, name.end())
         elif beginning[at + 1 : at + 2] in (b"!", b"/", b"?"):
             at = beginning.find(b">", at)
         else:
@@ -218,21 +230,24 @@ def _declared(label: str) -> str | None:
     return None if name is None else _DECLARED.get(name, name)
 
 
-def _read_tag(
-    data: bytes, at: int, encoding: Callable[[dict[bytes, str]], str | None] | None
-) -> tuple[str | None, int]:
-    """Read the attributes of a tag; return the encoding that they name, and the byte after the tag, -1 if it does not end."""
+def _after_tag(data: bytes, at: int) -> int:
+    """Return the byte after a tag whose name ends at a byte; -1 if it does not end."""
+    found = _ATTRIBUTES.match(data, at)
+    return -1 if found is None else found.end()
+
+
+def _read_meta(data: bytes, at: int, encoding: Callable[[dict[bytes, str]], str | None]) -> tuple[str | None, int]:
+    """Return the encoding that the attributes of a tag name, and the byte after the tag: -1 if it does not end."""
     attributes: dict[bytes, str] = {}
     while True:
         found = _ATTRIBUTE.match(data, at)
-        if found is None or (found.end() >= len(data) and not found.group().endswith(b">")):
+        if found is None:
             return None, -1
         at = found.end()
         if found.group(1) is None:
-            return encoding(attributes) if encoding is not None else None, at
-        if encoding is not None:
-            value = found.group(2) or found.group(3) or found.group(4) or b""
-            attributes.setdefault(found.group(1).lower(), value.decode("latin-1"))
+            return encoding(attributes), at
+        value = found.group(2) or found.group(3) or found.group(4) or b""
+        attributes.setdefault(found.group(1).lower(), value.decode("latin-1"))
 
 
 def _of_element(attributes: dict[bytes, str]) -> str | None:
