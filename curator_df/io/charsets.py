@@ -282,6 +282,9 @@ def _is_utf8(body: bytes, *, final: bool = False) -> bool:
     decoder = codecs.getincrementaldecoder("utf-8")()
     view = memoryview(body)
     try:
+        if len(body) <= PIECE_BYTES:
+            codecs.utf_8_decode(view, "strict", final)  # without the copy that the decoder makes
+            return True
         for start in range(0, len(body), PIECE_BYTES):
             decoder.decode(view[start : start + PIECE_BYTES], final and start + PIECE_BYTES >= len(body))
     except UnicodeDecodeError:
