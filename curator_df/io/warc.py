@@ -43,7 +43,7 @@ HTML_TYPES = ("text/html", "application/xhtml+xml")
 """Content types of pages, unless the user names others."""
 READER_FACTOR = 3.5
 """Peak bytes while a block is made, per byte of the block. Measured (tests/io/test_reader_memory.py) while another library read
-the HTTP messages and held a copy: 3.0 of one page of 40 MB, 2.0 where it is packed, 2.1 of pages of 54 kB. It is an upper bound."""
+the HTTP messages and held a copy: 3.0 of one page of 40 MB, 2.0 where it is packed, 2.1 of pages of 54 kB: an upper bound."""
 _ARC_BEGINNING = b"filedesc://"
 STEP_PEAK_FACTOR = 1.2
 """As of any step that keeps some rows."""
