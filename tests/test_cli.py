@@ -4,6 +4,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -67,6 +68,20 @@ def test_the_exit_code_tells_what_may_pass(corpus, tmp_path):
     ):
         done = curator_df("curate", source, tmp_path / "other", "--memory", "500MB")
         assert (done.returncode, done.stderr.splitlines()[-1].partition(":")[0]) == (code, error)
+
+
+@pytest.mark.parametrize("command", ["curate", "dedup"])
+def test_files_of_crawls_are_named_with_their_reader(tmp_path, command):
+    (tmp_path / "in/2026").mkdir(parents=True)
+    (tmp_path / "in/2026/a.warc.gz").write_bytes(b"")
+    for source, said in (
+        (tmp_path / "in", "has no file that ends in .*read_warc reads files that end in .warc or .wet"),
+        (tmp_path / "in/2026/a.warc.gz", "holds 1 WARC file. .* curator_df.read_warc"),
+    ):
+        done = curator_df(command, source, tmp_path / "out", "--memory", "500MB")
+        assert done.returncode in (1, 2)
+        assert "Traceback" not in done.stderr
+        assert re.search(said, done.stderr.splitlines()[-1])
 
 
 def test_explain_runs_nothing(corpus, tmp_path):

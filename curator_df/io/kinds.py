@@ -10,6 +10,7 @@ from curator_df.errors import ParameterError
 from curator_df.io.jsonl import SUFFIXES as JSONL_SUFFIXES
 from curator_df.io.listing import Paths, list_files
 from curator_df.io.parquet import SUFFIXES as PARQUET_SUFFIXES
+from curator_df.io.warc import SUFFIXES as WARC_SUFFIXES
 
 
 def holds_parquet(paths: Paths, storage_options: Mapping[str, Any] | None = None) -> bool:
@@ -18,11 +19,17 @@ def holds_parquet(paths: Paths, storage_options: Mapping[str, Any] | None = None
     Raises
     ------
     ParameterError
-        If some are and some are not.
+        If some are and some are not, or some are WARC files.
     InputError
         If there is no file.
     """
     listing = list_files(paths, suffixes=(*JSONL_SUFFIXES, *PARQUET_SUFFIXES), storage_options=storage_options)
+    if crawls := sum(name.lower().endswith(WARC_SUFFIXES) for name in listing.paths):
+        files = "1 WARC file" if crawls == 1 else f"{crawls:,} WARC files"
+        raise ParameterError(
+            f"{paths if isinstance(paths, str) else 'paths='} holds {files}, and only JSON Lines and Parquet files can be "
+            "processed this way. Read web crawls in Python with curator_df.read_warc(), and write the pages with write_jsonl()"
+        )
     parquet = [name.lower().endswith(PARQUET_SUFFIXES) for name in listing.paths]
     if any(parquet) and not all(parquet):
         said, example = (

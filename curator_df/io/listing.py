@@ -33,6 +33,16 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """What users may give as input."""
 COMPRESSED_SUFFIXES = (".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz")
 """Suffixes of files that are decompressed while they are read."""
+READERS = {
+    "read_jsonl": (".jsonl", ".ndjson", ".json", ".jsonlines"),
+    "read_parquet": (".parquet", ".parq", ".pq"),
+    "read_text_files": (".txt", ".text", ".md"),
+    "read_warc": (".warc", ".wet"),
+}
+"""Readers by the suffixes of their files, for errors."""
+OTHER_SUFFIXES = tuple(
+    plain + packed for plains in READERS.values() for plain in plains for packed in ("", *COMPRESSED_SUFFIXES)
+)
 SHOWN_NAMES = 8
 """How many names of a directory an error lists."""
 STAMP_KEYS = (
@@ -229,7 +239,10 @@ def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
         found = sorted(set(_walk(path, suffixes, set())))
         if not found:
             wanted = f" that ends in {shown_suffixes(suffixes)}" if suffixes else ""
-            raise InputError(f"the directory {path!r} has no file{wanted}; it holds {_names(os.listdir(path))}")
+            others = [name for name, _, _ in _walk(path, OTHER_SUFFIXES, set())] if suffixes else []
+            raise InputError(
+                f"the directory {path!r} has no file{wanted}; it holds {_names(os.listdir(path))}{_readers(others)}"
+            )
         return found
     _refuse_what_is_there(path, entry)
     if not MAGIC.search(path):
@@ -391,6 +404,17 @@ def _names(names: Iterable[str]) -> str:
     return (", ".join(repr(name) for name in shown[:SHOWN_NAMES]) or "nothing") + more
 
 
+def _readers(names: Iterable[str]) -> str:
+    """Say which readers are for files with these names."""
+    found = {
+        f"{reader} reads files that end in {_either(suffixes)}"
+        for name in names
+        for reader, suffixes in READERS.items()
+        if name.lower().endswith(tuple(plain + packed for plain in suffixes for packed in ("", *COMPRESSED_SUFFIXES)))
+    }
+    return "".join(f". {said}" for said in sorted(found))
+
+
 def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> list[_Found]:
     import fsspec
 
@@ -410,7 +434,9 @@ def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
             f"cannot list {url!r}: {type(exc).__name__}: {exc}. Check the address, the network and the credentials"
         ) from exc
     if not infos:
-        raise InputError(f"nothing matches {url!r}; {_nearest_remote(system, path)}")
+        others = _remote_infos(system, path, OTHER_SUFFIXES) if suffixes else []
+        readers = _readers(info["name"] for info in others)
+        raise InputError(f"nothing matches {url!r}; {_nearest_remote(system, path)}{readers}")
     return sorted(_remote_found(system, url, info) for info in infos)
 
 

@@ -22,6 +22,8 @@ COLUMNS = pa.schema(
 )
 SKIPPED = pa.field("skipped", pa.large_string())
 """Column of the source, not of the table: why a record is not a page."""
+NOTED = pa.field("noted", pa.large_string())
+"""Column of the source, not of the table: what is counted of a page."""
 ROW_BYTES = 500
 """What a row counts besides its text: it is objects of Python until its block is made."""
 

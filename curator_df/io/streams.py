@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files as streams of decompressed bytes, local or through fsspec, in a few MB whatever they hold.
 
-The suffix decides: ``.gz`` (with several members and zero padding), ``.zst`` (several frames), ``.bz2``, ``.xz``, or
+The suffix decides: ``.gz`` (with several members and zero padding), ``.zst`` (several frames, and the dictionary that a WARC
+file begins with), ``.bz2``, ``.xz``, or
 plain. A file that is truncated or damaged raises `CorruptFileError` with the decompressed offset that was reached.
 """
 
@@ -35,6 +36,12 @@ KiB 640, of 128 bytes 330 (``test_a_bomb_is_read_in_a_few_megabytes``)."""
 LARGEST_WINDOW_BYTES = 1 << 27
 """Largest window of a zstd frame and dictionary of an xz file: what ``zstd -d`` takes by default, and more than
 ``xz -9`` makes. Such a window is held besides the few MB; most files have one of 2 to 8 MiB."""
+LARGEST_DICTIONARY_BYTES = 1 << 23
+"""Largest dictionary of a zstd file, decompressed. It is held besides the few MB, three times for a moment; crawls have 1 MB."""
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_DICTIONARY = b"\x37\xa4\x30\xec"
+_DICTIONARY_FRAME = b"\x5d\x2a\x4d\x18"
+"""Magic number of the skippable frame that holds the dictionary of a WARC file."""
 STORE_BYTES = 1 << 21
 """Asked of a store at once, ahead of what is needed, in a file that is read in order; four times that is held for a moment.
 s3fs by itself asks for 50 MB: a run over 98 MB under 460 MB ended for want of memory, and takes 337 MB with this."""
@@ -100,7 +107,8 @@ def open_bytes(
 
     Notes
     -----
-    Peak extra memory: 2 MB; up to 27 MB for a zstd bomb; a large zstd or xz window besides, and 8 MB for a file in a store.
+    Peak extra memory: 2 MB; up to 27 MB for a zstd bomb; a large zstd or xz window or a zstd dictionary besides, and
+    8 MB for a file in a store.
     Computes: no.
     """
     return _Opened(path, storage_options, in_order=True, listed=listed, as_stream=True)
@@ -327,31 +335,35 @@ def _pieces(file: Any, path: str) -> Iterator[bytes]:
         return _zstd_pieces(file)
     if suffix in ("gz", "gzip"):
         # zlib itself 231 MB/s, the gzip module 185, Arrow's CompressedInputStream 241.
-        return _member_pieces(file, _Gzip, padding=True)
+        return _member_pieces(file, Gzip, padding=True)
     if suffix == "bz2":
         return _member_pieces(file, bz2.BZ2Decompressor, padding=False)
     return _member_pieces(file, lambda: lzma.LZMADecompressor(memlimit=LARGEST_WINDOW_BYTES), padding=True)
 
 
-class _Gzip:
-    """One gzip member, with the interface of `bz2.BZ2Decompressor`."""
+class Gzip:
+    """One gzip member, or zlib or bare deflate data, with the interface of `bz2.BZ2Decompressor`."""
 
-    def __init__(self) -> None:
-        self._inflate = zlib.decompressobj(wbits=31)
+    def __init__(self, window_bits: int = 31) -> None:
+        self._inflate = zlib.decompressobj(wbits=window_bits)
 
     @property
     def eof(self) -> bool:
+        """Whether the data has ended."""
         return self._inflate.eof
 
     @property
     def needs_input(self) -> bool:
+        """Whether all data that was given is decompressed."""
         return not self._inflate.unconsumed_tail
 
     @property
     def unused_data(self) -> bytes:
+        """Data after the end."""
         return self._inflate.unused_data
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
+        """Return the next bytes."""
         return self._inflate.decompress(self._inflate.unconsumed_tail + data, max_length)
 
 
@@ -388,12 +400,16 @@ def _zstd_pieces(file: Any) -> Iterator[bytes]:
     """
     import zstandard
 
-    decompressor = zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW_BYTES)
+    data = file.read(READ_BYTES)
+    dictionary: Any = None
+    if data.startswith(_DICTIONARY_FRAME):
+        dictionary, data = _zstd_dictionary(file, data)
+    decompressor = zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=LARGEST_WINDOW_BYTES)
     frame, in_frame = decompressor.decompressobj(), False
     held: list[bytes] = []
     held_bytes = 0
     try:
-        while data := file.read(READ_BYTES):
+        while data:
             position = 0
             while position < len(data):
                 step = data[position : position + ZSTD_STEP_BYTES]
@@ -407,6 +423,7 @@ def _zstd_pieces(file: Any) -> Iterator[bytes]:
                 if held_bytes >= READ_BYTES:
                     yield b"".join(held)
                     held, held_bytes = [], 0
+            data = file.read(READ_BYTES)
     except zstandard.ZstdError as exc:
         yield b"".join(held)
         raise ValueError(_zstd_reason(exc)) from exc
@@ -415,10 +432,57 @@ def _zstd_pieces(file: Any) -> Iterator[bytes]:
         raise EOFError("the compressed data ends in the middle of a frame")
 
 
+def _zstd_dictionary(file: Any, data: bytes) -> tuple[Any, bytes]:
+    """Return the dictionary that a file begins with, and the data after it; None and all data if it has none.
+
+    References
+    ----------
+    .. [1] https://iipc.github.io/warc-specifications/specifications/warc-zstd/
+    """
+    import zstandard
+
+    size = int.from_bytes(data[4:8], "little")
+    content = data[8 : 8 + size]
+    if not content.startswith((_ZSTD_DICTIONARY, ZSTD_MAGIC)):
+        return None, data
+    _check_dictionary(size)
+    parts = [content]
+    held = len(content)
+    while held < size and (part := file.read(size - held)):
+        parts.append(part)
+        held += len(part)
+    if held < size:
+        raise EOFError("the zstd dictionary at the beginning of the file is truncated")
+    content = b"".join(parts)
+    try:
+        if content.startswith(ZSTD_MAGIC):
+            _check_dictionary(zstandard.frame_content_size(content))
+            content = zstandard.ZstdDecompressor(max_window_size=LARGEST_DICTIONARY_BYTES).decompress(
+                content, max_output_size=LARGEST_DICTIONARY_BYTES
+            )
+        dictionary = zstandard.ZstdCompressionDict(content, dict_type=zstandard.DICT_TYPE_FULLDICT)
+        zstandard.ZstdDecompressor(dict_data=dictionary).decompressobj()  # which looks at the dictionary
+    except zstandard.ZstdError as exc:
+        raise ValueError(f"its zstd dictionary cannot be read: {exc}") from exc
+    return dictionary, data[8 + size :] or file.read(READ_BYTES)
+
+
+def _check_dictionary(size: int) -> None:
+    if size > LARGEST_DICTIONARY_BYTES:
+        raise ValueError(
+            f"its zstd dictionary has {size:,} bytes, and curator_df reads at most {LARGEST_DICTIONARY_BYTES:,} bytes"
+        )
+
+
 def _zstd_reason(exc: Exception) -> str:
     if "too much memory" in str(exc):
         return (
             f"a frame needs a window of more than {LARGEST_WINDOW_BYTES >> 20} MiB; write it again without --long or "
             "--ultra (zstd -d --long=31 -c old.zst | zstd -o new.zst)"
+        )
+    if "ictionary" in str(exc):
+        return (
+            f"{exc}; its frames need a dictionary that is not at its beginning. Write it again without one "
+            "(zstd -d -D dictionary -c old.zst | zstd -o new.zst)"
         )
     return str(exc)

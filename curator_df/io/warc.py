@@ -25,14 +25,15 @@ from curator_df.errors import BadRowError, CorruptFileError, CuratorError, Overs
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows
 from curator_df.io.frames import check_address_space, chosen_columns, empty_block
-from curator_df.io.gzip_members import MemberPieces, find_member
+from curator_df.io.gzip_members import BEGINNING, MAGIC, MemberPieces, find_member
+from curator_df.io.http_messages import LongPage
 from curator_df.io.jsonl import OnBadRows
 from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_files
 from curator_df.io.moves import require_gpu, to_backend
-from curator_df.io.page_blocks import COLUMNS, SKIPPED, HeldPages
+from curator_df.io.page_blocks import COLUMNS, NOTED, SKIPPED, HeldPages
 from curator_df.io.partitions import block_bytes_of, from_source
-from curator_df.io.streams import is_compressed, open_bytes, open_file
-from curator_df.io.warc_pages import LongPage, Page, has_no_page, other_type, page_of, page_of_head
+from curator_df.io.streams import ZSTD_MAGIC, is_compressed, open_bytes, open_file
+from curator_df.io.warc_pages import Page, has_no_page, other_type, page_of, page_of_head
 from curator_df.io.warc_records import BadRecord, Head, StreamPieces, WarcRecords
 
 SUFFIXES = tuple(plain + packed for plain in (".warc", ".wet") for packed in ("", *COMPRESSED_SUFFIXES))
@@ -41,8 +42,9 @@ GZIP_SUFFIXES = (".gz", ".gzip")
 HTML_TYPES = ("text/html", "application/xhtml+xml")
 """Content types of pages, unless the user names others."""
 READER_FACTOR = 3.5
-"""Peak bytes while a block is made, per byte of the block. Measured (tests/io/test_reader_memory.py): 3.0 of one page of 40 MB
-(the record, what FastWARC holds of it, and the text), 2.0 where it is packed; 2.1 of pages of 54 kB."""
+"""Peak bytes while a block is made, per byte of the block. Measured (tests/io/test_reader_memory.py) while another library read
+the HTTP messages and held a copy: 3.0 of one page of 40 MB, 2.0 where it is packed, 2.1 of pages of 54 kB: an upper bound."""
+_ARC_BEGINNING = b"filedesc://"
 STEP_PEAK_FACTOR = 1.2
 """As of any step that keeps some rows."""
 
@@ -54,7 +56,7 @@ class WarcSource:
     listing: Listing
     """The files."""
     columns: tuple[str, ...]
-    """Which of `COLUMNS`, and `SKIPPED`, are made."""
+    """Which of `COLUMNS`, and `SKIPPED` and `NOTED`, are made."""
     content_types: tuple[str, ...] | None
     """Types of pages; None for all."""
     quarantines: bool
@@ -72,7 +74,7 @@ class WarcSource:
     @property
     def schema(self) -> pa.Schema:
         """Columns of a block."""
-        every = pa.schema([*COLUMNS, SKIPPED])
+        every = pa.schema([*COLUMNS, SKIPPED, NOTED])
         return pa.schema([every.field(name) for name in self.columns])
 
     @property
@@ -222,6 +224,8 @@ class WarcSource:
 
     def _set_aside(self, bad: BadRecord, file: int, reading: _Reading) -> None:
         path = self.files[file]
+        if not bad.offset and (other := self._other_kind(path, bad.raw)):
+            raise CorruptFileError(f"{path!r} {other}") from bad
         if reading.on_bad_row is not None:
             reading.on_bad_row(BadRow(path, 0, bad.offset, bad.reason, bad.raw))
             return
@@ -230,6 +234,22 @@ class WarcSource:
             f"{path!r}, record at byte {bad.offset:,}: {bad.reason}. Fetch the file again, or set such records aside with "
             "on_bad_rows='quarantine'"
         ) from bad
+
+    def _other_kind(self, path: str, raw: bytes) -> str | None:
+        """Say what a file is whose beginning is no record, and what to do with it; None if that is not known."""
+        with open_file(path, self.listing.storage_options) as file:
+            beginning = file.read(len(ZSTD_MAGIC))
+        if raw.startswith(_ARC_BEGINNING):
+            return (
+                "is an ARC file, the format before WARC, which read_warc does not read. Convert it, for example with warcio: "
+                "warcio recompress old.arc.gz new.warc.gz"
+            )
+        if beginning == BEGINNING[:4] and is_compressed(path):
+            return "holds WARC records that are not compressed. Rename it so that its name ends in .warc"
+        for magic, suffix in ((MAGIC, ".gz"), (ZSTD_MAGIC, ".zst")):
+            if beginning.startswith(magic) and not is_compressed(path):
+                return f"is compressed. Rename it so that its name ends in {suffix}"
+        return None
 
 
 @dataclass(frozen=True)
@@ -285,11 +305,14 @@ def _is_gzip(path: str) -> bool:
 def keep_pages_block(block: Any) -> Outcome:
     """Kernel of `read_warc`: the records that are pages."""
     skipped = block["skipped"]
-    kept = block.loc[skipped.isna().to_numpy(), [name for name in block.columns if name != "skipped"]]
+    is_page = skipped.isna().to_numpy()
+    kept = block.loc[is_page, [name for name in block.columns if name not in ("skipped", "noted")]]
+    noted = block.loc[is_page, "noted"].dropna()
     reasons = skipped.dropna()
     return Outcome(
         kept,
         dropped={str(reason): int(count) for reason, count in reasons.value_counts().items()},
+        counters={f"pages_{note}": int(count) for note, count in noted.value_counts().items()},
         rejects=lambda: (block.loc[reasons.index], {"reason": reasons.tolist()}),
     )
 
@@ -310,7 +333,9 @@ def read_warc(
     Parameters
     ----------
     paths : str, path or list of them
-        Files, directories, globs or fsspec URLs; ``.gz``, ``.zst``, ``.bz2`` and ``.xz`` are decompressed.
+        Files, directories, globs or fsspec URLs; ``.gz``, ``.zst`` (also with the dictionary that a WARC file may begin
+        with), ``.bz2`` and ``.xz`` are decompressed. WARC/1.0, 1.1 and the drafts 0.17 and 0.18 are read; ARC files are
+        not, and raise an error that says how to convert them.
     columns : list of str, optional
         Which of ``url``, ``date``, ``status``, ``content_type``, ``language`` and ``text`` to include. Default: all.
     content_types : sequence of str, optional
@@ -322,8 +347,9 @@ def read_warc(
     files_per_partition : int, optional
         Files per Dask partition, instead of a size.
     on_bad_rows : {"error", "quarantine"}
-        What to do with a record that is truncated, damaged, or has a body that cannot be decoded: raise an error that
-        names file and byte, or skip and report it. Reading continues at the next complete record.
+        What to do with a record that is shorter than its ``Content-Length``, damaged, or has a body whose compressed data
+        is damaged: raise an error that names file and byte, or skip and report it. Reading continues at the next complete
+        record.
     backend : {"pandas", "cudf"}
         Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
     storage_options : mapping, optional
@@ -344,7 +370,8 @@ def read_warc(
     InputError
         Nothing matches an entry of ``paths``.
     CorruptFileError
-        While reading: compressed data is damaged or truncated.
+        While reading: compressed data is damaged or truncated, or a file is an ARC file, or is compressed and its name
+        does not say so.
     BadRowError
         While reading: a record is truncated, or its HTTP message cannot be read.
     OversizeRowError
@@ -354,7 +381,7 @@ def read_warc(
     ParameterError
         An argument is invalid.
     MissingExtraError
-        If FastWARC is not installed.
+        If brotli or webencodings is not installed.
     UnsupportedBackendError
         ``backend="cudf"`` where there is no GPU.
 
@@ -365,16 +392,24 @@ def read_warc(
     ``backend="cudf"``. Peak extra memory: 3.5 x block. Computes: no; it lists the files.
 
     The receipt of a run counts all records. Those that are not pages count as dropped by the step ``read_warc``, by
-    record type (``request``, ``metadata``, ``warcinfo``, ``revisit``...) or for their ``content_type``.
+    record type (``request``, ``metadata``, ``warcinfo``, ``revisit``, ``continuation``...), for their ``content_type``, or as
+    ``empty`` (a response without any bytes). Two counters of that step count pages that are kept: ``pages_truncated`` (the
+    crawler says so in ``WARC-Truncated``, or the body is shorter than its HTTP header or its coding says) and
+    ``pages_not_decoded`` (see below). Digests in records are not checked; checksums of compressed data are.
 
-    Responses are decoded by the rules of HTML: the encoding is that of a byte order mark, else the charset of the HTTP header,
-    else the one declared in the first 1,024 bytes of the page, else UTF-8 if the page is valid UTF-8, else windows-1252. Invalid
-    bytes become U+FFFD. Transfer and content encodings (chunked; gzip, deflate, br, zstd) are decoded.
+    Transfer and content codings (chunked, gzip, deflate, br, zstd, and several of them) are removed. Crawlers often store a
+    body decoded and keep the header that names its coding: a body that is not in the named coding, or in an unknown one, is
+    taken unchanged.
+
+    The encoding of a page follows the HTML and Encoding Standards: a byte order mark, else the charset of the HTTP header, else
+    the first ``meta`` element that declares a known one, else the XML declaration, else UTF-8 if the page is valid UTF-8, else
+    windows-1252. Invalid bytes become U+FFFD.
 
     References
     ----------
     .. [1] ISO 28500:2017, the WARC file format
-    .. [2] J. Bevendorff et al. 2018, Elastic ChatNoir (FastWARC), https://resiliparse.chatnoir.eu
+    .. [2] IIPC, Zstandard-compressed WARC files, https://iipc.github.io/warc-specifications/specifications/warc-zstd/
+    .. [3] WHATWG, HTML, determining the character encoding, https://html.spec.whatwg.org/multipage/parsing.html
 
     Examples
     --------
@@ -390,14 +425,15 @@ def read_warc(
     require_gpu("read_warc", backend)
     if on_bad_rows not in get_args(OnBadRows):
         raise ParameterError(f"read_warc: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
-    require_package("read_warc", "fastwarc", "warc")
+    for package in ("brotli", "webencodings"):
+        require_package("read_warc", package, "warc")
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
     block_bytes = block_bytes_of("read_warc", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_warc")
     chosen = chosen_columns(COLUMNS, columns, "read_warc")
     types = [content_types] if isinstance(content_types, str) else content_types
     of_types = None if types is None else tuple(sorted({name.lower() for name in types}))
-    source = WarcSource(listing, (*chosen, SKIPPED.name), of_types, on_bad_rows == "quarantine")
+    source = WarcSource(listing, (*chosen, SKIPPED.name, NOTED.name), of_types, on_bad_rows == "quarantine")
     ranges = source.cut(block_bytes) if files_per_partition is None else source.cut_files(files_per_partition)
     records = from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None)
     kernel = BlockKernel("read_warc", keep_pages_block, {}, STEP_PEAK_FACTOR)

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a WARC record says and holds: the columns of a row, and the text of a page. HTTP is read by FastWARC."""
+"""What a WARC record says and holds: the columns of a row, and the text of a page."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
-from curator_df.io.charsets import PIECE_BYTES, charset_of, page_encoding, utf8_pieces
+from curator_df.io.charsets import charset_of, page_encoding, utf8_pieces
+from curator_df.io.http_messages import TRUNCATED, BodyError, LongPage, read_body, read_message
 from curator_df.io.warc_records import SHOWN_BYTES, BadRecord, Head, WarcRecords
 
 BODIES = ("response", "resource", "conversion")
@@ -15,16 +18,11 @@ BODIES = ("response", "resource", "conversion")
 HTTP_TYPES = ("application/http",)
 """Content types of a response that is HTTP; one to a question of DNS is not."""
 HTTP_HEADER_BYTES = 1 << 16
-_HEADER_END = re.compile(rb"\r?\n\r?\n")
-_HTTP_TYPE = re.compile(rb"\ncontent-type:([^\r\n]*)", re.IGNORECASE)
-
-
-class LongPage(Exception):  # noqa: N818 - never seen by users
-    """A text has more bytes than may be held."""
-
-    def __init__(self, text_bytes: int) -> None:
-        super().__init__(text_bytes)
-        self.text_bytes = text_bytes
+"""Bytes of a record too large to be held that are searched for an HTTP header."""
+_BRACKETED = re.compile(r"^<(.*)>$")
+"""Address in angle brackets, as the grammar of WARC 1.0 has it and wget writes it."""
+NO_BODY = "empty"
+"""Why a response without any bytes is not a page."""
 
 
 @dataclass
@@ -38,6 +36,8 @@ class Page:
     language: str | None
     skipped: str | None
     """Why it is not a page; None for a page."""
+    noted: str | None
+    """What is counted of a page: see `http_messages`; None for nothing."""
     pieces: list[bytes]
     """The text of a page, as pieces of UTF-8."""
 
@@ -57,12 +57,13 @@ def page_of_head(head: Head, skipped: str | None) -> Page:
     """Return what the header of a record says."""
     url = head.fields.get("warc-target-uri")
     return Page(
-        url=url.strip("<>") if url else None,
+        url=_BRACKETED.sub(r"\1", url) if url else None,
         date=head.fields.get("warc-date"),
         status=None,
         content_type=_mime_type(head.fields.get("content-type")),
         language=head.fields.get("warc-identified-content-language"),
         skipped=skipped,
+        noted=TRUNCATED if _is_partial(head) else None,
         pieces=[],
     )
 
@@ -72,9 +73,14 @@ def other_type(head: Head, records: WarcRecords, content_types: Collection[str] 
     page = page_of_head(head, "content_type")
     kind = head.fields["warc-type"].lower()
     if kind == "response":
-        message = records.peek(head, HTTP_HEADER_BYTES)[head.header_bytes :]
-        named = _HTTP_TYPE.search(_HEADER_END.split(message, 1)[0])
-        page.content_type = _mime_type(named.group(1).decode("latin-1") if named else None) or _identified(head)
+        if not _is_wanted(page.content_type, HTTP_TYPES):
+            return page
+        beginning = records.peek(head, head.header_bytes + HTTP_HEADER_BYTES)
+        try:
+            message = read_message(beginning, head.header_bytes)
+        except BodyError:  # `page_of` says so, or the record is too long
+            return None
+        page.content_type = _mime_type(message.fields.get("content-type")) or _identified(head)
     return None if kind == "conversion" or _is_wanted(page.content_type, content_types) else page
 
 
@@ -106,12 +112,11 @@ def page_of(head: Head, records: WarcRecords, content_types: Collection[str] | N
     if not _is_wanted(page.content_type, wanted):
         page.skipped = "content_type"
         records.skip(head)
+    elif is_http and not head.content_bytes:
+        page.content_type, page.skipped = None, NO_BODY
+        records.skip(head)
     elif is_http:
-        page.content_type = None
-        if head.content_bytes:
-            _read_http(page, head, records.take(head), content_types, most_bytes)
-        else:
-            records.skip(head)
+        _read_http(page, head, records.take(head), content_types, most_bytes)
     else:
         charset = "utf-8" if kind == "conversion" else charset_of(head.fields.get("content-type", ""))
         _fill(page, [records.take(head)[head.header_bytes :]], charset, most_bytes)
@@ -121,37 +126,24 @@ def page_of(head: Head, records: WarcRecords, content_types: Collection[str] | N
 def _read_http(
     page: Page, head: Head, record: bytes, content_types: Collection[str] | None, most_bytes: int | None
 ) -> None:
-    from fastwarc.warc import WarcRecord
-
-    if record[head.header_bytes : head.header_bytes + 5] != b"HTTP/":
-        raise BadRecord(head.offset, "the response has no HTTP header", record[:SHOWN_BYTES])
-    bodies: list[bytes] = []
     try:
-        response = WarcRecord.from_bytes(record)
-        beginning = record[:SHOWN_BYTES]
-        del record
-        response.is_http = True
-        response.parse_http(auto_decode="all", quirks_mode=True)
-        named = response.http_headers.get("Content-Type")
-        page.status = response.http_headers.status_code
+        message = read_message(record, head.header_bytes)
+        named = message.fields.get("content-type", "")
+        page.status = message.status
         page.content_type = _mime_type(named) or _identified(head)
-        page.language = response.http_headers.get("Content-Language") or page.language
+        page.language = message.fields.get("content-language") or page.language
         if not _is_wanted(page.content_type, content_types):
             page.skipped = "content_type"
             return
-        held_bytes = 0
-        while piece := response.reader.read(PIECE_BYTES):
-            bodies.append(piece)
-            held_bytes += len(piece)
-            if most_bytes is not None and held_bytes > most_bytes:
-                raise LongPage(held_bytes)
-    except OSError as exc:
-        raise BadRecord(head.offset, f"its HTTP message cannot be read: {exc}", beginning) from exc
-    del response
-    _fill(page, bodies, charset_of(named or ""), most_bytes)
+        body = read_body(message, record, most_bytes)
+    except BodyError as exc:
+        raise BadRecord(head.offset, str(exc), record[:SHOWN_BYTES]) from exc
+    page.noted = page.noted or body.note
+    del record
+    _fill(page, body.pieces, charset_of(named), most_bytes)
 
 
-def _fill(page: Page, bodies: list[bytes], charset: str | None, most_bytes: int | None) -> None:
+def _fill(page: Page, bodies: list[Any], charset: str | None, most_bytes: int | None) -> None:
     """Decode a body; the list is emptied."""
     body = b"".join(bodies)
     bodies.clear()
@@ -163,6 +155,11 @@ def _fill(page: Page, bodies: list[bytes], charset: str | None, most_bytes: int 
             raise LongPage(held_bytes)
 
 
+def _is_partial(head: Head) -> bool:
+    """Tell whether the crawler says that a record is not whole."""
+    return bool(head.fields.get("warc-truncated")) or "warc-segment-number" in head.fields
+
+
 def _identified(head: Head) -> str | None:
     return _mime_type(head.fields.get("warc-identified-payload-type"))
 
@@ -171,12 +168,13 @@ def _is_wanted(content_type: str | None, content_types: Collection[str] | None) 
     return content_type is None or content_types is None or content_type in content_types
 
 
+@functools.lru_cache(maxsize=1024)
 def _mime_type(content_type: str | None) -> str | None:
-    """Return a content type without its parameters, in small letters.
+    """Return a content type without its parameters, in small letters; the first of several.
 
     Examples
     --------
-    >>> _mime_type("Text/HTML; charset=utf-8")
-    'text/html'
+    >>> _mime_type("Text/HTML; charset=utf-8"), _mime_type('"text/html", text/plain')
+    ('text/html', 'text/html')
     """
-    return (content_type or "").partition(";")[0].strip().lower() or None
+    return (content_type or "").partition(";")[0].partition(",")[0].strip(" \t\"'").lower() or None

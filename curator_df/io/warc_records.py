@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of a WARC file, one after the other: where each begins, its header, and its bytes if they are wanted.
 
-A record is a header of lines, an empty line, as many bytes as ``Content-Length`` says, and two line ends. After one that is
-not, reading goes on at the next line, or member, that begins with ``WARC/1.``.
+A record is a header of lines, an empty line, as many bytes as ``Content-Length`` says, and two line ends, which some files
+lack. After one that is not, reading goes on at the next line, or member, that begins with ``WARC/`` and a version.
 """
 
 from __future__ import annotations
@@ -15,12 +15,21 @@ from typing import Any
 from curator_df.io.gzip_members import Damage, MemberPieces, find_member
 from curator_df.io.streams import OUTPUT_BYTES, ByteStream
 
-VERSION = b"WARC/1."
+BEGINNING = b"WARC/"
+VERSION = re.compile(rb"WARC/[01]\.[0-9]{1,3}[ \t]*\r?\n")
+"""First line of a record. Drafts before WARC/0.17 put the fields of a header into it, by position."""
+VERSION_BYTES = len(b"WARC/1.0")
+LOOK_BACK_BYTES = 64
+"""Bytes kept of a piece in which no record begins: the next piece may complete a beginning."""
 MOST_HEADER_BYTES = 1 << 16
 SHOWN_BYTES = 1000
 _LINE_ENDS = re.compile(rb"[\r\n]*")
 _HEADER_END = re.compile(rb"\r?\n\r?\n")
 _FOLDED = re.compile(r"\r?\n[ \t]+")
+_INNER = re.compile(rb"WARC/[01]\.[0-9]{1,3}[ \t]*\r?\n")
+_NEXT = re.compile(rb"\nWARC/[01]\.[0-9]")
+_FOUND = re.compile(rb"(?<=\n)WARC/[01]\.[0-9]|WARC/[01]\.[0-9]{1,3}[ \t]*\r?\n(?=[A-Za-z-]{1,40}:)")
+"""Beginning of a record after a bad one: at the beginning of a line, or before a field, where a record was cut without one."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,7 @@ class WarcRecords:
             return None
         offset = self._offset()
         while True:
-            if not VERSION.startswith(bytes(self._buffer[: len(VERSION)])):
+            if not BEGINNING.startswith(bytes(self._buffer[: len(BEGINNING)])):
                 raise self._bad(offset, "no record begins here")
             end = _HEADER_END.search(self._buffer, 0, MOST_HEADER_BYTES)
             if end is not None:
@@ -113,6 +122,12 @@ class WarcRecords:
                 raise self._bad(offset, f"its header has more than {MOST_HEADER_BYTES:,} bytes")
             if not self._more():
                 raise self._cut(offset)
+        if not VERSION.match(self._buffer):
+            raise self._bad(
+                offset, f"its first line is {_first_line(self._buffer)!r}, and must be a version such as 'WARC/1.1'"
+            )
+        if self._buffer.find(BEGINNING, 1, end.start()) > 0 and _holds_another(bytes(self._buffer[: end.end()])):
+            raise self._bad(offset, "its header does not end before that of the next record")
         fields = _fields(bytes(self._buffer[: end.start()]))
         length = fields.get("content-length", "")
         if not re.fullmatch(r"[0-9]{1,15}", length):
@@ -150,11 +165,11 @@ class WarcRecords:
     def recover(self) -> None:
         """After a `BadRecord`: go to where the next record may begin, or to the end."""
         while not self._waiting and self._damage is None:
-            found = self._buffer.find(b"\n" + VERSION, 1)
-            if found >= 0:
-                self._pass(found + 1)
+            found = _FOUND.search(self._buffer, 1)
+            if found is not None:
+                self._pass(found.start())
                 return
-            self._pass(max(0, len(self._buffer) - len(VERSION)))
+            self._pass(max(0, len(self._buffer) - LOOK_BACK_BYTES))
             if not self._more():
                 break
         self._pass(len(self._buffer))
@@ -215,7 +230,7 @@ class WarcRecords:
         except Damage as damage:
             self._damage = damage
             return False
-        if self._pieces.begins and piece.startswith(VERSION) and not between:
+        if self._pieces.begins and piece.startswith(BEGINNING) and not between:
             self._waiting = piece
             return False
         self._append(piece)
@@ -238,10 +253,16 @@ class WarcRecords:
             pass
         if self._damage is not None and self._damage.member == self._mark()[1]:
             raise self._cut(head.offset)
-        if len(self._buffer) > size and self._buffer[size] not in b"\r\n":
+        if len(self._buffer) > size and self._buffer[size] not in b"\r\n" and not self._begins_at(size):
             raise self._bad(
                 head.offset, f"it does not end after the {head.content_bytes:,} bytes of its Content-Length"
             )
+
+    def _begins_at(self, at: int) -> bool:
+        """Tell whether a record begins at a byte of the buffer: some files have no line ends between records."""
+        while len(self._buffer) < at + VERSION_BYTES and self._more():
+            pass
+        return _NEXT.match(b"\n" + self._buffer[at : at + VERSION_BYTES]) is not None
 
     def _cut(self, offset: int) -> BadRecord:
         if self._damage is not None:
@@ -252,10 +273,37 @@ class WarcRecords:
         return BadRecord(offset, reason, bytes(self._buffer[:SHOWN_BYTES]), is_damage=is_damage)
 
 
+def _holds_another(header: bytes) -> bool:
+    """Tell whether the first line of another record is in a header, because the record was cut in it."""
+    inner = _INNER.search(header, 1)
+    if inner is None:
+        return False
+    before, after = header[: inner.start()].lower(), header[inner.end() :].lower()
+    return b":" not in before[before.rfind(b"\n") + 1 :] or (b"warc-type:" in before and b"warc-type:" in after)
+
+
 def _fields(header: bytes) -> dict[str, str]:
     fields: dict[str, str] = {}
-    for line in _FOLDED.sub(" ", header.decode("utf-8", "replace")).split("\n")[1:]:
+    try:
+        lines = header.decode()
+    except UnicodeDecodeError:
+        lines = "\n".join(map(_decoded, header.split(b"\n")))
+    if "\n " in lines or "\n\t" in lines:
+        lines = _FOLDED.sub(" ", lines)
+    for line in lines.split("\n")[1:]:
         name, colon, value = line.partition(":")
         if colon:
             fields.setdefault(name.strip().lower(), value.strip())
     return fields
+
+
+def _decoded(line: bytes) -> str:
+    """Return a line of a header: UTF-8 by the standard, but some writers use Latin-1."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return line.decode("latin-1")
+
+
+def _first_line(content: bytes | bytearray) -> str:
+    return bytes(content[:80]).split(b"\n")[0].rstrip().decode("ascii", "replace")

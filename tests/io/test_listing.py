@@ -302,3 +302,31 @@ def test_what_the_client_of_a_store_raises_is_an_error_of_ours(monkeypatch, erro
     monkeypatch.setattr(transient.time, "sleep", lambda _: None)
     with pytest.raises(RemoteFileError, match=rf"cannot list 'elsewhere://a/\*\.parquet': {said}"):
         list_files("elsewhere://a/*.parquet")
+
+
+def test_the_error_of_a_directory_names_the_readers_of_what_is_there(tmp_path):
+    (tmp_path / "below").mkdir()
+    for name in ("below/a.warc.gz", "b.PARQUET", "c.xyz"):
+        (tmp_path / name).write_bytes(b"")
+    said = r"read_parquet reads files that end in \.parquet, \.parq or \.pq\. read_warc reads files that end in \.warc or \.wet$"
+    with pytest.raises(InputError, match=said):
+        list_files(tmp_path, suffixes=[".jsonl"])
+    fsspec.filesystem("memory").pipe("/readers/a.wet.zst", b"")
+    with pytest.raises(InputError, match=r"read_warc reads files"):
+        list_files("memory://readers", suffixes=[".jsonl"])
+
+
+def test_the_suffixes_of_readers_are_those_in_errors():
+    from curator_df.io import jsonl, parquet, text_files, warc
+    from curator_df.io.listing import COMPRESSED_SUFFIXES, READERS
+
+    plain = {
+        name: tuple(suffix for suffix in suffixes if not suffix.endswith(COMPRESSED_SUFFIXES))
+        for name, suffixes in (
+            ("read_jsonl", jsonl.SUFFIXES),
+            ("read_parquet", parquet.SUFFIXES),
+            ("read_text_files", text_files.SUFFIXES),
+            ("read_warc", warc.SUFFIXES),
+        )
+    }
+    assert plain == READERS

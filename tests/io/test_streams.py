@@ -3,6 +3,7 @@ import bz2
 import gzip
 import lzma
 import os
+import struct
 import zlib
 
 import fsspec
@@ -217,3 +218,55 @@ def test_seek_starts_in_the_middle(tmp_path):
         stream.seek(5)
         stream.readinto(memoryview(buffer))
     assert bytes(buffer) == TEXT[5:9]
+
+
+DICTIONARY_LINES = [b"line %d of some text\n" % (number * number) for number in range(3_000)]
+
+
+def dictionary_frame(content, size=None):
+    return struct.pack("<II", 0x184D2A5D, len(content) if size is None else size) + content
+
+
+def test_a_zstd_file_may_begin_with_its_dictionary(tmp_path):
+    dictionary = zstandard.train_dictionary(3_000, DICTIONARY_LINES)
+    packer = zstandard.ZstdCompressor(dict_data=dictionary)
+    frames = b"".join(map(packer.compress, DICTIONARY_LINES))
+    unsized = zstandard.ZstdCompressor(write_content_size=False).compress(dictionary.as_bytes())
+    path = tmp_path / "a.jsonl.zst"
+    for content in (dictionary.as_bytes(), zstandard.compress(dictionary.as_bytes()), unsized):
+        path.write_bytes(dictionary_frame(content) + frames)
+        assert read(path) == b"".join(DICTIONARY_LINES)
+        path.write_bytes(dictionary_frame(content) + frames[:-3])
+        with pytest.raises(CorruptFileError, match="ends in the middle of a frame"):
+            read(path)
+
+
+def test_other_skippable_frames_are_passed_over(tmp_path):
+    path = tmp_path / "a.zst"
+    path.write_bytes(dictionary_frame(b"a note") + ZSTD.compress(TEXT) + dictionary_frame(b"") + ZSTD.compress(TEXT))
+    assert read(path) == TEXT + TEXT
+
+
+@pytest.mark.parametrize(
+    ("beginning", "said"),
+    [
+        (dictionary_frame(b"\x37\xa4\x30\xec" + b"x" * 100), "its zstd dictionary cannot be read: "),
+        (dictionary_frame(zstandard.compress(b"\x37\xa4\x30\xec" * 9)[:-5]), "its zstd dictionary cannot be read: "),
+        (dictionary_frame(b"\x37\xa4\x30\xec", 1 << 30), "1,073,741,824 bytes, and curator_df reads at most 8,388,608"),
+        (
+            dictionary_frame(zstandard.compress(bytes(10**8))),
+            "100,000,000 bytes, and curator_df reads at most 8,388,608",
+        ),
+        (
+            dictionary_frame(b"\x37\xa4\x30\xec", 10**7 // 2),
+            "the zstd dictionary at the beginning of the file is truncated",
+        ),
+        (b"", "need a dictionary that is not at its beginning"),
+    ],
+)
+def test_a_dictionary_that_cannot_be_used_is_named(tmp_path, beginning, said):
+    dictionary = zstandard.train_dictionary(3_000, DICTIONARY_LINES)
+    frames = b"".join(map(zstandard.ZstdCompressor(dict_data=dictionary).compress, DICTIONARY_LINES[:9]))
+    (tmp_path / "a.zst").write_bytes(beginning + frames)
+    with pytest.raises(CorruptFileError, match=said):
+        read(tmp_path / "a.zst")

@@ -4,16 +4,18 @@
 import gzip
 import io
 import random
+import struct
 
 import fsspec
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import curator_df as cdf
 from curator_df import errors
 from curator_df.io.gzip_members import find_member
-from tests.io.warc_files import html, members, pieces_of, record, rows_of, source_of, stored, wet
+from tests.io.warc_files import HEADER, html, members, pieces_of, record, rows_of, source_of, stored, wet, written
 
 RANDOM = random.Random(7)
 TEXTS = [RANDOM.randbytes(RANDOM.randrange(10, 2_000)).hex() for _ in range(160)]
@@ -111,6 +113,25 @@ def test_a_truncated_file_is_an_error_with_its_byte(tmp_path):
         cdf.read_warc(tmp_path).compute()
 
 
+@pytest.mark.parametrize("damage", [b"", b"\r\x02"])
+def test_a_header_that_does_not_end_takes_no_other_record_along(tmp_path, damage):
+    first = html(b"one")
+    other = record("metadata", b"{}")
+    head = other[: other.index(b"Content-Length")] + damage
+    rows, bad = rows_of(source_for(tmp_path / "a.warc", first + head + wet("two") + html(b"three")), 10**9)
+    assert bad == [(len(first), "its header does not end before that of the next record")]
+    assert [text for _, text in rows] == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("cut", [30, 150, 280, 5_000, 2_000_000])
+def test_the_record_after_one_that_was_cut_in_the_middle_of_a_line_is_read(tmp_path, cut):
+    half = wet("x" * 3_000_000)[:cut]
+    (tmp_path / "a.wet.zst").write_bytes(zstandard.compress(wet("one") + half + wet("two") + wet("three")))
+    rows, bad = rows_of(source_of(cdf.read_warc(tmp_path, on_bad_rows="quarantine")), 10**9)
+    assert [text for _, text in rows] == ["one", "two", "three"]
+    assert [offset for offset, _ in bad] == [len(wet("one"))]
+
+
 def test_a_plain_file_that_is_cut_or_has_something_between(tmp_path):
     one, two = wet("one"), wet("two")
     for content, expected, offset, reason in (
@@ -152,14 +173,158 @@ def test_records_that_would_share_an_offset_are_bad(tmp_path):
     assert "more records than bytes" in bad[0][1]
 
 
-def test_a_body_that_is_not_as_its_header_says_is_bad(tmp_path):
-    for headers, body in (("Content-Encoding: br", b"xxxx"), ("Transfer-Encoding: chunked", b"no chunks")):
-        message = f"HTTP/1.1 200 OK\r\n{headers}\r\n\r\n".encode() + body
+def test_a_response_that_is_damaged_is_bad(tmp_path):
+    page = gzip.compress(b"a page")
+    for message, reason in (
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + page[:-8] + bytes(8), "the gzip body is damaged: "),
+        (b"<p>no header</p>", "the response has no HTTP header"),
+        (b"HTTP/1.1 200 OK\r\nServer: x\r\n<p>page</p>", "the HTTP header of the response does not end"),
+    ):
         source = source_for(tmp_path / "a.warc", record("response", message) + html(b"two"))
         rows, bad = rows_of(source, 10**9)
         assert [text for _, text in rows] == ["two"]
         assert bad[0][0] == 0
-        assert "its HTTP message cannot be read" in bad[0][1]
+        assert bad[0][1].startswith(reason)
+
+
+BLOCK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>the page</p>"
+LENGTH = "Content-Length: LENGTH"
+SPELLINGS = {
+    "as usual": HEADER,
+    "a name in small letters": HEADER.replace("Content-Length", "content-length"),
+    "a name in mixed letters": HEADER.replace("Content-Length", "Content-length"),
+    "a name in capitals": HEADER.replace("WARC-Type", "WARC-TYPE").replace("Content-Type", "CONTENT-TYPE"),
+    "no spaces": HEADER.replace(": ", ":"),
+    "spaces and tabs": HEADER.replace(LENGTH, "Content-Length \t:\t LENGTH \t"),
+    "leading zeros": HEADER.replace(LENGTH, "Content-Length: 000LENGTH"),
+    "a folded length": HEADER.replace(LENGTH, "Content-Length:\n LENGTH"),
+    "a folded type": HEADER.replace("WARC-Type: ", "WARC-Type:\n\t"),
+    "a folded field": HEADER.replace("WARC-Date", "X: a\n b\n\tc\nWARC-Date"),
+    "an odd version line": HEADER.replace("WARC/1.0", "WARC/1.1 \t"),
+    "a draft": HEADER.replace("WARC/1.0", "WARC/0.17"),
+    "ClueWeb": HEADER.replace("WARC/1.0", "WARC/0.18"),
+    "a type in capitals": HEADER.replace("response\nWARC-D", "RESPONSE\nWARC-D"),
+    "no content type": HEADER.replace("Content-Type: application/http; msgtype=response\n", ""),
+    "a length twice": HEADER.replace(LENGTH, f"{LENGTH}\nContent-Length: 5"),
+    "a line without a colon": HEADER.replace("WARC-Date", "no field\nWARC-Date"),
+    "a long field": HEADER.replace("WARC-Date", f"X: {'x' * 60_000}\nWARC-Date"),
+    "brackets": HEADER.replace("http://a.b/", "<http://a.b/>"),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("line_end", ["\r\n", "\n"])
+def test_each_spelling_of_a_header_gives_the_page(tmp_path, spelling, line_end):
+    one = written(BLOCK, SPELLINGS[spelling], line_end)
+    (tmp_path / "a.warc").write_bytes(one + html(b"two"))
+    rows = cdf.read_warc(tmp_path / "a.warc").compute()
+    assert rows["text"].tolist() == ["<p>the page</p>", "two"]
+    assert (rows["url"].iloc[0], rows["status"].iloc[0]) == ("http://a.b/", 200)
+    assert rows.index.tolist() == [0, len(one)]
+
+
+@pytest.mark.parametrize("after", [b"", b"\n", b"\r\n", b"\n\n", b"\r\n\r\n\r\n\r\n"])
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_records_need_no_line_ends_between_them(tmp_path, after, suffix):
+    blocks = [BLOCK.replace(b"the page", str(number).encode() * number * 997) for number in range(60)]
+    content = b"".join(written(block, after=after) for block in blocks)
+    pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
+    rows, bad = rows_of(source_for(tmp_path / f"a.warc{suffix}", pack(content)), 10**9)
+    assert [text for _, text in rows] == [block.partition(b"\r\n\r\n")[2].decode() for block in blocks]
+    assert not bad
+
+
+def test_values_are_utf_8_or_latin_1(tmp_path):
+    header = HEADER.replace("http://a.b/", "http://a.b/\u00e9")
+    plain = written(BLOCK, header.replace("WARC-Date", "X: \u00c3\u00a9\nWARC-Date"))
+    (tmp_path / "a.warc").write_bytes(plain + plain.replace(b"/\xe9", "/é漢".encode()))
+    assert cdf.read_warc(tmp_path / "a.warc").compute()["url"].tolist() == ["http://a.b/é", "http://a.b/é漢"]
+
+
+def test_addresses_of_the_sixth_version_stay_whole(tmp_path):
+    url = "http://[2001:db8::1]:8080/a:b?c=<d>"
+    (tmp_path / "a.warc").write_bytes(written(BLOCK, HEADER.replace("http://a.b/", url)))
+    assert cdf.read_warc(tmp_path / "a.warc").compute()["url"].tolist() == [url]
+
+
+@pytest.mark.parametrize(
+    ("first_line", "said"),
+    [
+        ("WARC/0.9 1234 response http://a.b/ 20060101000000 text/html", "its first line is 'WARC/0.9 1234 response"),
+        ("WARC/2.0", "its first line is 'WARC/2.0', and must be a version such as 'WARC/1.1'"),
+        ("WARC/", "its first line is 'WARC/'"),
+    ],
+)
+def test_other_versions_are_named(tmp_path, first_line, said):
+    other = written(BLOCK, HEADER.replace("WARC/1.0", first_line))
+    rows, bad = rows_of(source_for(tmp_path / "a.warc", html(b"one") + other + html(b"two")), 10**9)
+    assert [text for _, text in rows] == ["one", "two"]
+    assert bad[0][0] == len(html(b"one"))
+    assert bad[0][1].startswith(said)
+
+
+ARC = (
+    b"filedesc://a.arc 0.0.0.0 20060101000000 text/plain 76\n1 0 Archive\nURL IP-address Archive-date Content-type "
+    b"Archive-length\n\nhttp://a.b/ 1.2.3.4 20060101000000 text/html 26\nHTTP/1.0 200 OK\n\n<p>page\n\n"
+)
+
+
+@pytest.mark.parametrize("on_bad_rows", ["error", "quarantine"])
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.arc", ARC, "is an ARC file, .* warcio recompress old.arc.gz new.warc.gz"),
+        ("a.arc.gz", gzip.compress(ARC[:200]) + gzip.compress(ARC[200:]), "is an ARC file"),
+        ("a.warc.zst", zstandard.compress(ARC), "is an ARC file"),
+        ("a.warc", gzip.compress(RECORDS[0]), r"is compressed. Rename it so that its name ends in \.gz"),
+        ("a.warc", zstandard.compress(RECORDS[0]), r"is compressed. Rename it so that its name ends in \.zst"),
+        ("a.warc.gz", RECORDS[0], r"not compressed. Rename it so that its name ends in \.warc"),
+    ],
+)
+def test_a_file_of_another_kind_is_named_for_what_it_is(tmp_path, name, content, said, on_bad_rows):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(errors.CorruptFileError, match=said):
+        cdf.read_warc(tmp_path / name, on_bad_rows=on_bad_rows).compute()
+
+
+def dictionary_frame(content):
+    return struct.pack("<II", 0x184D2A5D, len(content)) + content
+
+
+def test_the_dictionary_that_a_file_begins_with_is_used(tmp_path):
+    dictionary = zstandard.train_dictionary(4_000, RECORDS)
+    packer = zstandard.ZstdCompressor(dict_data=dictionary)
+    frames = b"".join(map(packer.compress, RECORDS))
+    for content in (dictionary.as_bytes(), zstandard.compress(dictionary.as_bytes())):
+        rows, bad = rows_of(source_for(tmp_path / "a.wet.zst", dictionary_frame(content) + frames), 10**9)
+        assert ([text for _, text in rows], bad) == (TEXTS, [])
+    (tmp_path / "a.wet.zst").write_bytes(frames)
+    with pytest.raises(errors.CorruptFileError, match=r"need a dictionary that is not at its beginning.*zstd -d -D"):
+        cdf.read_warc(tmp_path).compute()
+
+
+def test_a_record_that_says_that_it_is_not_whole_is_a_page_and_counted(tmp_path):
+    (tmp_path / "in").mkdir()
+    parts = [
+        written(BLOCK, HEADER.replace("WARC-Date", "WARC-Truncated: length\nWARC-Date")),
+        written(BLOCK, HEADER.replace("WARC-Date", "WARC-Segment-Number: 1\nWARC-Date")),
+        written(b"more", HEADER.replace("response\nWARC-D", "continuation\nWARC-Segment-Number: 2\nWARC-D")),
+        written(BLOCK.replace(b"text/html", b"text/html\r\nContent-Length: 900")),
+        written(BLOCK.replace(b"text/html", b"text/html\r\nContent-Encoding: gzip")),
+        written(BLOCK),
+        written(b""),
+        written(b"", HEADER.replace("response\nWARC-D", "revisit\nWARC-D")),
+        record("conversion", b""),
+    ]
+    (tmp_path / "in/a.warc").write_bytes(b"".join(parts))
+    docs = cdf.read_warc(tmp_path / "in")
+    assert docs.compute()["text"].tolist() == ["<p>the page</p>"] * 5 + [""]
+    with cdf.start_cluster(memory="2GB", cpus=2):
+        receipt = cdf.write_parquet(docs, tmp_path / "out")
+    step = next(step for step in receipt.steps if step.name == "read_warc")
+    assert step.counters == {"pages_truncated": 3, "pages_not_decoded": 1}
+    assert step.dropped == {"continuation": 1, "revisit": 1, "empty": 1}
+    assert (receipt.rows_read, receipt.rows_written) == (9, 6)
 
 
 @given(st.data())

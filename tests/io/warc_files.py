@@ -33,6 +33,17 @@ def html(body, charset="utf-8", **arguments):
     return response(body, f"Content-Type: text/html; charset={charset}", **arguments)
 
 
+HEADER = (
+    "WARC/1.0\nWARC-Type: response\nWARC-Date: 2026-01-31T12:00:00Z\nWARC-Target-URI: http://a.b/\n"
+    "Content-Type: application/http; msgtype=response\nContent-Length: LENGTH\n\n"
+)
+
+
+def written(block, header=HEADER, line_end="\r\n", after=b"\r\n\r\n"):
+    """Return the bytes of a record whose header is written as it stands, with the length for LENGTH."""
+    return header.replace("\n", line_end).replace("LENGTH", str(len(block))).encode("latin-1") + block + after
+
+
 def wet(text, number=0, language="eng"):
     """Return the bytes of a record of a WET file."""
     fields = {"WARC_Target_URI": f"http://a.b/{number}", "WARC_Identified_Content_Language": language}

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of crawls with random changes: each is read or is an error of ours, in little time, and no record vanishes uncounted."""
+
+import gzip
+import random
+import time
+import zlib
+
+import brotli
+import pytest
+import zstandard
+
+import curator_df as cdf
+from curator_df import errors
+from tests.io.test_http_messages import chunked
+from tests.io.warc_files import HEADER, html, record, response, source_of, wet, written
+
+PAGE = "<html><head><meta charset=utf-8><title>A page</title><body><p>Grüße, 漢字 and words.</p></body></html>".encode()
+RECORDS = [
+    record("warcinfo", b"software: x\r\n"),
+    html(PAGE),
+    record("request", b"GET / HTTP/1.1\r\n\r\n", WARC_Target_URI="http://a.b/"),
+    response(gzip.compress(PAGE), "Content-Type: text/html", "Content-Encoding: gzip"),
+    response(chunked(PAGE), "Content-Type: text/html; charset=utf-8", "Transfer-Encoding: chunked"),
+    response(brotli.compress(PAGE), "Content-Encoding: br"),
+    response(zlib.compress(PAGE), "Content-Encoding: deflate", "Content-Type: text/html"),
+    response(chunked(zstandard.compress(PAGE)), "Content-Encoding: zstd", "Transfer-Encoding: chunked"),
+    response(PAGE, "Content-Encoding: gzip, br", f"Content-Length: {len(PAGE)}"),
+    response("<meta charset=euc-kr>안녕하세요".encode("cp949"), "Content-Type: text/html"),
+    written(
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\nContent-Type: text/html\n\n" + PAGE, line_end="\n", after=b"\n"
+    ),
+    written(b"HTTP/1.1 200 OK\r\n\r\nx", HEADER.replace("WARC-Date", "X: a\n b\nWARC-Truncated: length\nWARC-Date")),
+    wet("A text.\r\n", 1),
+    record("metadata", b"{}"),
+    record("resource", PAGE, Content_Type="text/html"),
+]
+PIECES = [
+    b"\r\n",
+    b"\n\n",
+    b"WARC/1.0\r\n",
+    b"HTTP/1.1 ",
+    b"Content-Length: 7\r\n",
+    b"\x1f\x8b\x08",
+    b"\0" * 9,
+    b"<!--",
+    b"<meta charset=",
+]
+PACKERS = {
+    "a.warc": b"".join,
+    "a.warc.gz": lambda records: b"".join(gzip.compress(one, 1, mtime=0) for one in records),
+    "b.warc.gz": lambda records: gzip.compress(b"".join(records), 0, mtime=0),
+    "a.warc.zst": lambda records: b"".join(map(zstandard.compress, records)),
+}
+MOST_SECONDS = 5
+
+
+def changed(content, chance):
+    """Return content with a few small changes, none of which removes a whole record."""
+    content = bytearray(content)
+    for _ in range(chance.randrange(1, 5)):
+        at = chance.randrange(len(content))
+        kind = chance.randrange(5)
+        if kind == 0:
+            content[at] ^= 1 << chance.randrange(8)
+        elif kind == 1:
+            content[at : at + chance.randrange(1, 9)] = b""
+        elif kind == 2:
+            content[at:at] = chance.choice(PIECES)
+        elif kind == 3:
+            content[at : at + 3] = chance.randbytes(3)
+        else:
+            digit = chance.randrange(len(content))
+            digit = next((n for n in range(digit, len(content)) if 48 <= content[n] < 58), at)
+            content[digit] = chance.choice(b"0123456789")
+    return bytes(content)
+
+
+def read(path, on_bad_rows):
+    """Return the rows, with those that are no pages, and the bad rows."""
+    source = source_of(cdf.read_warc(path, on_bad_rows=on_bad_rows))
+    rows, bad = [], []
+    for piece in source.cut(20_000):
+        for block in source.blocks(piece, block_bytes=50_000, largest_row_bytes=10**7, on_bad_row=bad.append):
+            rows += block.index.tolist()
+            "".join(block["text"].dropna())
+    return rows, bad
+
+
+def check(path, content, records):
+    """Read changed content; return what became of it."""
+    path.write_bytes(content)
+    start = time.process_time()
+    try:
+        rows, bad = read(path, "quarantine")
+    except errors.CorruptFileError:
+        return "error"  # a zstd frame is damaged, so reading cannot go on
+    finally:
+        assert time.process_time() - start < MOST_SECONDS
+    assert len(set(rows)) == len(rows)
+    if not bad:
+        assert len(rows) >= records, "a record vanished"
+        return "read"
+    with pytest.raises(errors.CuratorError):
+        read(path, "error")
+    return "quarantined"
+
+
+def fuzz(tmp_path, records, seeds):
+    outcomes = {name: set() for name in PACKERS}
+    for seed in seeds:
+        chance, name = random.Random(seed), list(PACKERS)[seed % len(PACKERS)]
+        chosen = chance.sample(records, 6)
+        if chance.random() < 0.5:
+            content = changed(PACKERS[name](chosen), chance)
+        else:
+            hit = chance.randrange(len(chosen))
+            chosen[hit] = changed(chosen[hit], chance)
+            content = PACKERS[name](chosen)
+        try:
+            outcomes[name].add(check(tmp_path / name, content, len(chosen)))
+        except Exception as exc:
+            exc.add_note(f"seed {seed}, {name}")
+            (tmp_path / f"failed-{name}").write_bytes(content)
+            raise
+    return outcomes
+
+
+def test_changed_files_are_read_or_counted(tmp_path):
+    outcomes = fuzz(tmp_path, RECORDS, range(400))
+    assert all(outcome >= {"read", "quarantined"} for outcome in outcomes.values())
+    assert [name for name in outcomes if "error" in outcomes[name]] == ["a.warc.zst"]
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+def test_ten_thousand_changed_files_are_read_or_counted(tmp_path):
+    assert all(fuzz(tmp_path, RECORDS, range(1_000, 11_000)).values())
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+def test_changed_files_of_real_records_are_read_or_counted(tmp_path, shared_data):
+    records, content = [], (shared_data / "crawl_sample.warc.gz").read_bytes()
+    while content:
+        member = zlib.decompressobj(wbits=31)
+        records.append(member.decompress(content))
+        content = member.unused_data
+    assert all(fuzz(tmp_path, records, range(2_000)).values())
