@@ -25,10 +25,10 @@ _LABEL = r"[^\W_](?:[\w-]{0,61}[^\W_])?"
 _TOP = r"(?:[A-Za-z]{2,24}(?![A-Za-z0-9-])|xn--[A-Za-z0-9-]{1,59}|[^\W\d_A-Za-z]{2,24})"
 # Endings of files that are no top-level domains (icon@2x.png), and those that are one.
 _FILE_ENDINGS = (
-    "png jpg jpeg gif webp svg ico bmp tif tiff avif heic psd css scss sass less js cjs mjs jsx ts tsx json json5 yaml yml htm html "
-    "xhtml xml php asp aspx jsp txt csv tsv log cfg conf ini toml lock tar gz tgz bz2 xz zst rar exe dll whl jar war cpp hpp kt rb "
-    "sql pdf doc docx xls xlsx ppt pptx mp3 mp4 m4a ogg wav webm mkv avi otf ttf woff woff2 eot patch diff bak tmp orig vue svelte "
-    "wasm ipynb parquet"
+    "png jpg jpeg gif webp svg ico bmp tif tiff avif heic psd css scss sass less js cjs mjs jsx ts tsx json json5 yaml yml "
+    "htm html xhtml xml php asp aspx jsp txt csv tsv log cfg conf ini toml lock tar gz tgz bz2 xz zst rar exe dll whl jar "
+    "war cpp hpp kt rb sql pdf doc docx xls xlsx ppt pptx mp3 mp4 m4a ogg wav webm mkv avi otf ttf woff woff2 eot patch "
+    "diff bak tmp orig vue svelte wasm ipynb parquet"
 )
 _FILES = frozenset((_FILE_ENDINGS + " " + _FILE_ENDINGS.upper()).split())
 _FILES_AND_DOMAINS = frozenset(("map", "mov", "zip"))
@@ -36,7 +36,7 @@ _VERSION = re.compile(r"v?[0-9]+(?:\.(?:[0-9]+|x)[.+-]|-(?:alpha|beta|rc|pre|dev
 _DENSITY = re.compile(r"[0-9]+(?:\.[0-9]+)?x(?:[~_-][^.]{0,20})?\.", re.IGNORECASE)
 _EMAIL = re.compile(rf"[{_NAME}](?<![{_NAME}%+].)[{_NAME}.%+-]{{0,63}}@(?:{_LABEL}\.){{1,8}}{_TOP}(?!@)")
 # The first letter of names such as O'Neil.
-_APOSTROPHE = re.compile(rf"(?:(?<![{_NAME}.%+'-])|(?<=[._-]))[Oo]'$")
+_APOSTROPHE = re.compile(rf"(?:(?<![{_NAME}.%+'-])|(?<![{_NAME}.%+'-])[{_NAME}][{_NAME}.%+-]{{0,30}}[._-])[Oo]'$")
 # Logins that everybody shares, and names of algorithms in the form of addresses (RFC 4251, section 6).
 _SHARED_LOGIN = re.compile(r"(?:git|hg|aur|gitea|forgejo)@[^@]{1,255}$", re.IGNORECASE)
 _REPOSITORY = re.compile(r"[:/]~?\w")
@@ -160,6 +160,7 @@ class Finder:
 
 
 def _emails(text: str) -> Spans:
+    ended = 0
     for match in _EMAIL.finditer(text):
         start, stop = match.span()
         domain = text.index("@", start) + 1
@@ -167,8 +168,9 @@ def _emails(text: str) -> Spans:
         is_odd = ending in _FILES or text.startswith(_ODD_DOMAINS, domain) or text.startswith((":", "/"), stop)
         if is_odd and _names_nobody(text, start, stop):
             continue
-        if start and text[start - 1] == "'" and (name := _APOSTROPHE.search(text, max(0, start - 3), start)):
+        if start and text[start - 1] == "'" and (name := _APOSTROPHE.search(text, max(ended, start - 36), start)):
             start = name.start()
+        ended = stop
         yield start, stop
 
 
