@@ -141,7 +141,7 @@ def _international_stop(text: str, start: int, stop: int) -> int:
         is_decimal = separators[:1] == ["."] and (len(separators) == 1 or set(separators) != {"."})
         if is_decimal or value[1] == " " or (value[1:].isdigit() and _ARITHMETIC.search(before)):
             return 0
-    stop = _before_time(text, start, stop)
+    stop = _without_rest(text, start, stop)
     ends = [group.end() for group in _GROUP.finditer(text, start, stop)]
     for end in reversed(ends):
         digits = "".join(filter(str.isdigit, text[start:end]))
@@ -174,11 +174,14 @@ def _labelled_stop(text: str, start: int, stop: int) -> int:
         return 0
     if american := _AMERICAN_HERE.match(text, start):
         return american.end()
-    return _before_time(text, start, stop)
+    return _without_rest(text, start, stop)
 
 
-def _before_time(text: str, start: int, stop: int) -> int:
-    """Return where the number ends, without the hour of a time of day that follows it."""
+def _without_rest(text: str, start: int, stop: int) -> int:
+    """Return where the number ends, without the hour of a time of day and without an open parenthesis that follow it."""
+    opened = text.rfind("(", start + 1, stop)
+    if opened > text.rfind(")", start, stop):
+        stop = start + len(text[start:opened].rstrip())
     if _TIME.match(text, stop):
         hour = max(text.rfind(space, start, stop) for space in " \u00a0\u202f")
         return hour if hour > start else stop

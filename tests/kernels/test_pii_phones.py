@@ -99,6 +99,7 @@ def test_a_number_of_another_kind_stays(text):
 def test_the_hour_after_a_number_is_no_part_of_it():
     assert found("Tel: 030 901820 9:00-17:00") == ["030 901820"]
     assert found("+49 30 901820 9:00") == ["+49 30 901820"]
+    assert found("tel. 0891-88-19-50 (48 p/min)") == ["0891-88-19-50"]
 
 
 def test_several_numbers_in_a_line_are_found():
