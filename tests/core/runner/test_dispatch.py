@@ -20,7 +20,7 @@ class Client:
 def record_of(task):
     try:
         asyncio.run(task)
-    except BaseException as exc:
+    except asyncio.CancelledError as exc:
         return logging.LogRecord(
             "distributed.client", logging.ERROR, "", 0, "", (), (type(exc), exc, exc.__traceback__)
         )
