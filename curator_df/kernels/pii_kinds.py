@@ -9,48 +9,82 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
+
+from curator_df.kernels.pii_phones import CONTEXT, NOT_A_PERSON, Spans, phones
 
 Kind = Literal["key", "email", "iban", "credit_card", "ssn", "ip", "phone"]
 """Kinds, those first that win where two overlap."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-Spans = Iterator[tuple[int, int]]
-"""First character and the one after the last, in order and apart."""
-
 # Letters of a name before the at sign: Latin ones, because scripts without spaces stand right before it.
 _NAME = r"A-Za-z0-9_\u00c0-\u024f"
 _LABEL = r"[^\W_](?:[\w-]{0,61}[^\W_])?"
 _TOP = r"(?:[A-Za-z]{2,24}(?![A-Za-z0-9-])|xn--[A-Za-z0-9-]{1,59}|[^\W\d_A-Za-z]{2,24})"
-_EMAIL = re.compile(rf"(?<![{_NAME}%+])[{_NAME}][{_NAME}.%+-]{{0,63}}@(?:{_LABEL}\.){{1,8}}{_TOP}(?!@)")
+# Endings of files that are no top-level domains (icon@2x.png), and those that are one.
+_FILE_ENDINGS = (
+    "png jpg jpeg gif webp svg ico bmp tif tiff avif heic psd css scss sass less js cjs mjs jsx ts tsx json json5 yaml yml "
+    "htm html xhtml xml php asp aspx jsp txt csv tsv log cfg conf ini toml lock tar gz tgz bz2 xz zst rar exe dll whl jar "
+    "war cpp hpp kt rb sql pdf doc docx xls xlsx ppt pptx mp3 mp4 m4a ogg wav webm mkv avi otf ttf woff woff2 eot patch "
+    "diff bak tmp orig vue svelte wasm ipynb parquet"
+)
+_FILES = frozenset((_FILE_ENDINGS + " " + _FILE_ENDINGS.upper()).split())
+_FILES_AND_DOMAINS = frozenset(("map", "mov", "zip"))
+_VERSION = re.compile(r"v?[0-9]+(?:\.(?:[0-9]+|x)[.+-]|-(?:alpha|beta|rc|pre|dev|next|canary)\b)", re.IGNORECASE)
+_DENSITY = re.compile(r"[0-9]+(?:\.[0-9]+)?x(?:[~_-][^.]{0,20})?\.", re.IGNORECASE)
+_EMAIL = re.compile(rf"[{_NAME}](?<![{_NAME}%+].)[{_NAME}.%+-]{{0,63}}@(?:{_LABEL}\.){{1,8}}{_TOP}(?!@)")
+# The first letter of names such as O'Neil.
+_APOSTROPHE = re.compile(rf"(?:(?<![{_NAME}.%+'-])|(?<![{_NAME}.%+'-])[{_NAME}][{_NAME}.%+-]{{0,30}}[._-])[Oo]'$")
+# Logins that everybody shares, and names of algorithms in the form of addresses (RFC 4251, section 6).
+_SHARED_LOGIN = re.compile(r"(?:git|hg|aur|gitea|forgejo)@[^@]{1,255}$", re.IGNORECASE)
+_REPOSITORY = re.compile(r"[:/]~?\w")
+_ALGORITHMS = ("openssh.com", "libssh.org")
+_ODD_DOMAINS = (*"0123456789vV", *_ALGORITHMS)
 
-_OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
-_IPV4 = re.compile(rf"(?<![\w.])(?:{_OCTET}\.){{3}}{_OCTET}(?!\w|\.\d)", re.ASCII)
-_IPV6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{4}(?::[0-9A-Fa-f]{0,4}){2,7}(?<!(?<!:):)(?!\w)", re.ASCII)
+# These and the next ones begin with a character and then look behind it: so `re` skips what cannot begin one.
+_IPV4 = re.compile(r"\d(?<![\w.].)\d{0,2}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?!\w|\.\d)", re.ASCII)
+_IPV6 = re.compile(
+    r"[0-9A-Fa-f](?<![\w:.].)[0-9A-Fa-f]{3}(?::[0-9A-Fa-f]{0,4}){2,7}"
+    r"(?:(?<=:)\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?!\.\d)|(?<!(?<!:):)(?!\.\d))(?!\w)",
+    re.ASCII,
+)
 _NO_HOST = ("0.", "127.", "255.")
+_RESOLVERS = frozenset(("1.0.0.1", "1.1.1.1", "4.2.2.1", "4.2.2.2", "8.8.4.4", "8.8.8.8", "9.9.9.9"))
+# What says that four numbers are a version or a section, and what says that they are an address.
+_VERSION_BEFORE = re.compile(
+    r"(?:(?<![^\W_])(?:versions?|vers?|v|rev(?:ision)?|release[ds]?|build|firmware|sections?|sect?|chapter|clause|paragraph|para|figure"
+    r"|appendix|annex|oid|versi[oó]n|versione|vers[aã]o|wersj[aiię]|verze|versie|versionen|abschnitt|kapitel|secci[oó]n|верси[яию]|раздел)"
+    r"|§|バージョン|版本|버전)[ \t]{0,3}(?:(?:no|nr|number|is|to)(?![^\W_]))?[ \t:=.(\"'#\[-]{0,4}$",
+    re.IGNORECASE,
+)
+_VERSION_AFTER = re.compile(
+    r"[-_~.]?(?:alpha|beta|rc|pre|dev|snapshot|release|final|build|preview|nightly|canary|post|stable|lts|ga(?![a-z]))|[-_~][abpr]\d|\+[a-z\d]",
+    re.IGNORECASE,
+)
+_IP_BEFORE = re.compile(
+    r"(?:(?<![a-z])ips?(?:v?4)?|addr(?:ess(?:es)?)?|adress[ea]n?|host|dns|listen|gateway|netmask|subnet|ping|ssh|telnet|inet|nameserver"
+    r"|resolver|peer|(?:allow|deny) from|//|@)[^\d\n]{0,12}$|[a-z\d-]\.[a-z]{2,}[ \t]{0,3}[\[(]$",
+    re.IGNORECASE,
+)
+_IP_AFTER = re.compile(r":\d{2,5}(?![\d.])|/\d{1,2}(?![\d./])", re.ASCII)
+_SLICE_BEFORE = re.compile(r"[\w)\]]\[$")
+_CLOCK_LIKE = re.compile(r"\d{4}(?::\d\d){7}", re.ASCII)
 
-# Between two digits of a telephone number: at most two of these.
-_GAP = r"[ .()/\u00a0\u2010\u2011\u202f-]{0,2}"
-_PHONES = re.compile(
-    rf"(?<![\w+])\+\d(?:{_GAP}\d){{7,14}}(?!\d)"
-    r"|(?<![\w+.-])(?:1[ .-])?(?:\([2-9]\d\d\) ?|[2-9]\d\d[ .-])[2-9]\d\d[ .-]\d{4}(?![\w-]|\.\d)"
-    r"|(?i:(?<!\w)(?:tel(?:ephone)?|phone|fax|mobile|cell|whatsapp)\b)(?: ?(?i:no|nr|number)\b)?[.:#][.:# ]{0,3}"
-    rf"(?P<labelled>\(?\d(?:{_GAP}\d){{6,14}})(?!\d)",
+_SSN = re.compile(r"[0-8](?<![\w-].)\d\d-(?!00)\d\d-(?!0000)\d{4}(?![\w-])", re.ASCII)
+_SSN_LABELS = ("ssn", "social security")
+_LABELLED_SSN = re.compile(
+    r"(?i:(?<!\w)(?:ssn|social security(?: number| no)?)\b)[.:# ]{1,4}"
+    r"(?P<labelled>(?!9)\d{3}(?P<gap>[ -]?)(?!00)\d\d(?P=gap)(?!0000)\d{4})(?![\w-])",
     re.ASCII,
 )
-
-_SSN = re.compile(
-    r"(?<![\w-])(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}(?![\w-])"
-    r"|(?i:(?<!\w)(?:ssn|social security(?: number| no)?)\b)[.:# ]{1,4}"
-    r"(?P<labelled>(?!000|666|9)\d{3}(?P<gap>[ -]?)(?!00)\d\d(?P=gap)(?!0000)\d{4})(?![\w-])",
-    re.ASCII,
-)
+_NO_AREA = ("000", "666")
 
 _CARD = re.compile(
-    r"(?<![\w.+-])(?:\d{13,19}|\d{4}(?P<four>[ -])\d{4}(?P=four)\d{4}(?P=four)\d{4}(?:(?P=four)\d{3})?"
-    r"|3\d{3}(?P<six>[ -])\d{6}(?P=six)\d{4,5})(?!\w|\.\d)",
+    r"\d(?<![\w.+-].)(?:\d{12,18}"
+    r"|\d{3}(?P<four>[ .\u00a0\u2010\u2011\u202f-])\d{4}(?P=four)\d{4}(?P=four)\d{4}(?:(?P=four)\d{3})?"
+    r"|(?<=3)\d{3}(?P<six>[ .\u00a0\u2010\u2011\u202f-])\d{6}(?P=six)\d{4,5})(?!\w|\.\d)",
     re.ASCII,
 )
 # ISO/IEC 7812 issuer identification numbers: first and last number of a range, digits compared, lengths of a card's number.
@@ -68,9 +102,19 @@ _ISSUERS = (
     (644, 659, (16, 17, 18, 19)),
     (62, 62, (16, 17, 18, 19)),  # UnionPay
 )
+_USUAL_LENGTHS = (14, 15, 16, 19)
+"""Of unbroken digits that no word announces: 13 are mostly bar codes, 17 and 18 identifiers of posts and rows."""
+_CARD_BEFORE = re.compile(
+    r"(?:card|credit|debit|visa|amex|american express|discover|diners|jcb|unionpay|maestro|(?<![^\W_])(?:cc|pan)(?![^\W_])"
+    r"|kreditkarte|karte|carte|tarjeta|carta|cart[aã]o|карт[аыу]|卡号|信用卡|银行卡|カード|카드)[^\d\n]{0,20}$",
+    re.IGNORECASE,
+)
+_IN_URL = re.compile(r"/$|[?&][\w.%-]{1,40}=$", re.ASCII)
+_FOUR_BEFORE = re.compile(r"(?<!\d)\d{4}(.)$", re.ASCII)
 
-_IBAN = re.compile(r"(?<!\w)[A-Z]{2}\d\d(?= ?[A-Z0-9])", re.ASCII)
-_IBAN_PART = re.compile(r" ?([A-Z0-9]{1,34})", re.ASCII)
+_IBAN = re.compile(r"(?<!\w)[A-Z]{2}\d\d(?=[ \u00a0\u202f-]?[A-Z0-9])", re.ASCII)
+_IBAN_PART = re.compile(r"[ \u00a0\u202f-]?([A-Z0-9]{1,34})", re.ASCII)
+_IBAN_GAPS = str.maketrans("", "", " \u00a0\u202f-")
 # SWIFT IBAN registry: length by country.
 _IBAN_REGISTRY = (
     "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 DK18 DO28 EE20 EG29 ES24 "
@@ -116,33 +160,90 @@ class Finder:
 
 
 def _emails(text: str) -> Spans:
-    return (match.span() for match in _EMAIL.finditer(text))
+    ended = 0
+    for match in _EMAIL.finditer(text):
+        start, stop = match.span()
+        domain = text.index("@", start) + 1
+        ending = text[text.rindex(".", domain, stop) + 1 : stop]
+        is_odd = ending in _FILES or text.startswith(_ODD_DOMAINS, domain) or text.startswith((":", "/"), stop)
+        if is_odd and _names_nobody(text, start, stop):
+            continue
+        if start and text[start - 1] == "'" and (name := _APOSTROPHE.search(text, max(ended, start - 36), start)):
+            start = name.start()
+        ended = stop
+        yield start, stop
+
+
+def _names_nobody(text: str, start: int, stop: int) -> bool:
+    """Tell whether it is a version, a file, the login of a code host in front of a repository, or the name of an algorithm."""
+    domain = text[text.index("@", start) + 1 : stop]
+    host, _, ending = domain.rpartition(".")
+    is_dense = _DENSITY.match(domain) is not None
+    is_file = ending in _FILES and (is_dense or "." not in host)
+    is_login = _SHARED_LOGIN.match(text, start, stop) and _REPOSITORY.match(text, stop)
+    return bool(
+        is_file
+        or (is_dense and ending.lower() in _FILES_AND_DOMAINS)
+        or domain in _ALGORITHMS
+        or _VERSION.match(domain)
+        or is_login
+    )
 
 
 def _ips(text: str) -> Spans:
-    found = [match.span() for match in _IPV4.finditer(text) if not match.group().startswith(_NO_HOST)]
-    found += [match.span() for match in _IPV6.finditer(text) if _is_ipv6(match.group())]
-    return iter(sorted(found))
+    found = [match.span() for match in _IPV4.finditer(text) if _is_ipv4(text, *match.span())]
+    found += [match.span() for match in _IPV6.finditer(text) if _is_ipv6(text, *match.span())]
+    return iter(sorted(found, key=lambda span: (span[0], -span[1])))
 
 
-def _is_ipv6(text: str) -> bool:
+def _is_ipv4(text: str, start: int, stop: int) -> bool:
+    """Tell whether four numbers are an address and not a version or a section, by what is around them if they are small."""
+    value = text[start:stop]
+    if value.startswith(_NO_HOST) or not _is_address(ipaddress.IPv4Address, value):
+        return False
+    before = text[max(0, start - CONTEXT) : start]
+    if _VERSION_BEFORE.search(before) or _VERSION_AFTER.match(text, stop):
+        return False
+    first, *others = map(int, value.split("."))
+    is_small = (first < 10 and max(others) < 100) or (first != 10 and max(first, *others) < 32)
+    return not is_small or value in _RESOLVERS or bool(_IP_BEFORE.search(before) or _IP_AFTER.match(text, stop))
+
+
+def _is_ipv6(text: str, start: int, stop: int) -> bool:
+    """Tell whether an address is valid, of a block that hosts have (RFC 4291, 4193), and no scope, slice or time."""
+    value = text[start:stop]
+    first = int(value[:4], 16)
+    is_of_hosts = first >> 13 == 0b001 or first >> 9 == 0xFC00 >> 9 or first >> 6 == 0xFE80 >> 6
+    if not is_of_hosts or value[4:] == "::" or not any(map(str.isdigit, value)):
+        return False
+    if _CLOCK_LIKE.fullmatch(value) or (
+        value.replace(":", "").isdigit() and _SLICE_BEFORE.search(text, max(0, start - 2), start)
+    ):
+        return False
+    return _is_address(ipaddress.IPv6Address, value)
+
+
+def _is_address(kind: type[ipaddress.IPv4Address | ipaddress.IPv6Address], value: str) -> bool:
     try:
-        ipaddress.IPv6Address(text)
+        kind(value)
     except ValueError:
         return False
     return True
 
 
-def _labelled(pattern: re.Pattern[str], text: str) -> Spans:
-    return (match.span("labelled" if match["labelled"] else 0) for match in pattern.finditer(text))
-
-
-def _phones(text: str) -> Spans:
-    return _labelled(_PHONES, text)
-
-
 def _ssns(text: str) -> Spans:
-    return _labelled(_SSN, text)
+    found: list[tuple[int, int]] = []
+    lowered = text.lower()
+    if any(label in lowered for label in _SSN_LABELS):
+        found = [match.span("labelled") for match in _LABELLED_SSN.finditer(text)]
+    if "-" in text:
+        found += [
+            match.span()
+            for match in _SSN.finditer(text)
+            if match.span() not in found
+            and not NOT_A_PERSON.search(text[max(0, match.start() - CONTEXT) : match.start()])
+        ]
+    return (span for span in sorted(found) if not text.startswith(_NO_AREA, span[0]))
 
 
 def _keys(text: str) -> Spans:
@@ -160,7 +261,27 @@ def _keys(text: str) -> Spans:
 
 
 def _cards(text: str) -> Spans:
-    return (match.span() for match in _CARD.finditer(text) if is_card_number(_digits(match.group())))
+    ended = 0
+    for match in _CARD.finditer(text):
+        start, stop = match.span()
+        if is_card_number(_digits(match.group())) and _is_card_here(text, match, ended):
+            ended = stop
+            yield start, stop
+
+
+def _is_card_here(text: str, match: re.Match[str], ended: int) -> bool:
+    """Tell whether what is around a valid number speaks for a card; the card before it ended at ``ended``."""
+    start, stop = match.span()
+    before = text[max(0, start - CONTEXT) : start]
+    if _CARD_BEFORE.search(before):
+        return True
+    if NOT_A_PERSON.search(before):
+        return False
+    if gap := match["four"] or match["six"]:
+        # One of several columns of numbers of four digits.
+        in_table = (column := _FOUR_BEFORE.search(before)) and column[1] == gap and ended != start - 1
+        return not in_table
+    return stop - start in _USUAL_LENGTHS and not _IN_URL.search(before)
 
 
 def is_card_number(digits: str) -> bool:
@@ -183,7 +304,7 @@ def _ibans(text: str) -> Spans:
     for match in _IBAN.finditer(text):
         start = match.start()
         stop = _iban_stop(text, start) if start >= free_from else 0
-        if stop and is_iban(text[start:stop].replace(" ", "")):
+        if stop and is_iban(text[start:stop].translate(_IBAN_GAPS)):
             free_from = stop
             yield start, stop
 
@@ -225,9 +346,9 @@ def finders() -> dict[Kind, Finder]:
     return {
         "key": Finder(scan.KEY, _keys, str),
         "email": Finder(scan.AT_SIGN, _emails, str.lower),
-        "iban": Finder(scan.IBAN_HEAD, _ibans, lambda text: text.replace(" ", "")),
+        "iban": Finder(scan.IBAN_HEAD, _ibans, lambda text: text.translate(_IBAN_GAPS)),
         "credit_card": Finder(scan.NUMBER, _cards, _digits),
         "ssn": Finder(scan.NUMBER, _ssns, _digits),
         "ip": Finder(scan.DOTTED | scan.COLONS, _ips, _same_ip),
-        "phone": Finder(scan.NUMBER, _phones, _digits),
+        "phone": Finder(scan.NUMBER, phones, _digits),
     }

@@ -18,7 +18,8 @@ import pandas as pd
 
 from curator_df.kernels.buffers import TextSpan
 from curator_df.kernels.pii_entities import EntityFinder, Find, entities_in, located, rules_first
-from curator_df.kernels.pii_kinds import Finder, Kind, Spans, finders
+from curator_df.kernels.pii_kinds import Finder, Kind, finders
+from curator_df.kernels.pii_phones import Spans
 from curator_df.kernels.splices import Splice, splice_texts
 
 Replacement = Literal["label", "hash", "mask"]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from curator_df.errors import InputError, ParameterError
+from curator_df.errors import CorruptFileError, InputError, ParameterError
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 LAYERS = ("input_layer", "hidden_layer_0", "hidden_layer_1", "hidden_layer_2")
@@ -138,5 +138,10 @@ def read_config(operator: str, place: Place) -> dict[str, Any]:
     path = Path(place.folder, ADAPTER_CONFIG)
     if not path.is_file() or not Path(place.folder, ADAPTER_WEIGHTS).is_file():
         raise InputError(f"{operator}: {place.folder!r} has no {ADAPTER_CONFIG} with {ADAPTER_WEIGHTS}")
-    found: dict[str, Any] = json.loads(path.read_bytes())
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as exc:
+        raise CorruptFileError(f"{path} is no JSON: {exc}. Copy or download the file again") from exc
+    if not isinstance(found, dict):
+        raise CorruptFileError(f"{path} must hold a JSON object, and it holds a {type(found).__name__}")
     return found

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import datetime as dt
 import email.utils
 import hashlib
 import json
 import random
+import re
 import threading
 import time
 import weakref
@@ -49,6 +51,7 @@ TRIED_AGAIN = frozenset({408, 409, 425, 429})
 """Statuses that may pass, besides those of 500 and more."""
 STACK_BYTES = 2_097_152
 """Of the stack of a thread that waits for answers."""
+_SECONDS = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:e[0-9]{1,3})?", re.ASCII | re.IGNORECASE)
 Answer = dict[str, Any]
 
 _stack_lock = threading.Lock()
@@ -268,20 +271,28 @@ def _tokens(usage: Any, name: str) -> int:
 def asked_wait(value: str | None) -> float | None:
     """Return the seconds that a Retry-After header asks for; None where it says nothing that can be understood.
 
+    The value is a number of seconds or a date of HTTP (RFC 9110, section 10.2.3). Fractions are accepted too, since servers
+    send them. A negative number, NaN, infinity and a date without a meaning say nothing.
+
     Examples
     --------
-    >>> asked_wait("3"), asked_wait(None), asked_wait("soon"), asked_wait("1e9"), asked_wait("Thu, 01 Jan 1970 00:00:00 GMT")
-    (3.0, None, None, 600.0, 0.0)
+    >>> asked_wait("3"), asked_wait(None), asked_wait("soon"), asked_wait("nan"), asked_wait("-1")
+    (3.0, None, None, None, None)
+    >>> asked_wait("9" * 400), asked_wait("Thu, 01 Jan 1970 00:00:00 GMT")
+    (600.0, 0.0)
     """
     if value is None:
         return None
+    text = value.strip()
+    if _SECONDS.fullmatch(text):
+        return min(float(text), MOST_ASKED_WAIT_SECONDS)
     try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
-        except ValueError:
-            return None
+        date = email.utils.parsedate_to_datetime(text)
+        if date.tzinfo is None:
+            date = date.replace(tzinfo=dt.UTC)  # HTTP has no other zone, and some dates leave it out
+        seconds = date.timestamp() - time.time()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
     return min(max(seconds, 0.0), MOST_ASKED_WAIT_SECONDS)
 
 

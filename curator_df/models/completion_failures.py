@@ -29,6 +29,12 @@ CHECKED = {
 class NoAnswerError(RuntimeError):
     """A server refused a request, or did not answer it after all tries."""
 
+    remedy = (
+        "Check that the server runs, and the prompt of such a row. Then run the same again with on_existing='resume' (what the "
+        "server has answered is kept)"
+    )
+    """What to do about it, in the place of what is said of a function that raises."""
+
 
 class UnansweredError(NoAnswerError):
     """A server did not answer a request after all tries."""

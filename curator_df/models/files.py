@@ -34,10 +34,20 @@ from curator_df.models.adapted import (
 from curator_df.models.own_layers import OwnLayers, own_layers
 
 WEIGHTS = "*.safetensors"
+INDEX = "model.safetensors.index.json"
+"""The file that says which of several files of weights has which tensor."""
+PICKLED = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+NUMBER_TYPES = frozenset(
+    {"auto", "float16", "half", "bfloat16", "float32", "float", "float64", "double", "float8_e4m3fn", "float8_e5m2"}
+)
+"""Names of types in configurations that torch has."""
+TENSOR_TYPES = re.compile(r"BOOL|[UI](?:8|16|32|64)|F(?:16|32|64)|BF16|F4|F6_E[23]M[32]|F8_E\dM\d(?:FNUZ)?|C64")
+"""Names of types in the headers of safetensors."""
 READ_FILES = ("*.json", "*.txt", "*.model", WEIGHTS)
 """What a model needs: its configuration, its tokenizer, its weights."""
 CODE = "*.py"
 """And code of its own, where the user trusts it."""
+AGAIN = "Copy or download the file again"
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 UNSTEADY_KINDS = frozenset({"big_bird", "reformer", "yoso"})
 """Kinds that choose by chance or by the length of a batch what is compared with what: a text has other numbers each time."""
@@ -52,6 +62,7 @@ OFFSET_POSITIONS = frozenset(
     }
 )
 """Kinds of models whose first positions are those of padding: they count from the padding token's number on."""
+MOST_POSITIONS = 1 << 40
 MOST_TOKENS = 4096
 """Of a text, for a model that has no limit of its own and whose tokenizer names none."""
 _HIDDEN = ("hidden_size", "dim", "d_model")
@@ -157,7 +168,7 @@ def find_answering(
     place = _place(operator, adapter, revision)
     base_name, scale = base_and_scale(operator, place.name, read_config(operator, place))
     base = find_model(operator, base_name, None if os.path.isdir(base_name) else base_revision)
-    config = read_json(Path(base.folder, "config.json"))
+    config = read_object(Path(base.folder, "config.json"))
     lacking = [key for key in ("num_hidden_layers", "vocab_size") if not isinstance(config.get(key), int)]
     if lacking:
         raise ParameterError(f"{operator}: the configuration of {base.name!r} does not say its {' and '.join(lacking)}")
@@ -261,17 +272,25 @@ def _described(
     names = _names(folder, _read_files(runs_code))
     files = [Path(folder, name) for name in names]
     if "config.json" not in names:
-        raise InputError(f"{operator}: {folder!r} has no config.json, so it holds no model")
+        is_empty = not os.listdir(folder)
+        raise InputError(
+            f"{operator}: {folder!r} has no config.json, so it holds no model"
+            f"{'; the folder is empty' if is_empty else ''}. Give the folder that save_pretrained() of transformers wrote"
+        )
     weights = [path for path in files if path.match(WEIGHTS)]
+    _require_shards(operator, folder, {path.name for path in weights})
     if not weights:
+        pickled = sorted(path.name for pattern in PICKLED for path in Path(folder).glob(pattern))
         raise ParameterError(
-            f"{operator}: the model {name!r} has no weights as safetensors, and pickled ones are not loaded; convert it "
-            "with transformers: model.save_pretrained(folder)"
+            f"{operator}: the model {name!r} has no weights as safetensors, and pickled ones "
+            f"{'(' + ', '.join(pickled[:3]) + ') ' if pickled else ''}are not loaded. Convert it with transformers: "
+            "model.save_pretrained(folder)"
         )
     if not {"tokenizer.json", "tokenizer_config.json"}.intersection(names):
         raise InputError(f"{operator}: {folder!r} has no tokenizer (tokenizer.json or tokenizer_config.json)")
-    config = read_json(Path(folder, "config.json"))
+    config = read_object(Path(folder, "config.json"))
     encoder = _encoder(config, base_revision)
+    _require_number_type(operator, folder, config)
     _require_kind(operator, name, encoder)
     sizes: dict[str, Any] = _sizes(operator, name, encoder)
     shapes = {key: shape for path in weights for key, shape in _shapes(path).items()}
@@ -286,7 +305,7 @@ def _described(
         longest=_longest(folder, encoder),
         parameters=sum(math.prod(shape) for shape in shapes.values()),
         weight_bytes=sum(path.stat().st_size for path in weights),
-        classes=_classes(config),
+        classes=_classes(folder, config),
         several_classes=config.get("problem_type") == "multi_label_classification",
         layers=layers,
         distances=_distances(encoder),
@@ -316,14 +335,14 @@ def _encoder(config: dict[str, Any], base_revision: str | None) -> dict[str, Any
     if not isinstance(base, str) or "model_type" in config:
         return config
     folder = base if os.path.isdir(base) else download(base, base_revision, ["config.json"])
-    return read_json(Path(folder, "config.json"))
+    return read_object(Path(folder, "config.json"))
 
 
 def _sizes(operator: str, name: str, config: dict[str, Any]) -> dict[str, int]:
     found = {}
     for size, keys in (("hidden", _HIDDEN), ("inner", _INNER), ("heads", _HEADS)):
-        value = next((config[key] for key in keys if isinstance(config.get(key), int)), None)
-        if value is None:
+        value = next((config[key] for key in keys if isinstance(config.get(key), int)), 0)
+        if value < 1:
             raise ParameterError(
                 f"{operator}: the configuration of {name!r} does not say its {' or '.join(keys)}, without which its memory "
                 "cannot be planned; it is not an encoder that is known here"
@@ -334,16 +353,28 @@ def _sizes(operator: str, name: str, config: dict[str, Any]) -> dict[str, int]:
 
 def _longest(folder: str, config: dict[str, Any]) -> int:
     """Return the most tokens of a text that the model, its tokenizer and its authors allow."""
-    limits = [int(config.get("max_position_embeddings", 512))]
+    limits = [_whole(folder, config, "max_position_embeddings", 512)]
     if config.get("position_biased_input") is False:  # only distances between tokens count
         limits.clear()
     elif config.get("model_type") in OFFSET_POSITIONS:
-        limits[0] -= int(config.get("pad_token_id", 1)) + 1
+        limits[0] -= _whole(folder, config, "pad_token_id", 1) + 1
     for file, key in (("tokenizer_config.json", "model_max_length"), ("sentence_bert_config.json", "max_seq_length")):
         path = Path(folder, file)
-        if path.is_file() and isinstance(found := read_json(path).get(key), int | float):
-            limits.append(int(found))
+        if path.is_file() and isinstance(found := read_object(path).get(key), int | float):
+            limits.append(int(min(found, MOST_POSITIONS)))
     return min(limits, default=MOST_TOKENS)
+
+
+def _whole(folder: str, config: dict[str, Any], key: str, default: int) -> int:
+    """Return a whole number of a configuration; the default where it has none."""
+    value = config.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise CorruptFileError(
+            f"{os.path.join(folder, 'config.json')} has {key}={value!r}, which is not a whole number. {AGAIN}"
+        )
+    return value
 
 
 def _distances(config: dict[str, Any]) -> int:
@@ -354,8 +385,12 @@ def _distances(config: dict[str, Any]) -> int:
     return 2 * next((most for most in given if most > 0), int(config.get("max_position_embeddings", 512)))
 
 
-def _classes(config: dict[str, Any]) -> tuple[str, ...]:
+def _classes(folder: str, config: dict[str, Any]) -> tuple[str, ...]:
     names: dict[str, str] = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    if not isinstance(names, dict) or not all(key.isdecimal() for key in names):
+        raise CorruptFileError(
+            f"{os.path.join(folder, 'config.json')} has an id2label that is not an object from numbers to names. {AGAIN}"
+        )
     return tuple(str(names[key]) for key in sorted(names, key=int))
 
 
@@ -363,21 +398,71 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return what a file of JSON holds; raise `CorruptFileError` if it is none."""
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
-    except ValueError as exc:
-        raise CorruptFileError(f"{path} is no JSON: {exc}") from exc
+    except (ValueError, RecursionError) as exc:
+        raise CorruptFileError(f"{path} is no JSON: {exc}. {AGAIN}") from exc
     return found
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the object that a file of JSON holds; raise `CorruptFileError` if it holds something else."""
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise CorruptFileError(f"{path} must hold a JSON object, and it holds a {type(found).__name__}. {AGAIN}")
+    return found
+
+
+def _require_number_type(operator: str, folder: str, config: dict[str, Any]) -> None:
+    for key in ("dtype", "torch_dtype"):
+        value = config.get(key)
+        if value is not None and (not isinstance(value, str) or value.removeprefix("torch.") not in NUMBER_TYPES):
+            raise ParameterError(
+                f"{operator}: {os.path.join(folder, 'config.json')} has {key}={value!r}, which is not a type of numbers. "
+                "Write 'float32', 'float16' or 'bfloat16' there"
+            )
+
+
+def _require_shards(operator: str, folder: str, there: set[str]) -> None:
+    """Raise `InputError` if the index of the weights names a file that is not in the folder."""
+    path = Path(folder, INDEX)
+    if not path.is_file():
+        return
+    places = read_object(path).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise CorruptFileError(f"{path} must have a weight_map from tensors to files. {AGAIN}")
+    missing = sorted(set(places.values()) - there)
+    if missing:
+        listed = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        files = "1 file" if len(missing) == 1 else f"{len(missing):,} files"
+        raise InputError(
+            f"{operator}: {path} names {files} of weights that the folder does not have: {listed}. Copy or download them again"
+        )
 
 
 def _shapes(path: Path) -> dict[str, list[int]]:
     """Return the shapes of the tensors in a safetensors file, from its header."""
+    size = path.stat().st_size
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        header = file.read(length) if length < path.stat().st_size else b""
+        header = file.read(length) if length < size else b""
     try:
         tensors: dict[str, Any] = json.loads(header)
-    except ValueError as exc:
-        raise CorruptFileError(f"{path} is not a safetensors file, or is cut short") from exc
-    return {name: tensor["shape"] for name, tensor in tensors.items() if name != "__metadata__"}
+        tensors.pop("__metadata__", None)
+        shapes = {name: [int(number) for number in tensor["shape"]] for name, tensor in tensors.items()}
+        stop = max((int(tensor["data_offsets"][1]) for tensor in tensors.values()), default=0)
+        odd = {name: tensor["dtype"] for name, tensor in tensors.items() if not TENSOR_TYPES.fullmatch(tensor["dtype"])}
+    except (ValueError, RecursionError, AttributeError, KeyError, IndexError, TypeError) as exc:
+        raise CorruptFileError(f"{path} is not a safetensors file, or is cut short. {AGAIN}") from exc
+    if odd:
+        name, kind = next(iter(odd.items()))
+        raise CorruptFileError(
+            f"{path}: the tensor {name!r} has the type {kind!r}, which safetensors does not have. {AGAIN}"
+        )
+    if 8 + length + stop != size:
+        raise CorruptFileError(
+            f"{path} should have {8 + length + stop:,} bytes by its header, and has {size:,}: it is "
+            f"{'truncated' if size < 8 + length + stop else 'damaged'}. {AGAIN}"
+        )
+    return shapes
 
 
 def digest_of(files: Sequence[Path]) -> str:

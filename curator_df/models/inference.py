@@ -29,7 +29,7 @@ from curator_df.models.batches import BatchCounts, BatchSize, run_batches, windo
 from curator_df.models.devices import computing_in, peaks
 from curator_df.models.size_trial import SizeTrial
 from curator_df.models.text_model import TextModel
-from curator_df.models.weights import Weights, quiet
+from curator_df.models.weights import Weights, loading, quiet
 
 WINDOW_CHARACTERS = 2_000_000
 """Texts whose tokens are held at a time (as 4 bytes each), and among which documents of like length are looked for."""
@@ -69,12 +69,11 @@ class LoadedModel:
         self.model = model
         with quiet(transformers), _threads(torch, 1):
             self._weights = held(model.weights, lambda: Weights(model))
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(
-                model.files.local_folder(),
-                use_fast=True,
-                local_files_only=True,
-                trust_remote_code=model.files.runs_code,
-            )
+            folder = model.files.local_folder()
+            with loading(f"the tokenizer of the model {model.files.name!r}", folder):
+                self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+                    folder, use_fast=True, local_files_only=True, trust_remote_code=model.files.runs_code
+                )
             self._padding = self._padding_token()
             if model.answers is None:
                 self._require_no_neighbours()

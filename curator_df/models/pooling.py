@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from curator_df.errors import ParameterError
-from curator_df.models.files import ModelFiles, download, read_json
+from curator_df.errors import CorruptFileError, ParameterError
+from curator_df.models.files import AGAIN, ModelFiles, download, read_json, read_object
 
 CONFIG = "1_Pooling/config.json"
 MODULES = "modules.json"
@@ -28,6 +28,8 @@ def pooling_of(operator: str, files: ModelFiles) -> Literal["mean", "cls"]:
     if files.revision is not None and not Path(folder, CONFIG).is_file():
         folder = Path(download(files.name, files.revision, [CONFIG, MODULES]))
     modules: Any = read_json(folder / MODULES) if (folder / MODULES).is_file() else []
+    if not isinstance(modules, list) or not all(isinstance(module, dict) and "type" in module for module in modules):
+        raise CorruptFileError(f"{folder / MODULES} must hold a list of modules with a type. {AGAIN}")
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
     if beyond := [kind for kind in kinds if kind not in APPLIED]:
         raise ParameterError(
@@ -36,7 +38,7 @@ def pooling_of(operator: str, files: ModelFiles) -> Literal["mean", "cls"]:
         )
     if not (folder / CONFIG).is_file():
         return "mean"
-    said = read_json(folder / CONFIG)
+    said = read_object(folder / CONFIG)
     named = said.get(_MODE)  # newer releases name it; older ones have a flag for each
     flags = [name.removeprefix(f"{_MODE}_") for name, is_so in said.items() if name.startswith(_MODE) and is_so is True]
     match (

@@ -139,7 +139,9 @@ def drop_semantic_duplicates(
     in each worker. Computes: no; writing reads the input once more.
 
     The preceding steps run twice: to read the vectors, and to write. After `add_embedding` a `checkpoint` is worth its
-    disk space. Rows without a vector (null, zeros, NaN) are kept.
+    disk space. Rows without a usable vector are kept. The receipt counts them by cause (``null_vectors``, ``empty_vectors``,
+    ``zeros_vectors``, and ``not_finite_vectors`` for NaN and infinity), and advises where vectors are not finite. Numbers
+    beyond the range of float32 are scaled, which changes no cosine.
 
     A row is compared with all earlier rows of its cluster, including dropped ones. So one row of a group is kept, and a
     dropped row may be similar to it only through other rows. Clusters are found from a sample of the vectors, selected

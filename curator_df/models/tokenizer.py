@@ -19,6 +19,7 @@ import pandas as pd
 from curator_df.core.arguments import path_of
 from curator_df.core.extras import missing_extra, require_package
 from curator_df.core.memory.held import held
+from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.kernels.buffers import TextSpan, text_spans
 from curator_df.models.files import HUB_NAME, digest_of, download
@@ -150,7 +151,15 @@ def _converted(tokenizer: Tokenizer) -> Any:
             f"the tokenizer {tokenizer.name!r} has no {FILE}, and converting its other files", "transformers", "models"
         ) from exc
     given = {"local_files_only": True, "trust_remote_code": False}
-    found = transformers.AutoTokenizer.from_pretrained(tokenizer.path, use_fast=True, **given)
+    try:
+        found = transformers.AutoTokenizer.from_pretrained(tokenizer.path, use_fast=True, **given)
+    except Exception as exc:  # transformers raises errors of many types
+        if is_out_of_memory(exc):
+            raise
+        raise InputError(
+            f"the tokenizer in {tokenizer.path!r} has no {FILE}, and transformers could not make one of its other files: "
+            f"{type(exc).__name__}: {exc}. Write one with save_pretrained() of a fast tokenizer of transformers"
+        ) from exc
     if not getattr(found, "is_fast", False):
         raise ParameterError(f"the tokenizer {tokenizer.name!r} is not a fast tokenizer, and would read too slowly")
     return found.backend_tokenizer

@@ -9,13 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from curator_df.core.exchange.vector_barrier import Vectors
+from curator_df.core.exchange.vector_barrier import NOT_FINITE, Vectors
+from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.ops.duplicates import ranked_keys
 
 
 def vectors_of(block: Any, *, embedding: str, width: int, dtype: str, ranked_by: str | None) -> Vectors:
-    """Return the vectors of a block; null, a vector of zeros, and one with NaN or infinity count as none.
+    """Return the vectors of a block; null, an empty list, zeros, and a vector with NaN or infinity count as none.
+
+    Numbers of float64 beyond the range of float32 are scaled, because a cosine does not depend on the length of a vector.
 
     Examples
     --------
@@ -27,28 +30,55 @@ def vectors_of(block: Any, *, embedding: str, width: int, dtype: str, ranked_by:
     held: Any = block[embedding].array.__arrow_array__()
     chunks = held.chunks if isinstance(held, pa.ChunkedArray) else [held]
     numbers = np.zeros((len(block), width), dtype=dtype)
-    valid = np.zeros(len(block), dtype=np.bool_)
+    lists, empty = np.zeros(len(block), dtype=np.bool_), np.zeros(len(block), dtype=np.bool_)
     at = 0
     for chunk in chunks:
-        found = np.asarray(chunk.is_valid())
-        flat = np.asarray(chunk.flatten().to_numpy(zero_copy_only=False))
-        if len(flat) != width * int(found.sum()) or not _all_of_width(chunk, width):
-            raise SchemaError(
-                f"the column {embedding!r} has a list that is not of {width:,} numbers; leave such rows out with keep_where"
-            )
         part = slice(at, at + len(chunk))
-        numbers[part][found] = flat.reshape(-1, width)
-        valid[part] = found
+        lists[part] = np.asarray(chunk.is_valid())
+        empty[part] = lists[part] & (_lengths(chunk) == 0)
+        given = lists[part] & ~empty[part]
+        wrong = given & (_lengths(chunk) != width)
+        if wrong.any():
+            raise _wrong_length(block.index[part], embedding, width, _lengths(chunk), int(wrong.argmax()))
+        flat = np.asarray(chunk.flatten().to_numpy(zero_copy_only=False))
+        with np.errstate(over="ignore"):  # beside an infinity
+            numbers[part][given] = _in_range(flat.reshape(-1, width), numbers.dtype)
         at += len(chunk)
-    valid &= np.isfinite(numbers).all(axis=1) & (numbers != 0).any(axis=1)
+    finite, nonzero = np.isfinite(numbers).all(axis=1), (numbers != 0).any(axis=1)
+    given = lists & ~empty
+    valid = given & finite & nonzero
+    unusable = {"null": ~lists, "empty": empty, "zeros": given & ~nonzero, NOT_FINITE: given & ~finite}
     keys = ranked_keys(np.empty((len(block), 0), dtype=np.uint64), block, (), ranked_by)
-    return Vectors(numbers[valid], valid, keys.values, keys.missing)
+    return Vectors(numbers[valid], valid, keys.values, keys.missing, unusable)
 
 
-def _all_of_width(chunk: Any, width: int) -> bool:
-    return pa.types.is_fixed_size_list(chunk.type) or bool(
-        (np.asarray(chunk.value_lengths().drop_null()) == width).all()
+def _lengths(chunk: Any) -> npt.NDArray[np.int64]:
+    """Return the length of each list of a chunk; 0 of null."""
+    if pa.types.is_fixed_size_list(chunk.type):
+        return np.full(len(chunk), chunk.type.list_size, dtype=np.int64)
+    return np.asarray(chunk.value_lengths().fill_null(0), dtype=np.int64)
+
+
+def _wrong_length(addresses: Any, embedding: str, width: int, lengths: npt.NDArray[np.int64], at: int) -> SchemaError:
+    file, offset = divmod(int(addresses[at]), 1 << OFFSET_BITS)
+    return SchemaError(
+        f"all lists in the column {embedding!r} must have {width:,} numbers, but the row at offset {offset:,} of input file "
+        f"{file:,} has a list of {int(lengths[at]):,}, not of {width:,} numbers. Drop such rows with keep_where, or give the "
+        "length of the others with dimensions="
     )
+
+
+def _in_range(rows: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return rows of numbers that ``dtype`` holds: rows whose largest number is beyond its range are divided by that number."""
+    if rows.dtype.itemsize <= dtype.itemsize or not len(rows):
+        return rows
+    limits: Any = np.finfo(dtype)
+    largest = np.abs(rows).max(axis=1)
+    outside = np.isfinite(largest) & (largest > 0) & ((largest > limits.max) | (largest < limits.smallest_normal))
+    if outside.any():
+        rows = rows.copy()
+        rows[outside] /= largest[outside, None]
+    return rows
 
 
 def absent(block: Any, *, embedding: str, width: int, dtype: str, ranked_by: str | None) -> npt.NDArray[np.bool_]:  # noqa: ARG001

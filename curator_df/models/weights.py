@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from curator_df.errors import ParameterError
+from curator_df.core.ranges.out_of_memory import is_out_of_memory
+from curator_df.errors import CorruptFileError, CuratorError, InputError, ParameterError
 from curator_df.models.adapted import ADAPTER_WEIGHTS, Adapted, add_adapter, load_layers
 from curator_df.models.devices import open_device
 from curator_df.models.files import WEIGHTS, local_folder
@@ -36,7 +37,7 @@ class Weights:
         folder = model.files.local_folder()
         given = {"local_files_only": True, "trust_remote_code": model.files.runs_code}
         open_device(torch, model.files.name, model.device, model.numbers)
-        with quiet(transformers):
+        with quiet(transformers), loading(f"the model {model.files.name!r}", folder):
             if model.files.adapted is not None:
                 made = self._with_adapter(model.files.adapted, transformers, torch, folder, given)
             elif model.files.layers is None:
@@ -96,6 +97,25 @@ class Weights:
             raise ParameterError(
                 f"the model {self._model.files.name!r} has no weights for {listed}, so it cannot make {purpose}"
             )
+
+
+@contextlib.contextmanager
+def loading(what: str, folder: str) -> Iterator[None]:
+    """Raise an error that names what is loaded and its folder where transformers or safetensors cannot read a file in it."""
+    try:
+        yield
+    except Exception as exc:
+        if isinstance(exc, CuratorError) or is_out_of_memory(exc):
+            raise
+        said = f"{what} in {folder!r} could not be loaded: {type(exc).__name__}: {exc}"
+        if type(exc).__name__ == "SafetensorError":
+            raise CorruptFileError(
+                f"{said}. A file of its weights is damaged; copy or download the folder again"
+            ) from exc
+        raise InputError(
+            f"{said}. Check that the folder has all files that save_pretrained() of transformers writes, among them "
+            "tokenizer.json, and that they belong together"
+        ) from exc
 
 
 @contextlib.contextmanager

@@ -85,14 +85,22 @@ def redact_pii(
     key           keys and tokens in the formats of AWS, GitHub, GitLab, Slack, Stripe, OpenAI, Google, Hugging Face, npm, PyPI
                   and SendGrid; JSON web tokens; private keys in PEM format; values after ``api_key=``, ``token:``,
                   ``password=`` and the like, of 20 characters or more, with letters and digits
-    email         addresses with up to 64 characters before the at sign
-    iban          account numbers with the length for their country and valid check digits
-    credit_card   13 to 19 digits, unbroken or in the usual groups, of a known issuer, with a valid check digit (Luhn)
-    ssn           a valid ``ddd-dd-dddd`` of the USA; after ``SSN`` also with other separators
-    ip            IPv4 with octets up to 255, except those that begin with 0, 127 or 255, which identify nobody; IPv6 whose
-                  first group has four digits
-    phone         numbers with ``+`` and 8 to 15 digits; ten digits in North American groups; after ``Tel.:``, ``Fax:`` and
-                  the like 7 to 15 digits
+    email         addresses with up to 64 characters before the at sign, and what has their form: message IDs, ``user@host``
+                  of social networks. Not versions (``pkg@1.2.3-beta.rc``), files (``icon@2x.png``), ``git@host:path``
+    iban          account numbers with the length for their country and valid check digits; groups may be separated by
+                  spaces or hyphens
+    credit_card   14, 15, 16 or 19 digits, unbroken or in the usual groups, of a known issuer, with a valid check digit
+                  (Luhn); after a word such as ``card`` also 13, 17 or 18 digits. Not after ``EAN``, ``order no.`` and the
+                  like, not in the path of a URL, and not one of several columns of four digits
+    ssn           a valid ``ddd-dd-dddd`` of the USA, but not after ``part no.`` and the like; after ``SSN`` also with other
+                  separators
+    ip            IPv4 with octets up to 255, except those that begin with 0, 127 or 255, which identify nobody, and
+                  versions. Small numbers such as ``2.0.0.4`` count only after a word such as ``IP``, in a URL, or before
+                  a port or network length. IPv6 of global, unique local or link-local scope with a digit, written with
+                  four digits in the first group
+    phone         numbers with ``+``, an assigned country code and a length that fits it, except decimals; ten digits in
+                  North American groups, separated by spaces only after a word such as ``call``; after ``Tel.:``,
+                  ``Fax:`` and the like, in ten languages, 7 to 15 digits
     ============= =======================================================================================
 
     A key must have a digit or 16 capital letters, so ``sk-xxxxxxxx...`` is kept. Rules do not find names and street
@@ -112,7 +120,7 @@ def redact_pii(
 
     References
     ----------
-    .. [1] ISO/IEC 7812-1 (cards), ISO 13616 and the SWIFT IBAN registry (accounts), RFC 4291 (IPv6), E.164 (telephones)
+    .. [1] ISO/IEC 7812-1 (cards), ISO 13616 and the SWIFT IBAN registry (accounts), RFC 4291 and 4193 (IPv6), E.164 (telephones)
     .. [2] https://microsoft.github.io/presidio/ (what ``presidio`` finds)
 
     Examples

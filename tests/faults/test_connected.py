@@ -149,6 +149,7 @@ def test_a_scheduler_that_is_killed_is_an_error_and_the_run_resumes_elsewhere(st
     _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode != 0
     assert "SchedulerLostError" in err
+    assert "CancelledError" not in err
     assert "on_existing='resume'" in err
     finish(start(script, corpus, tmp_path / "out", on_existing="resume", SLEEP="0"))
     assert ids(tmp_path / "out") == EXPECTED

@@ -31,7 +31,7 @@ FOUND = {
         "+33\u00a01\u00a023\u00a045\u00a067\u00a089", "555.234.5678",
     ],
     "credit_card": ["4111 1111 1111 1111", "4111-1111-1111-1111", "4111111111111111", "378282246310005", "3782 822463 10005"],
-    "iban": ["GB82 WEST 1234 5698 7654 32", "DE89370400440532013000", "NO93 8601 1117 947", "MT84MALT011000012345MTLCAST001S"],
+    "iban":["GB82 WEST 1234 5698 7654 32", "DE89370400440532013000", "NO93 8601 1117 947", "MT84MALT011000012345MTLCAST001S"],
     "ssn": ["078-05-1120", "123-45-6789"],
     "key": [
         "AKIAIOSFODNN7EXAMPLE", "ghp_" + "a1B2" * 9, "glpat-" + "aB3_-" * 4, "xoxb-123456789012-abcdefghij", JWT, PEM,
@@ -56,6 +56,76 @@ NOTHING = [
     "AKIAIOSFODNN7EXAMPL", "token = get_token_from_the_environment()", "password: short1", "sk-learn is a library",
     "sk-xxxxxxxxxxxxxxxxxxxxxxxx", "-----BEGIN PUBLIC KEY-----", "https://example.org/a/very/long/path/of/a/page.html",
     "a-long-name-of-some-file-in-a-folder",
+]  # fmt: skip
+WIDER = {
+    "email": [
+        "jane.roe@example.org", "user+tag@sub.example.co.uk", "JANE@EXAMPLE.ORG", "jane_@example.org", "o'neil@example.org",
+        "brian.o'neil@example.org", "info@163.com", "jane@1and1.example", "info@2x.com", "jane@v2.example.org",
+        "git@vger.kernel.org",
+        "x@a.museum", "firstname-lastname@a-b.example.info", "jane@münchen.example", "openssh@example.com", "rs@example.rs",
+        "a@py.md",
+    ],
+    "ip": [
+        "8.8.8.8", "1.1.1.1", "203.0.113.77", "198.51.100.1", "12.34.56.78", "1.2.3.200", "10.0.0.1", "172.16.0.1",
+        "192.168.1.1",
+        "2001:db8:0:0:1:0:0:1", "2001:0db8:0000:0000:0000:ff00:0042:8329", "2001:DB8::FF00:42:8329", "2001:db8::192.0.2.1",
+        "2001:db8:1:2:3:4:192.0.2.1", "2606:4700:4700::1111", "2a00:1450:4001:81b::200e", "fd12:3456:789a:1::1", "fe80::1",
+        "2001:4860:4860::8888",
+    ],
+    "credit_card": [
+        "4111.1111.1111.1111", "4111\u00a01111\u00a01111\u00a01111", "4111\u20111111\u20111111\u20111111", "30569309025904",
+        "6011111111111117", "6200000000000005", "3530111333300000", "2223003122003222", "5555555555554444",
+    ],
+    "iban": [
+        "DE89-3704-0044-0532-0130-00", "DE89\u00a03704\u00a00044\u00a00532\u00a00130\u00a000",
+        "FR14 2004 1010 0505 0001 3M02 606",
+        "ES91 2100 0418 4502 0005 1332", "IT60 X054 2811 1010 0000 0123 456", "NL91 ABNA 0417 1643 00",
+        "CH93 0076 2011 6238 5295 7",
+        "BE68 5390 0754 7034", "AT61 1904 3002 3457 3201", "PL61 1090 1014 0000 0712 1981 2874",
+        "SE45 5000 0000 0583 9825 7466",
+        "SA03 8000 0000 6080 1016 7519", "BR18 0036 0305 0000 1000 9795 493C 1", "TR33 0006 1005 1978 6457 8413 26",
+    ],
+    "ssn": ["219-09-9999", "001-01-0001", "899-99-9999"],
+}  # fmt: skip
+ANNOUNCED = [
+    "IP: <1.2.3.4>", "ip address <1.2.3.4>", "client_ip=<5.6.7.8>", "http://<1.2.3.4>/", "NameVirtualHost <1.2.3.4>",
+    "<1.2.3.4>:8080",
+    "<2.2.0.0>/16", "gatekeeper.example.com [<16.1.0.2>]", "ssh root@<5.6.7.8>", "ping <1.0.0.2>",
+    "card <4222222222222>", "Visa: <4222222222222>", "credit card no. <4222222222222>", "信用卡号：<4222222222222>",
+    "card_number=<4111111111111111>", "https://shop.example/pay?card=<4111111111111111>",
+]  # fmt: skip
+NEIGHBORS = [
+    # versions, sections and object identifiers beside IPv4
+    "released 8.8.19.91 today", "2.7.4.1 Scope of the clause", "version 10.0.0.1", "Version: 12.34.56.78", "v10.0.0.1-rc1",
+    "10.0.0.1-rc1",
+    "10.0.0.1-SNAPSHOT", "12.34.56.78-beta2", "10.20.30.40+build5", "Firefox 2.0.0.4", "Gecko/1.8.1.5", "§ 15.12.4.2",
+    "§15.12.4.200",
+    "Section 10.2.3.4", "section-3.2.2.2", "see clause 4.2.1.3", "1.3.6.1", "1.3.6.1.4.1", "2.5.29.15",
+    "xulrunner-1.9.0.17.tar.gz",
+    "releases/1.8.0.4/sdk", '"1.0.1.7"', "версия 10.1.2.3", "バージョン 10.1.2.3", "<td>1.7.7.1</td>", "1.2.3.4", "256.100.50.25",
+    "1.2.3.400",
+    # scopes, slices and times beside IPv6
+    "Feed::Add", "Face::Bad(x)", "Dead::Beef", "Cafe::Dada", "Abba::Cd", "std::a::b", "Fade::Cafe::Bead", "Feed::Add2(x)",
+    "fdad::bad", "a::before",
+    "li::after { }", "a[2000::5]", "x[2000::2]", "2000::/3", "fe80::/10", "2023:10:05:12:30:45:00:01", "2024:01:15 10:00:00",
+    "PEP 343::",
+    "3011::HIGGINS", "12:34:56:78:9a:bc", "dead:beef::1", "::1", "::",
+    # files, versions and logins beside e-mail addresses
+    "icon@2x.png", "icon@3x.PNG", "logo@1.5x.webp", "bg@2x.min.css", "clip@2x.mov", "pkg@1.17.21-beta.rc", "npm i pkg@1.2.3",
+    "pkg@v1.2.3-rc.next",
+    "lodash@4.x.latest", "react@18-beta.next", "@scope/pkg@1.0.0-alpha.beta", "jquery@3.7.1/dist/jquery.min.js",
+    "hibernate@5.4.Final",
+    "style@media.css", "app@next.js", "data@old.tar", "git@github.com:org/repo", "git@code.example.org:team/repo.git",
+    "ssh://git@gitlab.example.org/team/repo", "foo@bar", "@jane:matrix.org", "@override", "chacha20-poly1305@openssh.com",
+    "curve25519-sha256@libssh.org", "user @ example.org",
+    # bar codes, identifiers and columns beside cards
+    "EAN: 4026227464386", "4277293507042", "GTIN 4006381333931", "ISBN 9783161484100",
+    "https://social.example/status/6572447609790524483",
+    "628574680751615694", "id 625097247583547406", "https://x.example/?id=4111111111111111", "order no. 4111111111111111",
+    "1000 4111 1111 1111 1111", "1748503543012345", "0.4111111111111111",
+    # part numbers beside social security numbers
+    "part no 429-75-3795", "item: 429-75-3795", "SKU 429-75-3795", "ISBN-10: 429-75-3795", "10.1000/429-75-3795",
+    "000-12-3456",
 ]  # fmt: skip
 each_found = pytest.mark.parametrize(("kind", "value"), [(kind, value) for kind in FOUND for value in FOUND[kind]])
 
@@ -84,6 +154,28 @@ def test_is_found_between_words_and_beside_punctuation(kind, value):
 def test_is_found_after_a_word_that_announces_it(kind, label, value):
     assert redacted(f"a {label}{value}.") == f"a {label}<{kind.upper()}>."
     assert kind not in {found for _, _, found in find_in_text(f"a {value}.", finders())}
+
+
+@pytest.mark.parametrize(("kind", "value"), [(kind, value) for kind in WIDER for value in WIDER[kind]])
+def test_is_found_in_every_spelling_of_its_kind(kind, value):
+    assert redacted(f"see {value}, now") == f"see <{kind.upper()}>, now"
+
+
+@pytest.mark.parametrize("text", ANNOUNCED)
+def test_what_is_around_a_value_speaks_for_it(text):
+    value = text[text.index("<") + 1 : text.index(">")]
+    assert re.fullmatch(r".*<(IP|CREDIT_CARD)>.*", redacted(text.replace(f"<{value}>", value)))
+
+
+@pytest.mark.parametrize("text", NEIGHBORS)
+def test_neighbors_of_a_kind_stay(text):
+    for before, after in (("", ""), ("a ", " b"), ("(", ")"), ("语 ", "。"), ("- ", ";")):
+        assert redacted(before + text + after) == before + text + after
+
+
+def test_cards_one_after_another_are_found_and_columns_of_numbers_stay():
+    assert redacted("4111 1111 1111 1111 5555 5555 5555 4444") == "<CREDIT_CARD> <CREDIT_CARD>"
+    assert redacted("1234 4111 1111 1111 1111") == "1234 4111 1111 1111 1111"
 
 
 @pytest.mark.parametrize("text", NOTHING)
@@ -181,8 +273,8 @@ def test_long_lines_are_cut_after_words():
 @pytest.mark.parametrize(
     "text",
     [
-        "a." * 500_000 + "@", "a@" * 500_000, "a@a." * 250_000, "1 " * 500_000, "1-" * 500_000, "+1" * 500_000, "1." * 500_000,
-        "12:" * 330_000, "abcd:" * 200_000, "GB82 " * 200_000, "eyJ" * 330_000, "eyJaaaaaaaa." * 80_000, "password=" * 110_000,
+        "a."*500_000+"@", "a@"*500_000, "a@a."*250_000, "1 "*500_000, "1-"*500_000, "+1"*500_000, "1."*500_000,
+        "12:"*330_000, "abcd:"*200_000, "GB82 "*200_000, "eyJ"*330_000, "eyJaaaaaaaa."*80_000, "password="*110_000,
         "-----BEGIN RSA PRIVATE KEY-----" * 32_000, "tel:" * 250_000, "SG." * 330_000, "a" * 1_000_000, "é@" * 300_000,
         "-eyJaaaaaaaaa" * 77_000, "sk-" * 330_000,
     ],

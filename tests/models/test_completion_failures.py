@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler
 
@@ -234,3 +235,59 @@ def test_a_run_that_sets_rows_aside_ends_where_every_row_is_refused(server, tmp_
     with pytest.raises(errors.OperatorError, match=r"^add_completion: 20 requests one after the other failed"):
         cdf.write_parquet(docs, tmp_path / "out", on_error="quarantine")
     assert len(server.asked) <= 20 + 8
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_seconds_of_a_step_are_those_of_all_tries_where_a_row_is_set_aside(server, tmp_path):
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": f"text {number}."}) + "\n" for number in range(20)))
+    server.seconds = 0.1
+    server.faults = {"text 7.": ["400"] * 99}
+    docs = cdf.read_jsonl(str(tmp_path / "in.jsonl"))
+    docs = cdf.add_completion(
+        docs, prompt="{text}", base_url=server.base_url, model="m", cache=tmp_path / "cache", max_concurrent=1
+    )
+    receipt = cdf.write_parquet(docs, tmp_path / "out", on_error="quarantine")
+    assert (receipt.rows_written, receipt.rows_quarantined) == (19, 1)
+    [step] = [step for step in receipt.steps if step.name == "add_completion"]
+    assert step.counters["documents"] == 19
+    assert step.seconds >= 0.8 * 19 * server.seconds  # the last try alone reads the answers in milliseconds
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_error_about_a_server_says_nothing_of_a_function(server, tmp_path):
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "text 1."}) + "\n")
+    server.faults = {"": ["400"] * 99}
+    docs = cdf.read_jsonl(str(tmp_path / "in.jsonl"))
+    docs = cdf.add_completion(docs, prompt="{text}", base_url=server.base_url, model="m", cache=tmp_path / "cache")
+    with pytest.raises(errors.OperatorError) as caught:
+        cdf.write_parquet(docs, tmp_path / "out")
+    assert "Fix the function" not in str(caught.value)
+    assert "Check that the server runs, and the prompt" in str(caught.value)
+    assert "on_error='quarantine'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value", ["nan", "NaN", "inf", "-inf", "Infinity", "-1", "-0.5", "soon", "", "1e", "0x10", "1_0", "１０", "60, 120"]
+)
+def test_a_retry_after_that_says_nothing_is_not_followed(value):
+    assert completion_calls.asked_wait(value) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("0", 0), ("3", 3), (" 3 ", 3), ("1.5", 1.5), ("601", 600), ("1e9", 600), ("9" * 400, 600), ("1e999", 600)],
+)
+def test_a_retry_after_in_seconds_is_followed_up_to_a_limit(value, seconds):
+    assert completion_calls.asked_wait(value) == seconds
+
+
+@pytest.mark.parametrize("layout", ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"])
+@pytest.mark.parametrize(("ahead", "least", "most"), [(90, 80, 91), (-90, 0, 0), (1e7, 600, 600)])
+def test_a_retry_after_in_each_form_of_a_date_is_followed(layout, ahead, least, most):
+    value = time.strftime(layout, time.gmtime(time.time() + ahead))
+    assert least <= completion_calls.asked_wait(value) <= most
+
+
+@pytest.mark.parametrize("value", ["Thu, 99 Jan 2024 00:00:00 GMT", "Thu, 01 Jan 99999 00:00:00 GMT", "1 2 3"])
+def test_a_retry_after_with_a_date_that_is_none_is_not_followed(value):
+    assert completion_calls.asked_wait(value) is None

@@ -131,6 +131,105 @@ def test_damaged_and_unknown_files_are_refused(tmp_path):
         find_model("add_x", folder)
 
 
+def cut(path, count):
+    path.write_bytes(path.read_bytes()[:count])
+
+
+def write_index(folder, *shards):
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict(enumerate(shards))}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind", "said"),
+    [
+        (
+            lambda folder: cut(folder / "model.safetensors", -7),
+            errors.CorruptFileError,
+            r"model\.safetensors .*truncated",
+        ),
+        (
+            lambda folder: cut(folder / "model.safetensors", 30),
+            errors.CorruptFileError,
+            r"model\.safetensors is not a safe",
+        ),
+        (
+            lambda folder: cut(folder / "model.safetensors", 0),
+            errors.CorruptFileError,
+            r"model\.safetensors is not a safe",
+        ),
+        (
+            lambda folder: write_index(folder, "model-1-of-2.safetensors"),
+            errors.InputError,
+            r"index\.json names 1 file.*model-1-of-2",
+        ),
+        (lambda folder: write_index(folder, 7), errors.CorruptFileError, r"index\.json must have a weight_map"),
+        (
+            lambda folder: (folder / "config.json").write_text("[1]"),
+            errors.CorruptFileError,
+            r"config\.json must hold a JSON object",
+        ),
+        (
+            lambda folder: (folder / "config.json").write_bytes(b"\xff\xfe"),
+            errors.CorruptFileError,
+            r"config\.json is no JSON",
+        ),
+        (
+            lambda folder: (folder / "config.json").write_text("[" * 100_000),
+            errors.CorruptFileError,
+            r"config\.json is no JSON",
+        ),
+        (lambda folder: (folder / "config.json").write_text(""), errors.CorruptFileError, r"config\.json is no JSON"),
+        (
+            lambda folder: (folder / "tokenizer_config.json").write_text("7"),
+            errors.CorruptFileError,
+            r"tokenizer_config\.json must hold",
+        ),
+        (
+            lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+            errors.ParameterError,
+            r"pickled ones \(pytorch_model\.bin\) are not loaded\. Convert",
+        ),
+        (
+            lambda folder: [path.unlink() for path in folder.iterdir()],
+            errors.InputError,
+            r"no config\.json.*the folder is empty",
+        ),
+    ],
+)
+def test_a_damaged_folder_is_an_error_that_names_the_file_and_what_to_do(tmp_path, damage, kind, said):
+    folder = write_model(tmp_path / "m")
+    damage(folder)
+    with pytest.raises(kind, match=said) as caught:
+        find_model("add_x", folder)
+    assert str(folder) in str(caught.value)
+    assert any(word in str(caught.value) for word in ("again", "Convert", "Give the folder"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"torch_dtype": "float12"}, "torch_dtype='float12'"),
+        ({"dtype": 7}, "dtype=7"),
+        ({"max_position_embeddings": "many"}, "max_position_embeddings='many'"),
+        ({"id2label": ["a", "b"]}, "id2label"),
+        ({"id2label": {"a": "b"}}, "id2label"),
+        ({"hidden_size": 0}, "hidden_size"),
+        ({"num_attention_heads": "4"}, "num_attention_heads"),
+    ],
+)
+def test_a_configuration_with_a_wrong_value_names_it(tmp_path, wrong, said):
+    with pytest.raises((errors.CorruptFileError, errors.ParameterError), match=said):
+        find_model("add_x", write_model(tmp_path / "m", **wrong))
+
+
+def test_a_tensor_of_an_unknown_type_is_named(tmp_path):
+    folder = write_model(tmp_path / "m")
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data.replace(b'"F16"', b'"Q16"'))
+    with pytest.raises(errors.CorruptFileError, match=r"model\.safetensors: the tensor 'w' has the type 'Q16'"):
+        find_model("add_x", folder)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -267,6 +268,55 @@ def test_lists_of_another_length_and_other_columns_are_errors(tmp_path):
     docs = docs.curate.keep_where("id < 2")
     cdf.write_parquet(cdf.drop_semantic_duplicates(docs, embedding="vector", dimensions=2), tmp_path / "kept")
     assert ids_in(tmp_path / "kept") == [1]
+
+
+def test_a_list_of_another_length_is_an_error_that_names_the_row(tmp_path):
+    table = pa.table(
+        {"id": [0, 1, 2], "embedding": pa.array([[1.0, 0.0], [], [1.0, 2.0, 3.0]], pa.list_(pa.float32()))}
+    )
+    (tmp_path / "in").mkdir()
+    pq.write_table(table, tmp_path / "in" / "0.parquet")
+    docs = cdf.read_parquet(str(tmp_path / "in"))
+    with pytest.raises(errors.SchemaError, match=r"row at offset 2 of input file 0 has a list of 3, not of 2 numbers"):
+        cdf.write_parquet(cdf.drop_semantic_duplicates(docs, dimensions=2), tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
+@pytest.mark.parametrize("length", [-1, 2])
+def test_vectors_that_cannot_be_compared_are_kept_and_counted_by_cause(tmp_path, kind, length):
+    inf, nan = float("inf"), float("nan")
+    rows = [[1.0, 0.0], None, [0.0, 0.0], [inf, 0.0], [1.0, -inf], [nan, 1.0], [1.0, None], [1.0, 0.0]]
+    rows += [[]] if length < 0 else []
+    scalars = [row and [None if one is None else np.float16(one) for one in row] for row in rows]
+    values = scalars if kind == pa.float16() else rows
+    table = pa.table({"id": range(len(rows)), "embedding": pa.array(values, pa.list_(kind, length))})
+    (tmp_path / "in").mkdir()
+    pq.write_table(table, tmp_path / "in" / "0.parquet")
+    docs = cdf.read_parquet(str(tmp_path / "in"))
+    receipt = cdf.write_parquet(cdf.drop_semantic_duplicates(docs, dimensions=2), tmp_path / "out")
+    assert ids_in(tmp_path / "out") == list(range(1, len(rows)))  # of the two that are the same, the last
+    details = receipt.exchanges[0].details
+    assert [details[f"{cause}_vectors"] for cause in ("null", "empty", "zeros", "not_finite")] == [
+        1,
+        len(rows) - 8,
+        1,
+        4,
+    ]
+    assert details["without_vector"] == len(rows) - 2 and details["first_not_finite"] == 3
+    [said] = [line for line in receipt.advice if "NaN or infinity" in line]
+    assert "4 rows have a vector with NaN or infinity" in said and "at offset 3 of input file 0" in said
+    assert "4 not finite vectors" in str(receipt.exchanges[0])
+
+
+def test_numbers_beyond_those_of_float32_are_compared_as_others_are(tmp_path):
+    rows = [[1e200, 0.0], [3.0, 0.0], [1e-200, 1e-202], [0.0, 2e300], [0.0, 1e-300], [-1e39, 0.0]]
+    table = pa.table({"id": range(len(rows)), "embedding": pa.array(rows, pa.list_(pa.float64(), 2))})
+    (tmp_path / "in").mkdir()
+    pq.write_table(table, tmp_path / "in" / "0.parquet")
+    docs = cdf.read_parquet(str(tmp_path / "in"))
+    receipt = cdf.write_parquet(cdf.drop_semantic_duplicates(docs, num_clusters=1), tmp_path / "out")
+    assert receipt.exchanges[0].details["without_vector"] == 0
+    assert len(ids_in(tmp_path / "out")) == 3  # one to the right, one up, one to the left
 
 
 @pytest.mark.parametrize(

@@ -174,3 +174,30 @@ def test_trust_has_no_meaning_where_nothing_comes_with_code():
         table().pipe(cdf.add_embedding, model=len, dimensions=1, trust_remote_code=True)
     with pytest.raises(errors.ParameterError, match="trust_remote_code has no meaning"):
         table().pipe(cdf.keep_class, cdf.classifiers.AEGIS_DEFENSIVE, keep="safe", trust_remote_code=True)
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ("tokenizer.json", "(?s)the tokenizer of the model .* could not be loaded.*tokenizer.json"),
+        ("broken", "could not be loaded"),
+    ],
+)
+def test_a_folder_that_cannot_be_loaded_is_an_error_that_names_it(tmp_path, gone, said):
+    folder = write_bert(tmp_path / "bert")
+    if gone == "broken":
+        (folder / "tokenizer.json").write_text("{}")
+    else:
+        (folder / gone).unlink()
+    with pytest.raises(errors.InputError, match=said) as caught:
+        table().pipe(cdf.add_embedding, model=folder).compute(scheduler="synchronous")
+    assert str(folder) in str(caught.value)
+
+
+def test_weights_that_were_cut_after_the_plan_are_an_error_that_names_the_folder(tmp_path):
+    folder = write_bert(tmp_path / "bert")
+    embed = table().pipe(cdf.add_embedding, model=folder)
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(errors.CorruptFileError, match=r"could not be loaded: SafetensorError.*again"):
+        embed.compute(scheduler="synchronous")

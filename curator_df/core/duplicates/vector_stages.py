@@ -28,7 +28,14 @@ from curator_df.core.duplicates.vector_tasks import (
 from curator_df.core.exchange.barrier import MATCH_WORDS, Found
 from curator_df.core.exchange.exchange import Exchange, range_starts
 from curator_df.core.exchange.range_groups import RangeGroups, ranges_per_group
-from curator_df.core.exchange.vector_barrier import VectorBarrier, VectorSink, require_room, sample_rows
+from curator_df.core.exchange.vector_barrier import (
+    FIRST_NOT_FINITE,
+    UNUSABLE,
+    VectorBarrier,
+    VectorSink,
+    require_room,
+    sample_rows,
+)
 from curator_df.core.files.row_order import Rows
 from curator_df.core.files.row_sort import merge_slices
 from curator_df.core.files.slice_file import open_slices, part_of_slice
@@ -163,6 +170,8 @@ class VectorStages:
                 "clusters": chosen["clusters"],
                 "largest_cluster": compared["largest_cluster"],
                 "without_vector": chosen["rows"] - chosen["vectors"],
+                **{f"{cause}_vectors": chosen[cause] for cause in UNUSABLE},
+                FIRST_NOT_FINITE: chosen[FIRST_NOT_FINITE],
                 "sampled": chosen["sampled"],
                 "by_eps": [
                     {"eps": eps, "groups": sums[f"groups_{place}"], "going": sums[f"going_{place}"]}
@@ -193,6 +202,10 @@ class VectorStages:
         chosen = {
             "rows": sum(manifest["rows_written"] for manifest in taken),
             "vectors": vectors,
+            **{cause: sum(manifest["summary"][cause] for manifest in taken) for cause in UNUSABLE},
+            FIRST_NOT_FINITE: min(
+                (row for made in taken if (row := made["summary"].get(FIRST_NOT_FINITE)) is not None), default=None
+            ),
             "vector_bytes": sum(file.size_bytes for file in files),
             "clusters": 0,
             "parts": 0,

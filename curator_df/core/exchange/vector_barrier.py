@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -52,6 +53,13 @@ DEVICE_COPIES = 3
 """Of the sample and of the centroids on a GPU: assumed."""
 
 
+NOT_FINITE = "not_finite"
+UNUSABLE = ("null", "empty", "zeros", NOT_FINITE)
+"""Causes for which a row has no vector, as the receipt counts them."""
+FIRST_NOT_FINITE = "first_not_finite"
+"""Row ID of the first row whose vector has NaN or infinity."""
+
+
 class Vectors(NamedTuple):
     """What is taken from rows."""
 
@@ -63,6 +71,8 @@ class Vectors(NamedTuple):
     """Shape (rows,): what survivors are chosen by."""
     missing: npt.NDArray[np.bool_] | None = None
     """Shape (rows,): where that value is null."""
+    unusable: Mapping[str, npt.NDArray[np.bool_]] = MappingProxyType({})
+    """Shape (rows,) for each cause for which a row has no vector."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +225,8 @@ class _RangeVectors:
         self._file = NewFile(sink.folder, f"vectors/part-{number:06d}.slices")
         self._writer = SliceWriter(self._file, VECTOR_HEAD + sink.barrier.words, np.zeros(1, dtype=np.uint64))
         self._checksum = self._rows = self._vectors = 0
+        self._unusable = dict.fromkeys(UNUSABLE, 0)
+        self._first_not_finite: int | None = None
 
     def append(self, block: Any) -> None:
         for start in range(0, len(block), ROWS_AT_A_TIME):
@@ -232,6 +244,10 @@ class _RangeVectors:
         self._writer.append(rows)
         self._rows += len(block)
         self._vectors += len(rows)
+        for cause, found in taken.unusable.items():
+            self._unusable[cause] += int(found.sum())
+            if cause == NOT_FINITE and self._first_not_finite is None and found.any():
+                self._first_not_finite = int(addresses[found.argmax()])
 
     def commit(self) -> list[FileRecord]:
         self._writer.finish()
@@ -242,7 +258,8 @@ class _RangeVectors:
 
     @property
     def summary(self) -> dict[str, int]:
-        return {"key_checksum": self._checksum, "vectors": self._vectors}
+        first = {} if self._first_not_finite is None else {FIRST_NOT_FINITE: self._first_not_finite}
+        return {"key_checksum": self._checksum, "vectors": self._vectors, **self._unusable, **first}
 
 
 def require_room(name: str, barrier: VectorBarrier, clusters: int, layout: Layout) -> None:

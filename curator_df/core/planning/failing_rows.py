@@ -26,15 +26,16 @@ def may_be_users(step: Step) -> bool:
 def operator_error(step: Step, block: Any, exc: Exception, files: Sequence[str]) -> OperatorError:
     """Return the error that names the step and the rows of the block."""
     raised = f"step {step.name!r} raised {type(exc).__name__}: {exc} on a block"
+    remedy = getattr(exc, "remedy", "Fix the function")
     if not len(block):
-        return OperatorError(f"{raised} of no rows, such as steps before it may leave. Fix the function")
+        return OperatorError(f"{raised} of no rows, such as steps before it may leave. {remedy}")
     rows = f"of {len(block):,} rows"
     if block.index.name == ADDRESS:  # a function of the user may have made another index
         first, last = int(block.index[0]), int(block.index[-1])
         rows += f", from {_place(first, files)} to {_place(last, files)}"
     return OperatorError(
-        f"{raised} {rows}. Fix the function, or set such rows aside with on_error='quarantine', which needs the index that "
-        "the reader gave them"
+        f"{raised} {rows}. {remedy}, or set such rows aside with on_error='quarantine', which needs the index that the reader "
+        "gave them"
     )
 
 

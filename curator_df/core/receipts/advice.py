@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
+from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.sizes import show_size
 
@@ -42,6 +43,7 @@ def advice(receipt: Receipt) -> list[str]:
         _models,
         _skew,
         _clusters,
+        _vectors,
     )
     return [text for check in checks for text in check(receipt)]
 
@@ -202,4 +204,17 @@ def _clusters(receipt: Receipt) -> Iterator[str]:
                 f"{exchange.step}: the largest of {clusters:,} clusters has {largest:,} of {exchange.keys:,} rows, and all "
                 "pairs in a cluster are compared; a larger num_clusters= may divide it, and drop_exact_duplicates or "
                 "drop_near_duplicates first removes rows that are nearly the same"
+            )
+
+
+def _vectors(receipt: Receipt) -> Iterator[str]:
+    for exchange in receipt.exchanges:
+        count, first = exchange.details.get("not_finite_vectors", 0), exchange.details.get("first_not_finite")
+        if count and first is not None:
+            file, offset = divmod(first, 1 << OFFSET_BITS)
+            rows = f"{count:,} rows have" if count > 1 else "1 row has"
+            yield (
+                f"{exchange.step}: {rows} a vector with NaN or infinity. Such rows are kept without a comparison. The first is "
+                f"at offset {offset:,} of input file {file:,}. Check the model that made the vectors, or drop these rows with "
+                "keep_where before"
             )

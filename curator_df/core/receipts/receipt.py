@@ -96,6 +96,11 @@ class ExchangeReceipt:
             )
         if "largest_cluster" in self.details:
             said += f"; {self.details['clusters']:,} clusters, the largest of {self.details['largest_cluster']:,} rows"
+            said += "".join(
+                f"; {self.details[cause]:,} {cause.replace('_', ' ')}"
+                for cause in ("null_vectors", "empty_vectors", "zeros_vectors", "not_finite_vectors")
+                if self.details.get(cause)
+            )
         return said
 
 

@@ -11,12 +11,15 @@ error.
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import dataclasses
 import logging
 import queue
 import time
+import traceback
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -387,8 +390,26 @@ def _fetched(future: SentTask, timeout_seconds: float) -> Manifest | None:
 
 
 def _scheduler_lost(client: ClusterClient) -> SchedulerLostError:
+    logging.getLogger("distributed.client").addFilter(_NotOfLost(client))
     address = getattr(client.scheduler, "address", "its address")
     return SchedulerLostError(
         f"the connection to the scheduler at {address} broke off, so nothing can run there any more; what is finished stays. "
         "Start a cluster (or connect to one) again, and run the same with on_existing='resume'"
     )
+
+
+class _NotOfLost(logging.Filter):
+    """Drop what Dask logs of a client that lost its scheduler: its closing cancels its attempt to connect again."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__()
+        self._client = weakref.ref(client)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether a record is about something else."""
+        exc = record.exc_info[1] if record.exc_info else None
+        if not isinstance(exc, asyncio.CancelledError):
+            return True
+        frames = [frame for frame, _ in traceback.walk_tb(exc.__traceback__)]
+        reconnects = (frame for frame in frames if frame.f_code.co_name == "_reconnect")
+        return not any(frame.f_locals.get("self") is self._client() for frame in reconnects)
