@@ -51,6 +51,7 @@ def worker_settings(spill_bytes: int | None = None) -> dict[str, Any]:
         "distributed.worker.memory.pause": False,
         "distributed.worker.memory.terminate": TERMINATE_FRACTION,
         "distributed.worker.memory.max-spill": spill_bytes or False,
+        "distributed.nanny.preload": [PRELOAD],
         "distributed.worker.profile.enabled": False,
         "distributed.admin.system-monitor.gil.enabled": False,
         "distributed.admin.low-level-log-length": LOG_MESSAGES,
