@@ -20,7 +20,7 @@ import pytest
 from distributed import Client
 from hypothesis import HealthCheck, settings
 
-from curator_df.kernels.warm import GROUPS, is_compiled, sources_of
+from curator_df.kernels.warm import BASIC, GROUPS, is_compiled, sources_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -41,7 +41,7 @@ settings.register_profile("curator_df", deadline=None, suppress_health_check=[He
 settings.load_profile("curator_df")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """See that processes which tests start find this checkout, and its compiled kernels.
 
     Kernels that are older than a source of theirs are forgotten: numba itself looks only at the file of the outermost.
@@ -57,7 +57,8 @@ def pytest_configure() -> None:
         if not known or compiled.stat().st_mtime < max(path.stat().st_mtime for path in sources_of(module)):
             compiled.unlink(missing_ok=True)
     # In other processes, two at a time: the compiler would stay in the memory of this one, the client of the tests' clusters.
-    missing = [group for group in GROUPS if not is_compiled(group)]
+    wanted = [BASIC] if config.option.markexpr.startswith("quick") else GROUPS
+    missing = [group for group in wanted if not is_compiled(group)]
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(_compile, missing))
 

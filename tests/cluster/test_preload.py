@@ -11,13 +11,14 @@ from distributed import KilledWorker
 import curator_df as cdf
 from curator_df.core.memory.peak import counted_bytes, resident_bytes
 
-SIZE = 480_000_000
+pytestmark = pytest.mark.quick
+SIZE = 640_000_000
 """More than the worker's limit leaves."""
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    with cdf.start_cluster(memory="600MB", cpus=1, dashboard_port=None) as running:
+    with cdf.start_cluster(memory="900MB", cpus=1, dashboard_port=None) as running:
         assert not running.layout.in_process
         yield running
 

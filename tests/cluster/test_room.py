@@ -25,6 +25,7 @@ def chosen(allowed_mb, cpus=2):
     )
 
 
+@pytest.mark.quick
 def test_what_is_held_as_assumed_or_a_little_more_changes_nothing():
     for allowed_mb, workers in ((450, 0), (600, 1), (1_000, 1), (1_500, 2)):
         layout, _ = chosen(allowed_mb)
@@ -32,6 +33,7 @@ def test_what_is_held_as_assumed_or_a_little_more_changes_nothing():
         assert fits(layout, Held((client_mb + 145 * workers + 100) * MB, (145 * MB,) * workers))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("allowed_mb", "before", "client_mb", "worker_mb", "shape", "thread_mb"),
     [
@@ -57,6 +59,7 @@ def test_a_cluster_that_holds_more_gets_less_for_work_then_fewer_threads_then_on
     assert "; this session holds " in smaller.reason
 
 
+@pytest.mark.quick
 def test_only_where_not_even_one_thread_fits_a_cluster_is_refused_with_memory_that_is_enough():
     layout, choose = chosen(450)
     held = Held(400 * MB)
@@ -72,6 +75,7 @@ def test_only_where_not_even_one_thread_fits_a_cluster_is_refused_with_memory_th
         choose_layout(math.floor(named * 0.97) * MB, cpus=2, baseline=held.baseline)
 
 
+@pytest.mark.quick
 def test_workers_with_a_gpu_each_are_never_fewer():
     devices = Devices(("0", "1"), 10**9, 2 * 10**9)
     layout = gpu_layout(1_500 * MB, devices, 0, 4)
@@ -87,6 +91,7 @@ def test_workers_with_a_gpu_each_are_never_fewer():
         )
 
 
+@pytest.mark.quick
 def test_what_is_held_is_that_of_the_tree_and_of_the_workers_in_it():
     held = measure_held([os.getpid(), 2**22 - 1])
     assert held.total_bytes == pytest.approx(tree_bytes(os.getpid()), rel=0.1)
@@ -156,9 +161,9 @@ def run(tmp_path):
     [
         ("450MB", 2, True),
         ("600MB", 2, True),
-        pytest.param("1GB", 2, False, marks=pytest.mark.slow),
-        pytest.param("1GB", 16, False, marks=pytest.mark.slow),
-        pytest.param("2GB", 2, False, marks=pytest.mark.slow),
+        ("1GB", 16, False),
+        # The others compile all kernels before the start, because there would be no room for it later.
+        pytest.param("2GB", 2, False, marks=pytest.mark.quick),
     ],
 )
 def test_where_each_process_holds_150_mb_more_a_run_keeps_the_budget_all_the_same(run, memory, cpus, in_process):

@@ -26,6 +26,7 @@ from curator_df.core.memory.budget import (
 from curator_df.core.memory.limits import machine_bytes
 from curator_df.errors import BudgetError, ParameterError
 
+pytestmark = pytest.mark.quick
 MB = 1_000_000
 
 

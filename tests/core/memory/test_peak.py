@@ -20,6 +20,7 @@ from curator_df.core.memory.peak import (
 )
 from curator_df.core.runner.session import PeakSampler
 
+pytestmark = pytest.mark.quick
 MB = 1_000_000
 SIZE = 32 * 1024 * 1024
 NEAR = 3 * MB
