@@ -3,12 +3,15 @@
 
 import mmap
 import os
+import shlex
 import time
 
+import dask
 import pytest
 from distributed import KilledWorker
 
 import curator_df as cdf
+from curator_df.cluster.settings import PRELOAD, as_exports, worker_settings
 from curator_df.core.memory.peak import counted_bytes, resident_bytes
 
 pytestmark = pytest.mark.quick
@@ -62,3 +65,10 @@ def test_shared_memory_ends_a_worker(cluster):
         future.result(timeout=120)
     cluster.client.wait_for_workers(1, timeout=120)
     assert [before] != list(cluster.client.run(os.getpid).values())
+
+
+def test_the_nannies_of_jobs_are_told_in_their_script():
+    [line] = [line for line in as_exports(worker_settings(), {}) if "NANNY" in line]
+    export, setting = shlex.split(line)
+    assert export == "export"
+    assert dask.config.collect_env(dict([setting.split("=", 1)])) == {"distributed": {"nanny": {"preload": [PRELOAD]}}}
