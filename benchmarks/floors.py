@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session holds before any work: PSS of the process tree, by layout. The constants of core/memory/budget.py come from it.
+"""What a session holds before any work, by layout: PSS and counted memory of the process tree, for core/memory/budget.py.
 
 python benchmarks/floors.py
 
@@ -20,18 +20,20 @@ def measure(memory: str, cpus: int) -> None:
     # Imported here: pages that the measuring process shares with the measured ones would count only in part.
     import curator_df as cdf
     from curator_df.core.memory.limits import status_bytes
-    from curator_df.core.memory.peak import processes, pss_bytes
+    from curator_df.core.memory.peak import counted_bytes, processes, rollup
     from curator_df.core.runner.session import current_session
     from curator_df.core.sizes import show_size
 
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
         # Children of this process are the workers, Dask's resource tracker and the sampler, which is not counted.
         tree = processes(os.getpid(), current_session().sampler.pid)
-        held = [pss_bytes(pid) for pid in tree]
+        held = [rollup(pid)["Pss"] for pid in tree]
+        counted = [counted_bytes(pid) for pid in tree]
         resident = max(status_bytes("VmRSS", pid) for pid in tree)
         print(
             f"{memory} on {cpus} CPUs, {cluster.layout.shape}: {show_size(sum(held))} held, "
             f"{show_size(cluster.layout.reserved_bytes)} reserved; PSS of each {[show_size(one) for one in held]}, "
+            f"{show_size(sum(counted))} counted, of each {[show_size(one) for one in counted]}, "
             f"largest RSS {show_size(resident)}",
             flush=True,
         )

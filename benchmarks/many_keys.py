@@ -3,7 +3,7 @@
 
     python benchmarks/many_keys.py FOLDER --rows 200000000 --memory 1GB [--kill worker|run] [--stage keys merge write]
 
-Three quarters of the keys are unlike. The run is watched from outside (PSS every 50 ms). With ``--kill`` the workers, or the
+Three quarters of the keys are unlike. The run is watched from outside (every 50 ms). With ``--kill`` the workers, or the
 whole process group, get SIGKILL when a stage has finished a few tasks, in each of the stages that are named; a run that was
 killed is resumed. The exit code is 1 if the rows are not those expected, in their order, if more was held than allowed, or
 if a stage ended before its kill.

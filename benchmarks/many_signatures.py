@@ -4,7 +4,7 @@
     python benchmarks/many_signatures.py FOLDER --rows 20000000 --bands 20 --memory 4GB
 
 Each row has the band hashes of a text that is not there: made from its number, at random, except that every tenth row of each
-second thousand agrees in about half of its bands with the row a thousand before it. The run is watched from outside (PSS every
+second thousand agrees in about half of its bands with the row a thousand before it. The run is watched from outside (every
 50 ms). The exit code is 1 if the rows are not those expected, or more was held than allowed.
 """
 

@@ -6,7 +6,7 @@
 CORPUS is a folder of JSON Lines with real text. Its documents are cut into texts of at most 1,000 characters; the first
 50,000, 100,000 ... 800,000 of these are the inputs. Then come skewed sets, a quarter, a half and all of: one text 300,000
 times, and 100,000 texts of one word each. Every run is `drop_near_duplicates` with its defaults (candidates compared
-exactly), JSON Lines in, Parquet out, watched from outside (PSS every 50 ms). The exit code is 1 if one held more than allowed.
+exactly), JSON Lines in, Parquet out, watched from outside (every 50 ms). The exit code is 1 if one held more than allowed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measured peak of whole runs against the allowed bytes: PSS of the process tree every 50 ms, from outside.
+"""Measured peak of whole runs against the allowed bytes: counted memory of the process tree every 50 ms, from outside.
 
     python benchmarks/peak_memory.py CORPUS [CORPUS ...] --memory 1GB --memory 1.5GB --repeat 10
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a command and see from outside what its process tree holds: PSS, every 50 ms.
+"""Run a command and see from outside what its process tree holds: counted memory, every 50 ms.
 
 Exact samples cost about a quarter of a core. Where time is measured too, what no file backs is read at every sample, and the
 shared rest, which changes slowly, once a second.

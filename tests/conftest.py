@@ -20,7 +20,7 @@ import pytest
 from distributed import Client
 from hypothesis import HealthCheck, settings
 
-from curator_df.kernels.warm import GROUPS, is_compiled, sources_of
+from curator_df.kernels.warm import BASIC, GROUPS, is_compiled, sources_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -96,7 +96,8 @@ def pytest_configure(config: pytest.Config) -> None:
             compiled.unlink(missing_ok=True)
     # In other processes, two at a time: the compiler would stay in the memory of this one, the client of the tests' clusters.
     # The largest first, so that neither waits long for the other.
-    missing = [group for group in sorted(GROUPS, key=_size_of, reverse=True) if not is_compiled(group)]
+    wanted = [BASIC] if config.option.markexpr.startswith("quick") else GROUPS
+    missing = [group for group in sorted(wanted, key=_size_of, reverse=True) if not is_compiled(group)]
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(_compile, missing))
 

@@ -209,17 +209,7 @@ def job_layout(memory: str | int, cpus: int, most_jobs: int) -> Layout:
             f"worker process with its smallest task; allow at least memory={least_bytes:_}"
         )
     one = choose_layout(allowed_bytes, cpus=cpus)
-    return Layout(
-        one.allowed_bytes,
-        in_process=False,
-        workers=one.workers * most_jobs,
-        threads=one.threads,
-        cpus=cpus,
-        reserved_bytes=one.reserved_bytes,
-        work_bytes=one.work_bytes,
-        reason=one.reason,
-        nodes=most_jobs,
-    )
+    return dataclasses.replace(one, workers=one.workers * most_jobs, nodes=most_jobs)
 
 
 def gpu_job_layout(

@@ -17,7 +17,7 @@ from distributed import LocalCluster
 
 from curator_df.cluster.settings import ANY_LOOPBACK_PORT, PRELOAD, worker_memory_limit
 from curator_df.core.extras import missing_extra
-from curator_df.core.memory.budget import Layout, layout_of_workers
+from curator_df.core.memory.budget import Baseline, Layout, layout_of_workers
 from curator_df.core.memory.gpus import SLICE, read_gpus, visible_gpus
 from curator_df.core.memory.limits import usable_cpus
 from curator_df.core.sizes import read_size, show_size
@@ -104,13 +104,22 @@ def _missing() -> list[str]:
     return [name for name in REQUIRED if importlib.util.find_spec(name) is None]
 
 
-def gpu_layout(allowed_bytes: int, devices: Devices, held_bytes: int, cpus: int | None = None) -> Layout:
+def gpu_layout(
+    allowed_bytes: int,
+    devices: Devices,
+    held_bytes: int,
+    cpus: int | None = None,
+    *,
+    baseline: Baseline | None = None,
+) -> Layout:
     """Return the layout of one worker with one thread for each GPU, or raise if the host's memory is too little.
 
     The other CPUs, of so many or of all that are usable, are shared out among the workers.
     """
     workers = len(devices.names)
-    layout = layout_of_workers(allowed_bytes, workers, held_bytes=held_bytes, reason="one for each GPU")
+    layout = layout_of_workers(
+        allowed_bytes, workers, held_bytes=held_bytes, reason="one for each GPU", baseline=baseline
+    )
     cpus = usable_cpus() if cpus is None else cpus
     if cpus < 1:
         raise ParameterError(f"cpus={cpus} must be at least 1")

@@ -16,6 +16,7 @@ import re
 import resource
 import shutil
 import time
+from collections.abc import Callable
 from multiprocessing.util import Finalize
 from typing import Any, Literal, Self
 
@@ -36,7 +37,7 @@ from curator_df.cluster.cuda import Devices, choose_devices, describe_gpus, gpu_
 from curator_df.cluster.encryption import as_security
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
 from curator_df.cluster.protocols import UCX_REMARK, protocol_arguments, require_processes_for
-from curator_df.cluster.room import refuse_beside_another, require_room
+from curator_df.cluster.room import Held, fits, measure_held, refuse_beside_another, require_room, smaller_layout
 from curator_df.cluster.settings import (
     ANY_LOOPBACK_PORT,
     LOG_MESSAGES,
@@ -59,9 +60,16 @@ from curator_df.cluster.worker_processes import (
     suppressed_end_of_loop,
     wait_for_workers,
 )
-from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, CLIENT_PRIVATE_BYTES, Layout, choose_layout, parse_memory
+from curator_df.core.memory.budget import (
+    CLIENT_GROWTH_BYTES,
+    CLIENT_PRIVATE_BYTES,
+    Baseline,
+    Layout,
+    choose_layout,
+    parse_memory,
+)
 from curator_df.core.memory.limits import release_free_memory, status_bytes
-from curator_df.core.memory.peak import children_bytes, tree_bytes
+from curator_df.core.memory.peak import children_bytes
 from curator_df.core.runner.interactive import keep_budget_of_dask
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
 from curator_df.core.runner.session import PeakSampler, Session, close_session, has_session, open_session
@@ -74,6 +82,8 @@ CLIENT_THREADS = 8
 """In process: threads whose stacks (address space, hardly touched) the limit leaves room for."""
 SPILL_SHARE_OF_FREE_DISK = 0.5
 """Share of the free space of the spill directory that all workers together may fill."""
+MOST_STARTS = 4
+"""Times that workers are started, each time in a smaller layout, until what they hold fits."""
 
 
 class Cluster:
@@ -87,6 +97,7 @@ class Cluster:
         dashboard: str | None,
         workdir: str,
         *,
+        choose: Callable[[Baseline], Layout],
         recycle_after: RecycleAfter | None,
         comm: dict[str, Any],
         devices: Devices | None,
@@ -98,32 +109,20 @@ class Cluster:
         self._own_limit: tuple[int, int] | None = None
         self._pid = os.getpid()
         self._at_exit: Finalize | None = None
-        has_room = layout.allowed_bytes >= layout.reserved_bytes + COMPILER_BYTES
-        if not has_room:
-            compile_all_kernels()  # now, before there are workers
-        compiler = None if is_compiled(BASIC) else start_compiler(BASIC)  # the workers start meanwhile
-        if compiler is not None:
-            say_compiling([BASIC], "the cluster waits for it")
-            if layout.in_process:
-                wait_for(compiler)
-        self._local = _start_in_process(layout, dashboard) if layout.in_process else self._start_workers(dashboard)
-        with dask.config.set({"distributed.admin.low-level-log-length": LOG_MESSAGES}):  # of its connection too
-            self.client = Client(self._local, set_as_default=True)
-        watch_streams(self.client, self._local)
-        self._session = Session(
-            self.client,
-            layout,
-            limits_data=devices is None,
-            workdir=workdir,
-            revive=self._revive,
-            compile=compile_kernels,
-            recycling=None if recycle_after is None else Recycling(recycle_after, layout.workers),
-            gpus=() if devices is None else devices.names,
-        )
+        for starts in range(1, MOST_STARTS + 1):
+            self._start(dashboard, workdir, recycle_after)
+            try:
+                held = self._prepare()
+                if fits(self.layout, held) or starts == MOST_STARTS:
+                    require_room(self.layout, held)
+                    break
+                smaller = smaller_layout(self.layout, held, choose)
+            except BaseException:
+                self.close()
+                raise
+            self._stop()
+            self.layout = smaller
         try:
-            if compiler is not None and not layout.in_process:
-                wait_for(compiler)
-            self._prepare()
             self._session.sampler = PeakSampler()
         except BaseException:
             self.close()
@@ -133,6 +132,32 @@ class Cluster:
         if multiprocessing.parent_process() is not None:
             # Where multiprocessing ends a child it waits for the workers, and calls nothing that Dask has registered for that.
             self._at_exit = Finalize(None, self.close, exitpriority=100)
+
+    def _start(self, dashboard: str | None, workdir: str, recycle_after: RecycleAfter | None) -> None:
+        layout = self.layout
+        has_room = layout.allowed_bytes >= layout.reserved_bytes + COMPILER_BYTES
+        if not has_room:
+            compile_all_kernels()  # now, before there are workers
+        self._compiler = None if is_compiled(BASIC) else start_compiler(BASIC)  # the workers start meanwhile
+        if self._compiler is not None:
+            say_compiling([BASIC], "the cluster waits for it")
+            if layout.in_process:
+                wait_for(self._compiler)
+                self._compiler = None
+        self._local = _start_in_process(layout, dashboard) if layout.in_process else self._start_workers(dashboard)
+        with dask.config.set({"distributed.admin.low-level-log-length": LOG_MESSAGES}):  # of its connection too
+            self.client = Client(self._local, set_as_default=True)
+        watch_streams(self.client, self._local)
+        self._session = Session(
+            self.client,
+            layout,
+            limits_data=self._devices is None,
+            workdir=workdir,
+            revive=self._revive,
+            compile=compile_kernels,
+            recycling=None if recycle_after is None else Recycling(recycle_after, layout.workers),
+            gpus=() if self._devices is None else self._devices.names,
+        )
 
     def _start_workers(self, dashboard: str | None) -> LocalCluster:
         layout = self.layout
@@ -161,6 +186,7 @@ class Cluster:
                 scheduler_kwargs={"dashboard_address": dashboard or ANY_LOOPBACK_PORT},
                 local_directory=self._spill.path,
                 preload=[PRELOAD],
+                preload_nanny=[PRELOAD],
                 env=environment,
                 silence_logs=logging.CRITICAL,
                 **self._comm,
@@ -169,8 +195,11 @@ class Cluster:
             wait_for_workers(cluster, layout.workers)
             return cluster
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> Held:
+        """Set the limits of all processes, and return what they hold."""
         layout = self.layout
+        if self._compiler is not None:
+            wait_for(self._compiler)
         if layout.in_process:
             prepare_process()
             self._own_limit = resource.getrlimit(resource.RLIMIT_DATA)
@@ -181,11 +210,12 @@ class Cluster:
             # In this process the limit also binds the client: its journal, its bars, the threads that close the cluster.
             self.client.run(tighten_limit, layout.work_bytes, threads=CLIENT_THREADS if layout.in_process else 0)
         release_free_memory()
-        held_bytes = tree_bytes(os.getpid())
+        held = measure_held(() if layout.in_process else self.client.run(os.getpid).values())
         self._session.client_bytes = status_bytes("RssAnon")
         if layout.in_process:  # all that is reserved is for this process: it may grow into what it does not hold yet
-            self._session.client_bytes += max(0, layout.reserved_bytes - held_bytes - CLIENT_GROWTH_BYTES)
-        require_room(layout, held_bytes)
+            own_bytes = layout.reserved_bytes - layout.library_bytes
+            self._session.client_bytes += max(0, own_bytes - held.total_bytes - CLIENT_GROWTH_BYTES)
+        return held
 
     def _revive(self) -> None:
         """Make the cluster look for workers that are missing, and start them, unless some are starting.
@@ -216,13 +246,16 @@ class Cluster:
             if session.sampler is not None:
                 session.sampler.close()
                 session.sampler = None
+        self._stop()
+        self._spill.delete()
+
+    def _stop(self) -> None:
         with suppressed_end_of_loop():
             self.client.close()
         close_or_kill(self._local)
         if self._own_limit is not None:
             resource.setrlimit(resource.RLIMIT_DATA, self._own_limit)
             self._own_limit = None
-        self._spill.delete()
 
     def __enter__(self) -> Self:
         return self
@@ -343,25 +376,23 @@ def start_cluster(
     held_bytes = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)
     if not has_session():  # beside another cluster: `refuse_beside_another`
         held_bytes += children_bytes(os.getpid())
-    if devices is None:
-        layout = choose_layout(parse_memory(memory), cpus=cpus, held_bytes=held_bytes)
-    else:
-        layout = gpu_layout(parse_memory(memory), devices, held_bytes, cpus)
-    require_processes_for(protocol, layout)
+    allowed_bytes, recycle = parse_memory(memory), read_recycle_after("start_cluster", recycle_after)
+
+    def choose(baseline: Baseline | None) -> Layout:
+        held = held_bytes if baseline is None else 0  # of which a measured baseline is aware
+        if devices is None:
+            layout = choose_layout(allowed_bytes, cpus=cpus, held_bytes=held, baseline=baseline)
+        else:
+            layout = gpu_layout(allowed_bytes, devices, held, cpus, baseline=baseline)
+        require_processes_for(protocol, layout)
+        require_processes(recycle, layout, held_bytes)
+        return layout
+
+    layout = choose(None)
     refuse_beside_another(layout)
     if not layout.in_process:
         require_importable_program()
-    recycle = read_recycle_after("start_cluster", recycle_after)
-    require_processes(recycle, layout, held_bytes)
-    parent = os.fspath(spill_directory) if spill_directory is not None else temporary_directory()
-    if not os.path.isdir(parent):
-        raise ParameterError(f"spill_directory={parent!r} is not a directory")
-    free_bytes = shutil.disk_usage(parent).free
-    spill_bytes = (
-        int(free_bytes * SPILL_SHARE_OF_FREE_DISK) if spill_limit is None else read_size("spill_limit", spill_limit)
-    )
-    if spill_bytes > free_bytes:
-        raise BudgetError(f"spill_limit={show_size(spill_bytes)}, but {parent} has {show_size(free_bytes)} free")
+    parent, spill_bytes = _spill_room(spill_directory, spill_limit)
     dashboard = None if dashboard_port is None else f"127.0.0.1:{dashboard_port}"
     spill = new_spill_folder(parent)
     found = f"{spill.path}/found" if workdir is None else os.fspath(workdir)
@@ -372,6 +403,7 @@ def start_cluster(
             spill_bytes,
             dashboard,
             found,
+            choose=choose,
             recycle_after=recycle,
             comm=comm,
             devices=devices,
@@ -383,6 +415,20 @@ def start_cluster(
         if named is None:
             raise
         raise named from exc
+
+
+def _spill_room(spill_directory: str | os.PathLike[str] | None, spill_limit: str | int | None) -> tuple[str, int]:
+    """Return the directory below which workers spill, and the bytes that all of them together may write there."""
+    parent = os.fspath(spill_directory) if spill_directory is not None else temporary_directory()
+    if not os.path.isdir(parent):
+        raise ParameterError(f"spill_directory={parent!r} is not a directory")
+    free_bytes = shutil.disk_usage(parent).free
+    spill_bytes = (
+        int(free_bytes * SPILL_SHARE_OF_FREE_DISK) if spill_limit is None else read_size("spill_limit", spill_limit)
+    )
+    if spill_bytes > free_bytes:
+        raise BudgetError(f"spill_limit={show_size(spill_bytes)}, but {parent} has {show_size(free_bytes)} free")
+    return parent, spill_bytes
 
 
 def new_spill_folder(parent: str) -> SpillFolder:

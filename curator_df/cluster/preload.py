@@ -4,6 +4,9 @@
 It also sees to it that a clock that is set back holds up nothing (`curator_df.cluster.clock`). Dask loads this as a worker
 preload, so a worker that a nanny restarts gets its limit as well. The bytes come in the environment variable
 ``CURATOR_DF_WORK_BYTES``.
+
+Dask loads it as a preload of nannies as well: a nanny then ends its worker for the memory that counts
+(`curator_df.core.memory.peak.counted_bytes`), not for clean pages of the libraries and files that the worker maps.
 """
 
 from __future__ import annotations
@@ -13,13 +16,15 @@ import gc
 import os
 import signal
 import threading
+import time
 from typing import Any
 
-from distributed import Status
+from distributed import Nanny, Status
 
 from curator_df.cluster.clock import send_what_waits
 from curator_df.core.memory.held import release_held
 from curator_df.core.memory.limits import give_back_large_buffers, limit_data, release_free_memory
+from curator_df.core.memory.peak import counted_bytes, private_bytes, resident_bytes
 from curator_df.kernels.warm import BASIC, compile_group
 
 WORK_BYTES_VARIABLE = "CURATOR_DF_WORK_BYTES"
@@ -28,8 +33,15 @@ OTHER_THREADS = 12
 """Threads a worker starts after its first seconds: communication, spilling, pyarrow's pools."""
 
 
+ROLLUP_SECONDS = 1.0
+"""How old may be what a nanny knows of its worker's shared memory; reading it takes milliseconds."""
+
+
 def dask_setup(worker: Any) -> None:
-    """Prepare this worker process (called by Dask)."""
+    """Prepare this worker process, or the nanny of one (called by Dask)."""
+    if isinstance(worker, Nanny):
+        end_for_counted_memory(worker)
+        return
     prepare_process()
     if worker.nanny and threading.current_thread() is threading.main_thread():
         # Ctrl-C in a terminal, and an interrupt in a notebook, reach all processes of the group. They are for the one that the
@@ -46,9 +58,30 @@ def _let_be(number: int, frame: Any) -> None:
     """Do nothing about a signal: unlike one that is ignored, it ends the programs that steps start."""
 
 
-def dask_teardown(worker: Any) -> None:  # noqa: ARG001 - as Dask calls it
+def dask_teardown(worker: Any) -> None:
     """Let go of what this process holds when it ends in good order, as one that is started again does."""
-    release_held()
+    if not isinstance(worker, Nanny):
+        release_held()
+
+
+def end_for_counted_memory(nanny: Any) -> None:
+    """Make a nanny look at the counted memory of its worker before Dask looks at the resident memory, and may end it."""
+    manager, callback = nanny.memory_manager, nanny.periodic_callbacks.get("memory_monitor")
+    others_bytes, due = 0, 0.0
+
+    def look() -> None:
+        nonlocal others_bytes, due
+        limit = manager.memory_limit * manager.memory_terminate_fraction
+        if nanny.pid is None or resident_bytes(nanny.pid) <= limit:
+            return
+        private = private_bytes(nanny.pid)
+        if time.monotonic() >= due:
+            others_bytes, due = max(0, counted_bytes(nanny.pid) - private), time.monotonic() + ROLLUP_SECONDS
+        if private + others_bytes > limit:
+            manager.memory_monitor(nanny)
+
+    if callback is not None:  # none where there is no limit
+        callback.callback = look
 
 
 def prepare_process() -> None:

@@ -60,6 +60,7 @@ def worker_settings(layout: Layout, spill_bytes: int | None = None) -> dict[str,
         # By default 1 GiB and 100 MiB in each worker, whatever its memory is.
         "distributed.p2p.comm.buffer": shuffle_bytes,
         "distributed.p2p.storage.buffer": shuffle_bytes,
+        "distributed.nanny.preload": [PRELOAD],
         "distributed.worker.profile.enabled": False,
         "distributed.admin.system-monitor.gil.enabled": False,
         "distributed.admin.low-level-log-length": LOG_MESSAGES,

@@ -64,13 +64,13 @@ def budget_share(share: float = 0.9) -> AlertRule:
 
 
 def worker_share(share: float = 0.9) -> AlertRule:
-    """Alert when a worker's resident bytes are more than a share of its limit: at 95 % its nanny ends it."""
+    """Alert when the bytes of a worker that its limit applies to are more than a share of it: at 95 % its nanny ends it."""
 
     def measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         return {
-            row["name"]: row["rss_bytes"] / row["limit_bytes"]
+            row["name"]: row["limited_bytes"] / row["limit_bytes"]
             for row in rows
-            if row["kind"] == "worker" and row["limit_bytes"] and row["rss_bytes"]
+            if row["kind"] == "worker" and row["limit_bytes"] and row["limited_bytes"]
         }
 
     return AlertRule(WORKER_SHARE, measure, share, "{subject} holds {value:.0%} of its limit; at 95 % it is ended")
@@ -150,6 +150,6 @@ class AlertBook:
 
 
 def tree_bytes(rows: Sequence[Mapping[str, Any]]) -> int:
-    """Return the PSS of all processes in the rows of one sample, each process once."""
-    held = {(row["host"], row["pid"]): row["pss_bytes"] for row in rows if row["pss_bytes"] is not None}
+    """Return the counted memory of all processes in the rows of one sample, each process once."""
+    held = {(row["host"], row["pid"]): row["counted_bytes"] for row in rows if row["counted_bytes"] is not None}
     return sum(held.values())

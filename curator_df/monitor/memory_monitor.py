@@ -19,7 +19,7 @@ from curator_df.core.runner.events import Event, Note
 from curator_df.core.runner.session import Session, current_session, has_session
 from curator_df.errors import NoClusterError, ParameterError
 from curator_df.monitor.alerts import DEFAULT_RULES, LOG, Alert, AlertBook, AlertRule
-from curator_df.monitor.processes import ProcessReader
+from curator_df.monitor.processes import ProcessMemory, ProcessReader
 from curator_df.monitor.worker_poll import WorkerPoll
 from curator_df.monitor.workers import WorkerReading
 
@@ -33,12 +33,14 @@ COLUMNS = {
     "rss_bytes": "Int64",
     "pss_bytes": "Int64",
     "uss_bytes": "Int64",
+    "counted_bytes": "Int64",
     "arrow_bytes": "Int64",
     "managed_bytes": "Int64",
     "unmanaged_bytes": "Int64",
     "spilled_bytes": "Int64",
     "spill_bytes_per_second": "Float64",
     "limit_bytes": "Int64",
+    "limited_bytes": "Int64",
     "is_paused": "boolean",
     "silent_seconds": "Float64",
     "gpu": "Int64",
@@ -74,6 +76,8 @@ class MemoryMonitor:
         self.events: list[tuple[float, str, str]] = []
         """Seconds, kind (``retry``) and text of what the runner told while the monitor ran."""
         self._client, self._session, self._interval = client, session, interval_seconds
+        # Nannies of ours end a worker for counted memory (`cluster.preload`), those of others for resident memory.
+        self._is_ours = session is not None and session.worker_limits is None
         self._book = AlertBook(rules, on_alert)
         self._samples: list[list[dict[str, Any]]] = []
         self._rows = 0
@@ -99,8 +103,10 @@ class MemoryMonitor:
             One row for each sample and process or GPU. ``kind`` is ``client``, ``scheduler`` (if it is a process of its
             own), ``worker``, ``gpu``, or ``gpu process``, which is the use of one GPU by one process. Bytes are
             ``Int64``; values that do not apply or are unknown are missing. ``rss_bytes`` counts shared pages in full,
-            ``pss_bytes`` in part, ``uss_bytes`` not at all; ``managed_bytes`` are results in memory that Dask knows of,
-            ``unmanaged_bytes`` the rest of ``rss_bytes``.
+            ``pss_bytes`` in part, ``uss_bytes`` not at all; ``counted_bytes`` are ``pss_bytes`` without clean pages of files,
+            and what the budget counts. ``managed_bytes`` are results in memory that Dask knows of, ``unmanaged_bytes`` the
+            rest of ``rss_bytes``. ``limited_bytes`` are the bytes of a worker that ``limit_bytes`` applies to: its
+            ``counted_bytes`` if curator_df started it, its ``rss_bytes`` if somebody else did.
         """
         rows = [row for sample in list(self._samples) for row in sample]
         frame = pd.DataFrame(rows, columns=list(COLUMNS))
@@ -194,6 +200,7 @@ class MemoryMonitor:
             "kind": "worker",
             "name": name,
             "unmanaged_bytes": max(0, values["rss_bytes"] - reading.managed_bytes),
+            "limited_bytes": values["counted_bytes" if self._is_ours else "rss_bytes"],
         }
         return {**values, "silent_seconds": silent_seconds}
 
@@ -202,7 +209,7 @@ class MemoryMonitor:
         held = reader.read()
         if held is None:  # it ended just now
             del self._readers[pid]
-            return {"rss_bytes": 0, "pss_bytes": 0, "uss_bytes": 0}
+            return asdict(ProcessMemory(0, 0, 0, 0))
         return asdict(held)
 
 
@@ -249,7 +256,7 @@ def monitor_memory(
     --------
     >>> with cdf.start_cluster(memory="4GB") as cluster, cdf.monitor_memory(cluster) as monitor:  # doctest: +SKIP
     ...     receipt = cdf.write_parquet(docs, "clean/")
-    >>> monitor.to_frame().groupby("name").pss_bytes.max()  # doctest: +SKIP
+    >>> monitor.to_frame().groupby("name").counted_bytes.max()  # doctest: +SKIP
     >>> monitor.plot().savefig("memory.png")  # doctest: +SKIP
     """
     if interval_seconds <= 0:

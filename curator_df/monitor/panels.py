@@ -89,7 +89,8 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Each worker",
                 "bytes",
                 (
-                    Query(f"curator_df_worker_pss_bytes{_WORKER}", "{{worker}}"),
+                    Query(f"curator_df_worker_counted_bytes{_WORKER}", "{{worker}}"),
+                    Query(f"curator_df_worker_pss_bytes{_WORKER}", "{{worker}}, with pages of files"),
                     Query(f"curator_df_worker_private_bytes{_WORKER}", "{{worker}}, private"),
                     Query(f"curator_df_worker_arrow_bytes{_WORKER}", "{{worker}}, Arrow"),
                     Query(f"max by (driver) (curator_df_worker_limit_bytes{_WORKER})", "limit"),

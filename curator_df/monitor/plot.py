@@ -90,9 +90,9 @@ def _draw_limit(axes: Any, limits: pd.Series, name: str, share: float | None) ->
 def _draw_tree(
     axes: Any, frame: pd.DataFrame, events: Sequence[tuple[float, str, str]], alerts: Sequence[Alert]
 ) -> None:
-    held = frame[frame.pss_bytes.notna()].drop_duplicates(["seconds", "host", "pid"])
+    held = frame[frame.counted_bytes.notna()].drop_duplicates(["seconds", "host", "pid"])
     by_name = (
-        held.pivot_table(index="seconds", columns="name", values="pss_bytes", aggfunc="sum").astype(float).fillna(0)
+        held.pivot_table(index="seconds", columns="name", values="counted_bytes", aggfunc="sum").astype(float).fillna(0)
     )
     order = sorted(by_name.columns, key=lambda name: (name.startswith("worker"), name))
     colors = _colors(order)
@@ -116,24 +116,24 @@ def _draw_tree(
             label="alert",
             zorder=5,
         )
-    axes.set_title("PSS of all processes", loc="left", fontsize="medium")
+    axes.set_title("Memory of all processes", loc="left", fontsize="medium")
 
 
 def _draw_workers(axes: Any, workers: pd.DataFrame) -> None:
     colors = _colors(sorted(set(workers.name)))
     for name, rows in workers.groupby("name", sort=True):
         color = colors[str(name)]
-        axes.plot(rows.seconds, rows.rss_bytes.astype(float), label=name, color=color, linewidth=1.2)
+        axes.plot(rows.seconds, rows.limited_bytes.astype(float), label=name, color=color, linewidth=1.2)
         paused = rows[rows.is_paused.fillna(False)]
         if len(paused):
-            axes.scatter(paused.seconds, paused.rss_bytes.astype(float), color=color, marker="s", s=14)
+            axes.scatter(paused.seconds, paused.limited_bytes.astype(float), color=color, marker="s", s=14)
         if (rows.spilled_bytes.fillna(0) > 0).any():
             axes.plot(
                 rows.seconds, rows.spilled_bytes.astype(float), color=color, linestyle=":", label=f"{name}, spilled"
             )
     if workers.is_paused.fillna(False).any():
         axes.scatter([], [], color=MARK, marker="s", s=14, label="paused")
-    axes.set_title("Resident bytes of each worker", loc="left", fontsize="medium")
+    axes.set_title("Memory of each worker that its limit applies to", loc="left", fontsize="medium")
 
 
 def _draw_gpus(axes: Any, gpus: pd.DataFrame) -> None:

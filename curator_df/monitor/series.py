@@ -61,7 +61,7 @@ DRIVER_METRICS = (
         "gauge",
         (),
         "bytes",
-        "PSS of all processes together now; only where start_cluster started them.",
+        "Memory of all processes together now, without clean pages of files; only where start_cluster started them.",
     ),
     Metric(
         "curator_df_memory_peak_bytes",
@@ -175,6 +175,13 @@ WORKER_METRICS = (
         "Threads that work on a step now; read and write are steps, a task that has none counts under its kind.",
     ),
     Metric("curator_df_worker_pss_bytes", "gauge", (), "bytes", "Memory, of shared pages the worker's share."),
+    Metric(
+        "curator_df_worker_counted_bytes",
+        "gauge",
+        (),
+        "bytes",
+        "Memory that the budget counts: the worker's share without clean pages of files.",
+    ),
     Metric("curator_df_worker_private_bytes", "gauge", (), "bytes", "Memory, private pages only."),
     Metric("curator_df_worker_arrow_bytes", "gauge", (), "bytes", "Allocated from Arrow's memory pool."),
     Metric("curator_df_worker_limit_bytes", "gauge", (), "bytes", "Dask's limit for the worker, where it has one."),

@@ -14,7 +14,8 @@ from curator_df.monitor.series import SeriesBook
 from curator_df.monitor.workers import WorkerReading, read_worker
 
 PLUGIN = "curator-df-metrics"
-OWN_BYTES = {"pss": "pss_bytes", "private": "uss_bytes", "arrow": "arrow_bytes", "limit": "limit_bytes"} | {
+OWN_BYTES = {"pss": "pss_bytes", "counted": "counted_bytes", "private": "uss_bytes", "arrow": "arrow_bytes"} | {
+    "limit": "limit_bytes",
     "rmm": "rmm_bytes",
     "cudf_spilled": "cudf_spilled_bytes",
 }

@@ -27,7 +27,7 @@ def raised(rule, *samples):
 
 def test_an_alert_is_raised_once_until_it_is_over():
     samples = [
-        [row(kind="client", name="client", pid=1, pss_bytes=held, allowed_bytes=100)]
+        [row(kind="client", name="client", pid=1, counted_bytes=held, allowed_bytes=100)]
         for held in (80, 91, 95, 89, 91, 50, 92)
     ]
     said = "all processes together hold 91% of the memory allowed"
@@ -39,14 +39,14 @@ def test_an_alert_is_raised_once_until_it_is_over():
 
 def test_the_share_of_the_budget_counts_each_process_once_and_all_of_them():
     rows = [
-        row(kind="client", name="client", pid=1, pss_bytes=30, allowed_bytes=100),
-        worker(pid=1, pss_bytes=30, allowed_bytes=100),  # threads of the client's own process
-        worker(name="worker 1", pid=3, pss_bytes=40, allowed_bytes=100),
+        row(kind="client", name="client", pid=1, counted_bytes=30, allowed_bytes=100),
+        worker(pid=1, counted_bytes=30, allowed_bytes=100),  # threads of the client's own process
+        worker(name="worker 1", pid=3, counted_bytes=40, allowed_bytes=100),
     ]
     assert alerts.tree_bytes(rows) == 70
     assert raised(alerts.budget_share(0.7), rows)
     assert not raised(alerts.budget_share(0.71), rows)
-    assert not raised(alerts.budget_share(0.1), [worker(pss_bytes=30)])  # nobody knows what is allowed
+    assert not raised(alerts.budget_share(0.1), [worker(counted_bytes=30)])  # nobody knows what is allowed
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_share_of_the_budget_counts_each_process_once_and_all_of_them():
     [
         (
             alerts.worker_share(),
-            [worker(rss_bytes=92, limit_bytes=100)],
+            [worker(limited_bytes=92, rss_bytes=99, limit_bytes=100)],
             "worker 0 holds 92% of its limit; at 95 % it is ended",
         ),
         (alerts.worker_paused(), [worker(is_paused=True)], "worker 0 is paused: it is full and takes no tasks"),
@@ -75,8 +75,10 @@ def test_each_rule_says_what_is_wrong(rule, rows, text):
 @pytest.mark.parametrize("rule", alerts.DEFAULT_RULES, ids=lambda rule: rule.name)
 def test_no_rule_alerts_on_a_quiet_cluster(rule):
     quiet = [
-        row(kind="client", name="client", pid=1, pss_bytes=10, allowed_bytes=100),
-        worker(rss_bytes=30, limit_bytes=100, pss_bytes=20, is_paused=False, silent_seconds=0.4, allowed_bytes=100),
+        row(kind="client", name="client", pid=1, counted_bytes=10, allowed_bytes=100),
+        worker(
+            limited_bytes=30, limit_bytes=100, counted_bytes=20, is_paused=False, silent_seconds=0.4, allowed_bytes=100
+        ),
         worker(name="worker 1", pid=3, rss_bytes=30, limit_bytes=None, silent_seconds=0.4, allowed_bytes=100),
         row(kind="gpu", name="GPU 0", gpu_used_bytes=10, gpu_total_bytes=100),
     ]

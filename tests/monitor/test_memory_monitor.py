@@ -61,13 +61,25 @@ def test_client_and_workers_are_sampled_and_add_up_to_the_tree(cluster):
         held = tree_bytes(os.getpid(), excluded=sessions.current_session().sampler.pid)
     last = frame[frame.seconds == frame[frame.kind == "worker"].seconds.iloc[-1]]
     assert sorted(last.kind) == ["client", "worker"]
-    assert int(last.pss_bytes.sum()) == pytest.approx(held, rel=0.1)  # the resource tracker is no worker
+    assert int(last.counted_bytes.sum()) == pytest.approx(held, rel=0.1)  # the resource tracker is no worker
     worker = last[last.kind == "worker"].iloc[0]
     assert worker.name != "client"
     assert worker.uss_bytes < worker.pss_bytes < worker.rss_bytes < worker.limit_bytes
+    assert worker.counted_bytes < worker.pss_bytes - 10_000_000  # pages of libraries
+    assert worker.limited_bytes == worker.counted_bytes
     assert worker.unmanaged_bytes == worker.rss_bytes - worker.managed_bytes
     assert (worker.is_paused, worker.spilled_bytes, worker.allowed_bytes) == (False, 0, 3_000_000_000)
     assert "samples in" in repr(monitor)
+
+
+def test_the_limit_of_workers_that_others_started_applies_to_resident_memory(cluster):
+    with (
+        Client(cluster.client.scheduler.address, set_as_default=False) as client,
+        cdf.monitor_memory(client, interval_seconds=0.1) as monitor,
+    ):
+        frame = sampled_until(monitor, has_worker)
+    worker = frame[frame.kind == "worker"].iloc[-1]
+    assert worker.limited_bytes == worker.rss_bytes > worker.counted_bytes
 
 
 def test_what_a_worker_holds_is_seen_as_managed_or_in_arrows_pool(cluster):
@@ -142,8 +154,8 @@ def test_a_scheduler_of_its_own_is_sampled_wherever_it_is(tmp_path, monkeypatch,
         row = frame[frame.kind == "scheduler"].iloc[-1]
         assert (row.pid, row.host == socket.gethostname()) == (scheduler.pid, is_here)
         held = ProcessReader(scheduler.pid).read()
-        said = (row.rss_bytes, row.pss_bytes, row.uss_bytes)
-        assert said == pytest.approx((held.rss_bytes, held.pss_bytes, held.uss_bytes), rel=0.1)
+        said = (row.rss_bytes, row.pss_bytes, row.uss_bytes, row.counted_bytes)
+        assert said == pytest.approx((held.rss_bytes, held.pss_bytes, held.uss_bytes, held.counted_bytes), rel=0.1)
 
 
 def test_what_is_no_cluster_and_no_interval_is_refused():
@@ -193,8 +205,8 @@ def test_the_picture_has_a_panel_for_the_tree_and_one_for_workers(cluster, tmp_p
     figure = monitor.plot()
     figure.savefig(tmp_path / "memory.png")
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
-        "PSS of all processes",
-        "Resident bytes of each worker",
+        "Memory of all processes",
+        "Memory of each worker that its limit applies to",
     ]
     labels = figure.axes[0].get_legend_handles_labels()[1]
     assert {"client", "worker 0", "allowed, 3.00 GB", "range run again", "alert"} <= set(labels)

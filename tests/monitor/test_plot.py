@@ -17,7 +17,7 @@ def samples():
     rows = []
     for seconds in (0.0, 1.0, 2.0):
         shared = {"seconds": seconds, "time": pd.Timestamp.now("UTC"), "allowed_bytes": 4 * GB, "host": "node"}
-        held = {"rss_bytes": GB, "pss_bytes": GB}
+        held = {"counted_bytes": GB, "limited_bytes": GB}
         worker = {"limit_bytes": 2 * GB, "is_paused": seconds == 1.0, "spilled_bytes": int(seconds) * 1_000}
         rows += [
             {**shared, **held, "kind": "client", "name": "client", "pid": 1},

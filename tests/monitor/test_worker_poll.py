@@ -46,7 +46,7 @@ class Client:
     async def _run_on_scheduler(self, function):
         assert function is read_process
         self.scheduler_asked += 1
-        return ProcessReading(self.scheduler_asked, 2, 1, self.scheduler_host, 7)
+        return ProcessReading(self.scheduler_asked, 2, 1, 1, self.scheduler_host, 7)
 
     async def _run(self, function, *, with_gpus, workers, on_error):
         (address,) = workers
@@ -101,7 +101,7 @@ def test_others_are_heard_while_one_is_stopped_and_it_is_heard_again(make):
 def test_a_scheduler_is_asked_again_where_it_is_on_another_machine(make):
     client, poll = make("one")
     settled(poll, lambda: client.asked.count("one") > 3)
-    assert poll.scheduler == ProcessReading(client.scheduler_asked, 2, 1, "node", 7)
+    assert poll.scheduler == ProcessReading(client.scheduler_asked, 2, 1, 1, "node", 7)
     assert client.scheduler_asked > 3
     client, poll = make("one")
     client.scheduler_host = socket.gethostname()

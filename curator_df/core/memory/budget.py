@@ -2,7 +2,8 @@
 """From one number of bytes to a layout of processes and threads that keeps it.
 
 ``allowed`` = client + workers' reserved + workers' work + margin. What a process holds before any work was measured
-(``benchmarks/floors.py``); `core.runner.session` measures it again on the running cluster and refuses if it is more.
+(``benchmarks/floors.py``) on one machine, and is an assumption on all others. `curator_df.cluster.room` measures it again on the
+running cluster, and chooses a smaller layout from that `Baseline` if the first one does not fit.
 """
 
 from __future__ import annotations
@@ -23,9 +24,14 @@ MB = 1_000_000
 # Measured on Linux x86-64 with Python 3.11, dask 2026.7.1, pandas 3.0.6, pyarrow 26.0.1, numba 0.64 (PSS, whole tree, after
 # imports, with the compiled kernels loaded; benchmarks/floors.py), where scipy is installed, which Dask imports then: 320 MB
 # in one process; with 1, 2 and 4 workers 441, 598 and 915 MB, which is about 283 for the client, the sampler and the library
-# pages that all share, and 158 for each worker. Where it is not: 15 MB less in each process.
+# pages that all share, and 158 for each worker. Where it is not: 15 MB less in each process. Of that, clean pages of libraries
+# were 132 MB, or 187 to 223 MB where the page cache has them in large folios; what is counted is the rest, without scipy 164 MB
+# in one process and 129 + 144 for each worker.
 CLIENT_RESERVED_BYTES = 288 * MB
-"""Client, scheduler, nannies, resource tracker, sampler, and the library pages that all processes share."""
+"""Client, scheduler, nannies, resource tracker, and room for the library pages that all processes share."""
+LIBRARY_BYTES = 150 * MB
+"""Room for clean pages of libraries, part of what is reserved for the client. These pages do not count as memory in use, but a
+process whose code is evicted again and again crawls. A budget that cannot spare this room gets less of it."""
 WORKER_RESERVED_BYTES = 158 * MB
 """What one worker process holds for itself."""
 WORKER_RSS_BYTES = 300 * MB
@@ -40,7 +46,7 @@ HELD_SLACK_BYTES = 10 * MB
 CLIENT_PRIVATE_BYTES = 120 * MB
 """Private resident bytes of an idle client, part of what is reserved for it; what it holds beyond is the user's."""
 SINGLE_RESERVED_BYTES = 345 * MB
-"""Client, scheduler and one worker in one process."""
+"""Client, scheduler and one worker in one process, and room for the library pages."""
 
 MIN_THREAD_BYTES = 48 * MB
 """Least work memory of a thread: blocks of 1 MB, a row group and the buffers of a codec, with room to spare."""
@@ -50,6 +56,22 @@ MARGIN_FRACTION = 0.03
 """Of the allowed bytes, kept free for what nobody counts: page tables, thread stacks, a client that looks at a table."""
 MACHINE_FRACTION = 0.6
 """Share of the machine's (or cgroup's) memory that ``memory=None`` takes."""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Counted memory that processes hold before any work (`core.memory.peak.counted_bytes`), assumed or measured."""
+
+    client_bytes: int
+    """The client with scheduler and nannies, and whatever else this process has started, without the workers."""
+    worker_bytes: int
+    """One worker process."""
+    single_bytes: int
+    """Client, scheduler and one worker in one process."""
+
+    def held_bytes(self, workers: int) -> int:
+        """Return what the client and so many worker processes hold together; 0 means tasks run in the client."""
+        return self.client_bytes + workers * self.worker_bytes if workers else self.single_bytes
 
 
 @dataclass(frozen=True)
@@ -86,6 +108,10 @@ class Layout:
     """Packages that earlier runs have left in workers, and their bytes in each."""
     client_bytes: int = 0
     """What the client has taken since the cluster started, of the reserved bytes."""
+    library_bytes: int = 0
+    """Room for clean pages of libraries, of the reserved bytes."""
+    baseline: Baseline | None = None
+    """Measured baseline of this cluster, where the assumed one was too low."""
 
     @property
     def node_workers(self) -> int:
@@ -162,7 +188,9 @@ def parse_memory(memory: str | int | None) -> int:
     return allowed_bytes
 
 
-def choose_layout(allowed_bytes: int, *, cpus: int | None = None, held_bytes: int = 0) -> Layout:
+def choose_layout(
+    allowed_bytes: int, *, cpus: int | None = None, held_bytes: int = 0, baseline: Baseline | None = None
+) -> Layout:
     """Choose processes and threads for a budget on this node.
 
     Parameters
@@ -173,12 +201,15 @@ def choose_layout(allowed_bytes: int, *, cpus: int | None = None, held_bytes: in
         Threads to run at most; all usable CPUs by default.
     held_bytes : int
         What this process holds beyond an idle client, such as a table in a notebook.
+    baseline : Baseline, optional
+        What processes hold before any work; by default what was measured once, on another machine.
 
     Returns
     -------
     Layout
         The most processes that leave each thread 320 MB; else one process with as many threads as fit; else
-        threads in the client's own process.
+        threads in the client's own process; else one thread with the least memory, which leaves less room for pages of
+        libraries.
 
     Raises
     ------
@@ -194,28 +225,32 @@ def choose_layout(allowed_bytes: int, *, cpus: int | None = None, held_bytes: in
     cpus = usable_cpus() if cpus is None else cpus
     if cpus < 1:
         raise ParameterError(f"cpus={cpus} must be at least 1")
+    there = _Space(allowed_bytes, held_bytes, baseline or assumed_baseline())
     for workers in _divisors(cpus):
-        work_bytes = _work_bytes(allowed_bytes, workers, held_bytes)
+        work_bytes = there.work_bytes(workers)
         if work_bytes // (cpus // workers) >= GOOD_THREAD_BYTES:
             reason = f"enough for {workers} processes" if workers > 1 else "one process leaves its threads most"
-            return _layout(allowed_bytes, workers, cpus // workers, cpus, held_bytes, reason)
-    if (work_bytes := _work_bytes(allowed_bytes, 1, held_bytes)) >= MIN_THREAD_BYTES:
-        reason = f"another process would take {show_size(worker_reserved_bytes())} before any work"
-        return _layout(allowed_bytes, 1, min(cpus, work_bytes // MIN_THREAD_BYTES), cpus, held_bytes, reason)
-    if (work_bytes := _work_bytes(allowed_bytes, 0, held_bytes)) >= MIN_THREAD_BYTES:
+            return there.layout(workers, cpus // workers, cpus, reason)
+    if (work_bytes := there.work_bytes(1)) >= MIN_THREAD_BYTES:
+        reason = f"another process would take {show_size(there.baseline.worker_bytes)} before any work"
+        return there.layout(1, min(cpus, work_bytes // MIN_THREAD_BYTES), cpus, reason)
+    if (work_bytes := there.work_bytes(0)) >= MIN_THREAD_BYTES:
         reason = "a worker process of its own would not leave enough for the work"
-        return _layout(allowed_bytes, 0, min(cpus, work_bytes // MIN_THREAD_BYTES), cpus, held_bytes, reason)
-    slack_bytes = HELD_SLACK_BYTES if held_bytes else 0
-    floor_bytes = _allowed_for(MIN_THREAD_BYTES + held_bytes + slack_bytes, 0)
+        return there.layout(0, min(cpus, work_bytes // MIN_THREAD_BYTES), cpus, reason)
+    if (spare_bytes := there.work_bytes(0, library_bytes=0) - MIN_THREAD_BYTES) >= 0:
+        return there.layout(0, 1, cpus, "the least that a task needs", library_bytes=spare_bytes)
+    floor_bytes = least_allowed(there.baseline, held_bytes=held_bytes + (HELD_SLACK_BYTES if held_bytes else 0))
     held = f"this process holds {show_size(held_bytes)} of its own already, " if held_bytes else ""
     raise BudgetError(
         f"memory={show_size(allowed_bytes)} is under the floor of {show_size(floor_bytes)}: {held}Python with Dask, pandas, "
-        f"pyarrow and numba holds {show_size(SINGLE_RESERVED_BYTES)} before any work, and the smallest task needs "
+        f"pyarrow and numba holds {show_size(there.baseline.single_bytes)} before any work, and the smallest task needs "
         f"{show_size(MIN_THREAD_BYTES)}; allow at least memory={floor_bytes:_}"
     )
 
 
-def layout_of_workers(allowed_bytes: int, workers: int, *, held_bytes: int = 0, reason: str) -> Layout:
+def layout_of_workers(
+    allowed_bytes: int, workers: int, *, held_bytes: int = 0, reason: str, baseline: Baseline | None = None
+) -> Layout:
     """Return the layout of so many worker processes with one thread each, where their number is given.
 
     Raises
@@ -223,29 +258,38 @@ def layout_of_workers(allowed_bytes: int, workers: int, *, held_bytes: int = 0, 
     BudgetError
         If they would have less than the smallest task needs; it names the memory that fits.
     """
-    layout = _layout(allowed_bytes, workers, 1, workers, held_bytes, reason)
-    if layout.work_bytes < MIN_THREAD_BYTES:
-        enough = _allowed_for(MIN_THREAD_BYTES, workers) + math.ceil(held_bytes / (1 - MARGIN_FRACTION))
-        raise BudgetError(
-            f"memory={show_size(allowed_bytes)} is too little for {workers} worker processes ({reason}), each of which holds "
-            f"{show_size(worker_reserved_bytes())} before any work; allow at least memory={enough:_}, or fewer of them"
-        )
-    return layout
+    there = _Space(allowed_bytes, held_bytes, baseline or assumed_baseline())
+    layout = there.layout(workers, 1, workers, reason)
+    if layout.work_bytes >= MIN_THREAD_BYTES:
+        return layout
+    spare_bytes = there.work_bytes(workers, library_bytes=0) - MIN_THREAD_BYTES
+    if spare_bytes >= 0:
+        return there.layout(workers, 1, workers, reason, library_bytes=workers * spare_bytes)
+    enough = least_allowed(there.baseline, workers, held_bytes)
+    raise BudgetError(
+        f"memory={show_size(allowed_bytes)} is too little for {workers} worker processes ({reason}), each of which holds "
+        f"{show_size(there.baseline.worker_bytes)} before any work; allow at least memory={enough:_}, or fewer of them"
+    )
 
 
-def least_memory(thread_bytes: int, *, cpus: int, above_bytes: int = 0, held_bytes: int = 0) -> int:
+def least_memory(
+    thread_bytes: int, *, cpus: int, above_bytes: int = 0, held_bytes: int = 0, baseline: Baseline | None = None
+) -> int:
     """Return the least budget, of those that are larger than ``above_bytes``, whose layout gives each task ``thread_bytes``.
 
     A little more memory may mean more processes or threads and less for each, so the layouts are tried one by one.
-    ``held_bytes`` is what `choose_layout` takes.
+    ``held_bytes`` and ``baseline`` are what `choose_layout` takes.
     """
     thread_bytes = max(thread_bytes, MIN_THREAD_BYTES)
+    there = baseline or assumed_baseline()
     shapes = [(workers, threads) for workers in (0, 1) for threads in range(1, cpus + 1)]
     shapes += [(workers, cpus // workers) for workers in _divisors(cpus)]
-    held = math.ceil(held_bytes / (1 - MARGIN_FRACTION))
-    found = {_allowed_for(thread_bytes * threads, workers) + held for workers, threads in shapes}
+    found = {_allowed_for(thread_bytes * threads, workers, there, held_bytes) for workers, threads in shapes}
+    found.add(least_allowed(there, held_bytes=held_bytes))
     layouts = (
-        choose_layout(allowed, cpus=cpus, held_bytes=held_bytes) for allowed in sorted(found) if allowed > above_bytes
+        choose_layout(allowed, cpus=cpus, held_bytes=held_bytes, baseline=baseline)
+        for allowed in sorted(found)
+        if allowed > above_bytes
     )
     return next(layout.allowed_bytes for layout in layouts if layout.thread_bytes >= thread_bytes)
 
@@ -264,7 +308,7 @@ def most_cpus(thread_bytes: int, layout: Layout) -> int:
     held_bytes = _client_held_bytes(layout)
     for cpus in range(layout.cpus - 1, 0, -1):
         try:
-            fewer = choose_layout(layout.allowed_bytes, cpus=cpus, held_bytes=held_bytes)
+            fewer = choose_layout(layout.allowed_bytes, cpus=cpus, held_bytes=held_bytes, baseline=layout.baseline)
         except BudgetError:  # the client has taken so much since the cluster started
             return 0
         if fewer.thread_bytes >= thread_bytes:
@@ -285,9 +329,21 @@ def larger_memory(thread_bytes: int, layout: Layout) -> int:
     """
     if not layout.shares_work:
         return least_memory(thread_bytes, cpus=layout.cpus)
-    held_bytes = _client_held_bytes(layout)
-    needed_bytes = thread_bytes + HELD_SLACK_BYTES
-    return least_memory(needed_bytes, cpus=layout.cpus, above_bytes=layout.allowed_bytes, held_bytes=held_bytes)
+    return least_memory(
+        thread_bytes + HELD_SLACK_BYTES,
+        cpus=layout.cpus,
+        above_bytes=layout.allowed_bytes,
+        held_bytes=_client_held_bytes(layout),
+        baseline=layout.baseline,
+    )
+
+
+@functools.cache
+def assumed_baseline() -> Baseline:
+    """Return what processes hold before any work, as it was measured once, in this environment."""
+    return Baseline(
+        CLIENT_RESERVED_BYTES - LIBRARY_BYTES, worker_reserved_bytes(), SINGLE_RESERVED_BYTES - LIBRARY_BYTES
+    )
 
 
 @functools.cache
@@ -314,7 +370,7 @@ def least_with_workers(held_bytes: int = 0) -> int:
     >>> choose_layout(least_with_workers()).in_process
     False
     """
-    return _allowed_for(MIN_THREAD_BYTES + held_bytes, 1)
+    return _allowed_for(MIN_THREAD_BYTES, 1, assumed_baseline(), held_bytes)
 
 
 def memory_for_alone(needed_bytes: int, layout: Layout) -> int:
@@ -335,40 +391,65 @@ def memory_for_alone(needed_bytes: int, layout: Layout) -> int:
     while layout.exclusive_bytes < needed_bytes:
         short = needed_bytes - layout.exclusive_bytes
         allowed_bytes += math.ceil(short / (1 - MARGIN_FRACTION)) + 1
-        layout = choose_layout(allowed_bytes, cpus=layout.cpus, held_bytes=held_bytes)
+        layout = choose_layout(allowed_bytes, cpus=layout.cpus, held_bytes=held_bytes, baseline=layout.baseline)
     return allowed_bytes
+
+
+def least_allowed(baseline: Baseline, workers: int = 0, held_bytes: int = 0) -> int:
+    """Return the least budget for so many worker processes of one thread: without room for library pages.
+
+    Examples
+    --------
+    >>> layout = choose_layout(least_allowed(Baseline(140_000_000, 150_000_000, 300_000_000)), cpus=4)
+    >>> layout.in_process, layout.threads, layout.thread_bytes >= MIN_THREAD_BYTES
+    (True, 1, True)
+    """
+    return _allowed_for(MIN_THREAD_BYTES, workers, baseline, held_bytes, library_bytes=0)
 
 
 def _divisors(cpus: int) -> list[int]:
     return [workers for workers in range(cpus, 0, -1) if cpus % workers == 0]
 
 
-def _layout(allowed_bytes: int, workers: int, threads: int, cpus: int, held_bytes: int, reason: str) -> Layout:
-    reserved_bytes = _reserved_bytes(workers)
-    work_bytes = _work_bytes(allowed_bytes, workers, held_bytes)
-    return Layout(
-        allowed_bytes, workers == 0, max(workers, 1), threads, cpus, reserved_bytes + held_bytes, work_bytes, reason
-    )
+@dataclass(frozen=True)
+class _Space:
+    """The bytes that a budget leaves for work beside what processes hold."""
 
+    allowed_bytes: int
+    held_bytes: int
+    baseline: Baseline
 
-def _reserved_bytes(workers: int) -> int:
-    """Return what is held before any work by the client and ``workers`` processes; 0 means the client's own alone."""
-    return CLIENT_RESERVED_BYTES + workers * worker_reserved_bytes() if workers else SINGLE_RESERVED_BYTES
+    def work_bytes(self, workers: int, library_bytes: int = LIBRARY_BYTES) -> int:
+        """Return the work memory of each of ``workers`` processes; 0 means in the client's own."""
+        usable_bytes = int(self.allowed_bytes * (1 - MARGIN_FRACTION)) - self.held_bytes - library_bytes
+        return (usable_bytes - self.baseline.held_bytes(workers)) // max(workers, 1)
+
+    def layout(self, workers: int, threads: int, cpus: int, reason: str, library_bytes: int = LIBRARY_BYTES) -> Layout:
+        """Return a layout with all the work memory that there is."""
+        return Layout(
+            self.allowed_bytes,
+            in_process=workers == 0,
+            workers=max(workers, 1),
+            threads=threads,
+            cpus=cpus,
+            reserved_bytes=self.baseline.held_bytes(workers) + library_bytes + self.held_bytes,
+            work_bytes=self.work_bytes(workers, library_bytes),
+            reason=reason,
+            library_bytes=library_bytes,
+            baseline=None if self.baseline == assumed_baseline() else self.baseline,
+        )
 
 
 def _client_held_bytes(layout: Layout) -> int:
     """Return what the client held beyond an idle one when the layout was chosen."""
     workers = 0 if layout.in_process else layout.node_workers
-    return max(layout.reserved_bytes - _reserved_bytes(workers), 0)
+    baseline = layout.baseline or assumed_baseline()
+    return max(layout.reserved_bytes - layout.library_bytes - baseline.held_bytes(workers), 0)
 
 
-def _work_bytes(allowed_bytes: int, workers: int, held_bytes: int = 0) -> int:
-    """Return the work memory of each of ``workers`` processes; 0 means in the client's own."""
-    usable_bytes = int(allowed_bytes * (1 - MARGIN_FRACTION)) - held_bytes
-    return (usable_bytes - _reserved_bytes(workers)) // max(workers, 1)
-
-
-def _allowed_for(work_bytes: int, workers: int) -> int:
-    """Return the least budget that gives each process ``work_bytes``: the inverse of `_work_bytes`."""
-    usable_bytes = _reserved_bytes(workers) + max(workers, 1) * work_bytes
+def _allowed_for(
+    work_bytes: int, workers: int, baseline: Baseline, held_bytes: int = 0, library_bytes: int = LIBRARY_BYTES
+) -> int:
+    """Return the least budget that gives each of ``workers`` processes ``work_bytes``; 0 means the client's own alone."""
+    usable_bytes = baseline.held_bytes(workers) + held_bytes + library_bytes + max(workers, 1) * work_bytes
     return math.ceil(usable_bytes / (1 - MARGIN_FRACTION)) + 1

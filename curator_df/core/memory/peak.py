@@ -6,10 +6,12 @@ standard input with a number of bytes, and ``trace`` with a line of numbers: the
 seen in each of at most 400 points since ``reset``. It imports four modules of the standard library, nothing else, and stays
 at 9 MB.
 
-A sample is the sum of PSS over the tree. Private pages (resident - shared) are read from ``statm`` at every sample; the
-shared, file-backed part of PSS changes slowly and costs milliseconds to read, so it is taken from ``smaps_rollup`` once
-a second, and the tree is walked four times a second, which costs a file for each thread (with ``--exact``: both at every
-sample, for a quarter of a core).
+A sample is the sum of the counted memory of the tree's processes (`counted_bytes`): anonymous pages, shared memory, and files
+that a process changes through a mapping. Clean pages of files are not counted, because the kernel takes them back when it
+needs them (docs/decisions/0032-what-counts-as-memory.md). Anonymous pages (resident - shared) are read from ``statm`` at every
+sample; the rest changes slowly and costs milliseconds to read, so it is taken from ``smaps_rollup`` once a second, and the tree
+is walked four times a second, which costs a file for each thread (with ``--exact``: both at every sample, for a quarter of a
+core).
 """
 
 import os
@@ -18,10 +20,16 @@ import signal
 import sys
 import time
 
+TYPE_CHECKING = False  # what typing has under this name, without the import
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 INTERVAL_SECONDS = 0.05
-SHARED_EVERY = 20
+OTHERS_EVERY = 20
 TREE_EVERY = 5
 MOST_POINTS = 400
+NOT_FILES = ("/dev/", "/memfd:", "/SYSV")
+"""Beginnings of paths in ``/proc/PID/maps`` that are shared memory, which is counted in any case, or a device."""
 
 
 def processes(root: int, excluded: int) -> list[int]:
@@ -42,32 +50,79 @@ def processes(root: int, excluded: int) -> list[int]:
 
 
 def private_bytes(pid: int) -> int:
-    """Return resident pages that no file backs, in bytes."""
+    """Return the anonymous resident pages of a process in bytes, pages that it shares with a fork of it in full."""
+    resident, shared = _statm(pid)
+    return resident - shared
+
+
+def resident_bytes(pid: int) -> int:
+    """Return all resident pages of a process in bytes, pages of files in full."""
+    return _statm(pid)[0]
+
+
+def _statm(pid: int) -> tuple[int, int]:
+    """Return the bytes of resident pages, and of those that are of files or shared memory; zeros if the process has ended."""
     try:
         with open(f"/proc/{pid}/statm") as statm:
             _, resident, shared, *_ = statm.read().split()
     except OSError:
-        return 0
-    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+        return 0, 0
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    return int(resident) * page_bytes, int(shared) * page_bytes
 
 
-def pss_bytes(pid: int) -> int:
-    """Return the proportional set size in bytes."""
+def rollup(pid: int) -> "dict[str, int]":
+    """Return the fields of ``smaps_rollup`` in bytes. Raises `OSError` if the process has ended."""
+    with open(f"/proc/{pid}/smaps_rollup") as lines:
+        next(lines, "")  # the range of addresses
+        fields = (line.split() for line in lines)
+        return {name.rstrip(":"): int(size) * 1024 for name, size, _ in fields}
+
+
+def counted(fields: "Mapping[str, int]", changes_files: "Callable[[], bool]") -> int:
+    """Return the counted memory from the fields of ``smaps_rollup``.
+
+    Parameters
+    ----------
+    fields : mapping
+        Bytes by name, as `rollup` returns them.
+    changes_files : callable
+        Tells whether the process maps a file to change it. Called only if the process maps dirty pages of files. Without such a
+        mapping these pages are a file that somebody has just written, such as a library that was just installed: the kernel
+        writes them to disk and takes them back.
+    """
+    if "Pss_Anon" not in fields:  # kernels before 5.3 do not separate PSS into its parts
+        return max(0, fields["Pss"] - fields["Private_Clean"])
+    lasting = fields["Pss_Anon"] + fields["Pss_Shmem"]
+    # Kernels before 6.0 have no Pss_Dirty: there each process counts shared dirty pages in full.
+    dirty = fields.get("Pss_Dirty", fields["Private_Dirty"] + fields["Shared_Dirty"])
+    return dirty if dirty > lasting and changes_files() else lasting
+
+
+def changes_files(pid: int) -> bool:
+    """Tell whether a process maps a file, other than shared memory or a device, so that it can change it."""
+    with open(f"/proc/{pid}/maps") as maps:
+        mappings = (line.split(maxsplit=5) for line in maps)
+        paths = [path[0] for _, flags, _, _, _, *path in mappings if flags[1] == "w" and flags[3] == "s" and path]
+    return any(path.startswith("/") and not path.startswith(NOT_FILES) for path in paths)
+
+
+def counted_bytes(pid: int) -> int:
+    """Return the counted memory of a process in bytes."""
     try:
-        with open(f"/proc/{pid}/smaps_rollup") as rollup:
-            return next((int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss:")), 0)
-    except OSError:
-        return 0
+        return counted(rollup(pid), lambda: changes_files(pid))
+    except OSError:  # it has ended, or the kernel has no such file
+        return private_bytes(pid)
 
 
 def tree_bytes(root: int, excluded: int = 0) -> int:
-    """Return the summed PSS of a process tree now."""
-    return sum(pss_bytes(pid) for pid in processes(root, excluded))
+    """Return the counted memory of a process tree now."""
+    return sum(counted_bytes(pid) for pid in processes(root, excluded))
 
 
 def children_bytes(root: int) -> int:
-    """Return the summed PSS of what a process has started now, without itself."""
-    return sum(pss_bytes(pid) for pid in processes(root, 0) if pid != root)
+    """Return the counted memory of what a process has started, without itself."""
+    return sum(counted_bytes(pid) for pid in processes(root, 0) if pid != root)
 
 
 class Trace:
@@ -102,7 +157,7 @@ class Tree:
 
     def __init__(self, root: int, exact: bool) -> None:
         self._root, self._exact = root, exact
-        self._samples = self._shared = 0
+        self._samples = self._others = 0
         self._pids: list[int] = []
 
     def held(self, *, anew: bool = False) -> int:
@@ -111,10 +166,10 @@ class Tree:
         if anew or self._samples % TREE_EVERY == 0:
             self._pids = processes(self._root, os.getpid())
         private = sum(private_bytes(pid) for pid in self._pids)
-        if anew or self._samples % SHARED_EVERY == 0:
-            self._shared = max(0, sum(pss_bytes(pid) for pid in self._pids) - private)
+        if anew or self._samples % OTHERS_EVERY == 0:
+            self._others = max(0, sum(counted_bytes(pid) for pid in self._pids) - private)
         self._samples += 1
-        return private + self._shared
+        return private + self._others
 
 
 class Questions:

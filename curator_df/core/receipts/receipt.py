@@ -139,8 +139,9 @@ class Receipt:
     projected_bytes: int = 0
     """Projected memory in bytes."""
     measured_bytes: int = 0
-    """Measured peak memory in bytes: PSS of the whole process tree, every 50 ms; for workers that `start_cluster` has not
-    started, the largest resident memory of any one of them (VmHWM)."""
+    """Measured peak memory in bytes: counted memory of the whole process tree (anonymous pages, shared memory, files changed
+    through a mapping), every 50 ms; for workers that `start_cluster` has not started, the largest resident memory of any one of
+    them (VmHWM)."""
     projected_device_bytes: int = 0
     """Projected GPU memory of each worker in bytes; 0 if nothing is on a GPU."""
     measured_device_bytes: int | None = None

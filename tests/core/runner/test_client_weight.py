@@ -64,7 +64,8 @@ from curator_df.core.memory.peak import tree_bytes
 
 docs = cdf.read_jsonl(sys.argv[1]).curate.keep_where("id % 2 == 0")
 with cdf.start_cluster(memory="500MB", cpus=1) as cluster:
-    room = max(0, cluster.layout.reserved_bytes - tree_bytes(os.getpid()))
+    layout = cluster.layout  # room for pages of libraries is not for tables
+    room = max(0, layout.reserved_bytes - layout.library_bytes - tree_bytes(os.getpid()))
     taken = [0, room // 2, room + 40_000_000]
     plans = []
     for size in taken:

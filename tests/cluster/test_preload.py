@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A nanny ends its worker for memory that counts, and not for pages of files that the worker maps to read them."""
+
+import mmap
+import os
+import shlex
+import time
+
+import dask
+import pytest
+from distributed import KilledWorker
+
+import curator_df as cdf
+from curator_df.cluster.settings import PRELOAD, as_exports, worker_settings
+from curator_df.core.memory.peak import counted_bytes, resident_bytes
+
+pytestmark = pytest.mark.quick
+SIZE = 640_000_000
+"""More than the worker's limit leaves."""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with cdf.start_cluster(memory="900MB", cpus=1, dashboard_port=None) as running:
+        assert not running.layout.in_process
+        yield running
+
+
+def looked_at(pages, write):
+    """Touch all pages, and give the nanny, which looks ten times a second, time to see them."""
+    for start in range(0, len(pages), mmap.PAGESIZE):
+        if write:
+            pages[start] = 1
+        else:
+            pages[start]
+    time.sleep(1.5)
+    return resident_bytes(os.getpid()), counted_bytes(os.getpid()), os.getpid()
+
+
+def map_file(path):
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as pages:
+        return looked_at(pages, write=False)
+
+
+def share_memory():
+    with mmap.mmap(-1, SIZE, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS) as pages:
+        return looked_at(pages, write=True)
+
+
+def test_clean_pages_of_a_file_do_not_end_a_worker(cluster, tmp_path):
+    path = tmp_path / "file"
+    path.touch()
+    os.truncate(path, SIZE)
+    (before,) = cluster.client.run(os.getpid).values()
+    resident, counted, pid = cluster.client.submit(map_file, path, pure=False).result(timeout=120)
+    [limit] = [nanny.memory_manager.memory_limit for nanny in cluster._local.workers.values()]
+    assert counted < 200_000_000 < 0.95 * limit < resident
+    assert [pid] == [before] == list(cluster.client.run(os.getpid).values())
+
+
+def test_shared_memory_ends_a_worker(cluster):
+    (before,) = cluster.client.run(os.getpid).values()
+    future = cluster.client.submit(share_memory, pure=False)
+    with pytest.raises(KilledWorker, match="share_memory"):
+        future.result(timeout=120)
+    cluster.client.wait_for_workers(1, timeout=120)
+    assert [before] != list(cluster.client.run(os.getpid).values())
+
+
+def test_the_nannies_of_jobs_are_told_in_their_script():
+    [line] = [line for line in as_exports(worker_settings(), {}) if "NANNY" in line]
+    export, setting = shlex.split(line)
+    assert export == "export"
+    assert dask.config.collect_env(dict([setting.split("=", 1)])) == {"distributed": {"nanny": {"preload": [PRELOAD]}}}
