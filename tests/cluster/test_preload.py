@@ -12,6 +12,7 @@ from distributed import KilledWorker
 
 import curator_df as cdf
 from curator_df.cluster.settings import PRELOAD, as_exports, worker_settings
+from curator_df.core.memory.budget import choose_layout
 from curator_df.core.memory.peak import counted_bytes, resident_bytes
 
 pytestmark = pytest.mark.quick
@@ -68,7 +69,7 @@ def test_shared_memory_ends_a_worker(cluster):
 
 
 def test_the_nannies_of_jobs_are_told_in_their_script():
-    [line] = [line for line in as_exports(worker_settings(), {}) if "NANNY" in line]
+    [line] = [line for line in as_exports(worker_settings(choose_layout(1_000_000_000, cpus=1)), {}) if "NANNY" in line]
     export, setting = shlex.split(line)
     assert export == "export"
     assert dask.config.collect_env(dict([setting.split("=", 1)])) == {"distributed": {"nanny": {"preload": [PRELOAD]}}}
