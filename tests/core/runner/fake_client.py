@@ -26,9 +26,11 @@ from distributed import CancelledError, KilledWorker
 
 from curator_df.core.memory.budget import choose_layout
 from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.runner.deferred import look_at_deferred, stop_looking
 from curator_df.core.runner.session import Patience, Session, close_session, open_session
 from curator_df.core.sizes import read_size
 from curator_df.core.tasks.task import Attempt
+from curator_df.io.spool import spool_on
 
 IMPATIENT = Patience(watch_seconds=0.001, revive_seconds=(0.002, 0.006), stop_seconds=0.05)
 """So that a test of silence takes milliseconds."""
@@ -280,7 +282,10 @@ def inline_cluster(memory: str = "2GB", cpus: int = 2, **options: Any) -> Iterat
     with tempfile.TemporaryDirectory() as workdir, mock.patch.object(os, "fsync"):
         session = fake_session(FakeClient(), memory, cpus, **{"workdir": workdir, **options})
         open_session(session)
+        looks, spool = look_at_deferred(session), spool_on(session)
         try:
             yield session
         finally:
+            stop_looking(looks)
+            spool.close()
             close_session(session)
