@@ -12,10 +12,10 @@ from curator_df.core.ranges.journal import (
     Identity,
     Journal,
     all_done,
-    delete_strays,
     delete_unfinished,
     difference,
     open_run,
+    settle_files,
     whole_ranges,
 )
 from curator_df.core.ranges.manifest import Manifest
@@ -168,20 +168,20 @@ def test_files_without_a_journal_cannot_be_resumed(out, sink):
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"input": "another"}, "the input files changed since"),
-        ({"program": "x", "steps": (("read", "a"),)}, "it had 2 steps, now there are 1"),
-        ({"program": "x", "steps": (("read", "a"), ("drop", "c"))}, "step 2 was 'keep' and is 'drop'"),
+        ({"input": "another"}, "the input changed"),
+        ({"program": "x", "steps": (("read", "a"),)}, "the steps changed from read -> keep to read"),
+        ({"program": "x", "steps": (("read", "a"), ("drop", "c"))}, "step 2 changed from keep to drop"),
         (
             {
                 "program": "x",
                 "steps": (("read", "a"), ("keep", "c")),
                 "parameters": ({}, {"least": ("2", "digest of 2")}),
             },
-            "step 2 is 'keep', as it was, but least was 1 and is 2",
+            r"in step 2 \(keep\), least changed from 1 to 2",
         ),
         (
             {"sink": "another", "output": {"compression": ("'snappy'", "of snappy")}},
-            "of the output compression was 'zstd' and is 'snappy'",
+            "of the output, compression changed from 'zstd' to 'snappy'",
         ),
         ({"sink": "another"}, "the output's format or its parameters changed"),
     ],
@@ -209,7 +209,7 @@ def test_files_of_ranges_without_a_note_are_deleted_before_a_run_goes_on(out, si
 def test_files_that_no_finished_range_has_are_deleted_at_the_end(out, sink):
     begun(out)
     finished(out, 1, name="part-000001-007.parquet")
-    delete_strays(journal_of(out), [sink])
+    settle_files(journal_of(out), 2, sink)
     assert sorted(path.name for path in out.glob("part-*")) == ["part-000000-000.parquet", "part-000001-000.parquet"]
 
 
