@@ -57,7 +57,12 @@ def write_rows(source: str, target: str) -> None:
 
 def operations(folder: str) -> dict[str, Callable[[Any], Any]]:
     """Return operations by name: functions of a Dask or a pandas table whose results can be compared."""
-    one: dict[str, Callable[[Any], Any]] = {
+    return {**of_columns(), **of_text(), **of_numbers(), **of_all_rows(folder)}
+
+
+def of_columns() -> dict[str, Callable[[Any], Any]]:
+    """Return selections, new columns and sums."""
+    return {
         "compute": lambda d: done(d)["n"].sum(),
         "compute some columns": lambda d: len(done(d[["id", "n"]])),
         "compute a column": lambda d: done(d["text"]).str.len().sum(),
@@ -95,7 +100,11 @@ def operations(folder: str) -> dict[str, Callable[[Any], Any]]:
             sum(dask.compute(*[dask.delayed(len)(p) for p in d.to_delayed()])) if is_dask(d) else len(d)
         ),
     }
-    text: dict[str, Callable[[Any], Any]] = {
+
+
+def of_text() -> dict[str, Callable[[Any], Any]]:
+    """Return operations on text."""
+    return {
         "str.len": lambda d: done(d["text"].str.len().sum()),
         "str.lower": lambda d: done(d["text"].str.lower().str.len().sum()),
         "str.contains": lambda d: done(d["text"].str.contains("the").sum()),
@@ -116,7 +125,11 @@ def operations(folder: str) -> dict[str, Callable[[Any], Any]]:
         "text groupby": lambda d: int(done(d.groupby("text")["n"].count()).max()),
         "histogram of lengths": lambda d: histogram(d["text"].str.len()),
     }
-    numbers: dict[str, Callable[[Any], Any]] = {
+
+
+def of_numbers() -> dict[str, Callable[[Any], Any]]:
+    """Return statistics and groups."""
+    return {
         **{
             name: statistic(name)
             for name in ("sum", "mean", "min", "max", "std", "var", "count", "prod", "sem", "any", "all")
@@ -149,7 +162,11 @@ def operations(folder: str) -> dict[str, Callable[[Any], Any]]:
         "crosstab by groupby": lambda d: len(done(d.assign(odd=d["n"] % 2).groupby(["group", "odd"])["n"].count())),
         "cut": lambda d: int(done(d["n"].map_partitions(lambda s: s // 1000) if is_dask(d) else d["n"] // 1000).max()),
     }
-    whole: dict[str, Callable[[Any], Any]] = {
+
+
+def of_all_rows(folder: str) -> dict[str, Callable[[Any], Any]]:
+    """Return operations that need all rows at once."""
+    return {
         "sort numbers": lambda d: done(d[["n", "id"]].sort_values("n", ascending=False))["n"].iloc[0],
         "sort and head": lambda d: d.sort_values("n", ascending=False).head(2)["n"].tolist(),
         "sort to Parquet": lambda d: to_parquet(d.sort_values("n", ascending=False), f"{folder}/sorted"),
@@ -168,7 +185,6 @@ def operations(folder: str) -> dict[str, Callable[[Any], Any]]:
         "sample": lambda d: len(done(d.sample(frac=0.1, random_state=1)[["n"]])) > 0,
         "partitions": lambda d: len(done(d.partitions[0] if is_dask(d) else d)) > 0,
     }
-    return {**one, **text, **numbers, **whole}
 
 
 def curated() -> dict[str, Callable[[Any], Any]]:

@@ -317,8 +317,8 @@ def read_jsonl(
     reads the first 1 MB of up to 16 files.
 
     Fields inside objects are checked like columns, but unknown ones are ignored when ``columns`` is given. A whole
-    number that a column of float64 cannot hold exactly makes a bad row, unless ``dtype`` asked for that type. NaN, which
-    is no JSON, is read as null, and Infinity as it is. A column whose values nest more than 100 levels deep is an error.
+    number that a column of float64 cannot hold exactly makes a bad row, unless ``dtype`` asked for that type. NaN and
+    Infinity, which are no JSON, are read as they are. A column whose values nest more than 100 levels deep is an error.
 
     Examples
     --------

@@ -81,7 +81,7 @@ def rows_of(environment):
             "mkdir gone; cd gone; rmdir ../gone; python $PROGRAM",
             "The working directory of this process was deleted",
         ),
-        ("ulimit -v 1500000; python program.py", "could not start .*ulimit -v allows 1,500,000 kB of address space"),
+        ("ulimit -v 610000; python program.py", "could not start .*ulimit -v allows 610,000 kB of address space"),
         ("cp program.py p.py; python -c \"import sys; sys.argv = ['p.py']; exec(open('p.py').read())\"", ""),
     ],
     ids=["standard input", "deleted working directory", "address space", "the option -c"],
@@ -338,6 +338,9 @@ def test_kernels_are_kept_in_a_folder_of_this_user_where_nothing_else_can_be_wri
     monkeypatch.setitem(
         sys.modules, "numba", numba := types.SimpleNamespace(config=types.SimpleNamespace(CACHE_DIR=""))
     )
+    monkeypatch.setattr(kernels.LOG, "propagate", True)  # whatever ran before in this process
+    monkeypatch.setattr(kernels.LOG, "disabled", False)
+    caplog.set_level("WARNING", logger="curator_df")
     chosen = kernels.choose_cache()
     assert chosen == str(tmp_path / f"curator-df-kernels-{os.getuid()}")
     assert os.stat(chosen).st_mode & 0o777 == 0o700

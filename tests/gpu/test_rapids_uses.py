@@ -27,8 +27,6 @@ USES = {
     "cudf.DataFrame().index.name": "",
     "cudf.DataFrame().index.to_numpy": "",
     "cudf.DataFrame().to_arrow": "preserve_index",
-    "cudf.DataFrame().to_arrow().to_pandas": "ignore_metadata types_mapper use_threads",
-    "cudf.DataFrame().to_arrow().to_pandas().index": "",
     "cudf.DataFrame.from_arrow": "",
     "cudf.DataFrame.from_arrow().index": "",
     "cudf.Index": "name",

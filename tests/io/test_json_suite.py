@@ -3,7 +3,7 @@
 
 RFC 8259 decides: what its grammar has is read to its value, what it does not have is a bad row with its line. Where it leaves the
 choice (numbers beyond the range of the reader, half a surrogate pair, names given twice) the choice is fixed here. NaN and
-Infinity, which Python and pandas write, are read though the grammar lacks them: NaN as null.
+Infinity, which Python and pandas write, are read though the grammar lacks them: NaN as NaN.
 """
 
 import math
@@ -98,7 +98,7 @@ FLOATS = {
     "3.141592653589793238462643383279": math.pi,
     "0." + "3" * 1000: 1 / 3,
     "null": None,
-    "NaN": None,
+    "NaN": math.nan,
     "Infinity": INF,
     "-Infinity": -INF,
     "1e9999": BAD,
@@ -380,6 +380,8 @@ def lines():
 def same(found, expected):
     if isinstance(expected, dict):
         return all(same(found[name], value) for name, value in expected.items())
+    if isinstance(expected, float) and math.isnan(expected):
+        return isinstance(found, float) and math.isnan(found)
     if isinstance(expected, float):
         return found == expected and math.copysign(1, found) == math.copysign(1, expected)
     return found == expected and type(found) is type(expected)

@@ -35,7 +35,7 @@ def test_drops_are_counted_under_the_reason():
     assert outcome.dropped == {"low": 2}
     removed, why = outcome.rejects()
     pd.testing.assert_frame_equal(removed, BLOCK.loc[[5, 6]])
-    assert why == {"reason": ["low", "low"]}
+    assert why == {"reason": ["low", "low"], "rule": ["score > 2", "score > 2"]}
     everything = keep_where_block(BLOCK, predicate="score > 0", reason="low")
     assert everything.block is BLOCK and everything.dropped == {}
 

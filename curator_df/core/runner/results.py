@@ -11,8 +11,10 @@ Not covered: ``client.compute()`` and ``persist()``, whose results stay on worke
 from __future__ import annotations
 
 import math
+import threading
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import psutil
@@ -51,8 +53,9 @@ def return_in_pieces(session: Session) -> None:
             return dask_get(self, dsk, keys, **options)
         failure: BaseException
         try:
-            session.weigh_client()
-            return _computed(session, dask_get, dsk, keys, options)
+            with _workers_brought_back(session):
+                session.weigh_client()
+                return _computed(session, dask_get, dsk, keys, options)
         except CuratorError as exc:
             failure = exc.with_traceback(None)
         except Exception as exc:
@@ -71,6 +74,34 @@ def return_in_pieces(session: Session) -> None:
 def return_as_dask_does(client: Any) -> None:
     """Undo `return_in_pieces`."""
     client.__dict__.pop("get", None)
+
+
+@contextmanager
+def _workers_brought_back(session: Session) -> Iterator[None]:
+    """Start workers again while a computation waits, where all of them are gone for good, as a run does.
+
+    A worker that dies before its nanny knows that it started is not started again by the nanny, and Dask waits without end.
+    """
+    if session.revive is None:
+        yield
+        return
+    over = threading.Event()
+
+    def watch() -> None:
+        workless_seconds, patience = 0.0, session.patience
+        while not over.wait(patience.watch_seconds) and session.client.status == "running":
+            longer = 0.0 if session.client.nthreads() else workless_seconds + patience.watch_seconds
+            if session.revive is not None and any(workless_seconds < due <= longer for due in patience.revive_seconds):
+                session.revive()
+            workless_seconds = longer
+
+    watcher = threading.Thread(target=watch, name="curator_df-watch-workers", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join(timeout=session.patience.watch_seconds)
 
 
 def _is_plain(client: Any, dsk: Any, options: dict[str, Any]) -> bool:

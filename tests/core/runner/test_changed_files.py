@@ -78,7 +78,7 @@ def test_a_file_replaced_in_or_between_the_passes_of_a_drop_ends_the_run(corpus,
     with pytest.raises(InputChangedError, match=r"in/1\.jsonl' changed .*: it was last written to at"):
         cdf.write_parquet(docs, tmp_path / "out")
     assert done
-    with pytest.raises(cdf.errors.ResumeError, match="the input files changed since"):
+    with pytest.raises(cdf.errors.ResumeError, match=r"the list of input files .* changed"):
         cdf.write_parquet(
             cdf.read_jsonl(corpus).pipe(cdf.drop_exact_duplicates), tmp_path / "out", on_existing="resume"
         )

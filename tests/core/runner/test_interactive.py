@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dask's own operations on a cluster of 600 MB with a table of 100 MB: right values or errors that say what to do."""
+"""Dask's own operations on a cluster of 1 GB with a table of 100 MB: right values or errors that say what to do."""
 
 from __future__ import annotations
 
+import gc
 import json
+import math
+import time
 from pathlib import Path
 
 import dask
@@ -12,9 +15,10 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
+from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
 from curator_df.core.memory.limits import status_bytes
 from curator_df.core.runner import results
-from curator_df.core.runner.session import current_session
+from curator_df.core.runner.session import Patience, current_session
 from curator_df.errors import BudgetError
 
 ROWS = 8_000
@@ -33,7 +37,9 @@ def path(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="1GB", cpus=2) as running:
+    gc.collect()
+    held = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)  # of other tests, in this process
+    with cdf.start_cluster(memory=1_000_000_000 + math.ceil(held / (1 - MARGIN_FRACTION)), cpus=2) as running:
         yield running
 
 
@@ -90,9 +96,9 @@ def test_a_result_that_does_not_fit_is_refused_with_the_ways_out(docs, monkeypat
     first, second, third = str(failed.value).split("\n")
     assert first.startswith("The result needs about 1")
     assert "40 MB are free" in first
-    assert "memory='1GB'" in first
+    assert f"memory={current_session().layout.memory_argument}" in first
     assert "write_parquet" in second
-    assert third.startswith("To hold all of it, start the cluster with memory='1.")
+    assert third.startswith("To hold all of it, start the cluster with memory='")
     assert failed.value.__context__ is None or failed.value.__suppress_context__
     assert docs["n"].max().compute() == ROWS - 1
 
@@ -166,6 +172,14 @@ def test_files_of_looks_go_with_the_cluster(path, cluster):
     kept = cdf.read_jsonl(path).pipe(cdf.drop_exact_duplicates, keep="last")
     assert len(kept) == ROWS // 2
     assert list(Path(str(current_session().workdir)).glob("looks/*"))
+
+
+def test_a_computation_starts_workers_again_that_are_gone_for_good(docs, cluster, monkeypatch):
+    monkeypatch.setattr(current_session(), "patience", Patience(watch_seconds=0.2, revive_seconds=(0.4,)))
+    cluster._local.scale(0)
+    while cluster.client.nthreads():
+        time.sleep(0.05)
+    assert docs["n"].max().compute() == ROWS - 1
 
 
 def test_a_client_computes_as_dask_does_when_its_session_has_closed(path):
