@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import logging
 import mmap
 import subprocess
 import sys
@@ -122,6 +123,14 @@ def _size_of(group: str) -> int:
 def _compile(group: str) -> None:
     command = f"from curator_df.kernels.warm import compile_group; compile_group({group!r})"
     subprocess.run([sys.executable, "-c", command], check=True, cwd=CHECKOUT)
+
+
+@pytest.fixture(autouse=True)
+def _logs_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `caplog` see what the package logs, whatever an earlier test did to its loggers in this process."""
+    for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "curator_df"]:
+        monkeypatch.setattr(logging.getLogger(name), "disabled", False)
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
 
 
 @pytest.fixture(params=["pandas", pytest.param("cudf", marks=pytest.mark.gpu)])

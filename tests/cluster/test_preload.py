@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A nanny ends its worker for memory that counts, and not for pages of files that the worker maps to read them."""
 
+import math
 import mmap
 import os
 import shlex
@@ -12,7 +13,8 @@ from distributed import KilledWorker
 
 import curator_df as cdf
 from curator_df.cluster.settings import PRELOAD, as_exports, worker_settings
-from curator_df.core.memory.budget import choose_layout
+from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
+from curator_df.core.memory.limits import status_bytes
 from curator_df.core.memory.peak import counted_bytes, resident_bytes
 
 pytestmark = pytest.mark.quick
@@ -22,7 +24,9 @@ SIZE = 640_000_000
 
 @pytest.fixture(scope="module")
 def cluster():
-    with cdf.start_cluster(memory="900MB", cpus=1, dashboard_port=None) as running:
+    held = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)  # of other tests, in this process
+    memory = 900_000_000 + math.ceil(held / (1 - MARGIN_FRACTION))
+    with cdf.start_cluster(memory=memory, cpus=1, dashboard_port=None) as running:
         assert not running.layout.in_process
         yield running
 
