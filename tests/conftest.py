@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import logging
 import mmap
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -107,6 +108,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first: the other processes would wait for the last of them."""
     first = {name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: first.get(item.path.relative_to(CHECKOUT).as_posix(), len(first)))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name a failed test at once: a run that is ended from outside prints no summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        reason = str(getattr(report.longrepr, "reprcrash", report.longrepr)).splitlines()[0][:300]
+        print(f"\nfailed in {report.duration:.0f} s: {report.nodeid}: {reason}", file=sys.stderr, flush=True)
 
 
 def pytest_collection_finish() -> None:
