@@ -53,7 +53,7 @@ from curator_df.ops.near_report import describe_near_duplicates
 from curator_df.ops.profile import add_profile, keep_profile
 from curator_df.ops.quality_tiers import add_quality_tier
 from curator_df.ops.redaction import redact_pii
-from curator_df.ops.sample import sample_rows
+from curator_df.ops.sample import sample_rows, split_rows
 from curator_df.ops.signatures import add_minhash
 from curator_df.ops.splitting import split_documents
 from curator_df.ops.thresholds import explore_thresholds
@@ -133,6 +133,7 @@ __all__ = [
     "slurm_cluster",
     "split_by",
     "split_documents",
+    "split_rows",
     "start_cluster",
     "to_backend",
     "write_jsonl",
@@ -189,6 +190,7 @@ _register_operators(
         shuffle_rows,
         split_by,
         split_documents,
+        split_rows,
         to_backend,
         write_jsonl,
         write_parquet,

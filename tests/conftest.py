@@ -114,7 +114,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Name a failed test at once: a run that is ended from outside prints no summary."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         reason = str(getattr(report.longrepr, "reprcrash", report.longrepr)).splitlines()[0][:300]
-        print(f"\nfailed in {report.duration:.0f} s: {report.nodeid}: {reason}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"\nfailed in {report.duration:.0f} s: {report.nodeid}: {reason}\n")
 
 
 def pytest_collection_finish() -> None:

@@ -157,6 +157,17 @@ def ranks_on_host(values: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]
     return host_numbers(values, dtype), host_numbers(values.isna(), "bool")
 
 
+def nulls_on_host(values: Any) -> npt.NDArray[np.bool_]:
+    """Return where a column, of pandas or cuDF, is null, as a mask of the host."""
+    if not is_on_device(values):
+        missing: npt.NDArray[np.bool_] = values.isna().to_numpy(dtype=np.bool_)
+        return missing
+    from curator_df.kernels.device.columns import host_numbers
+
+    on_host: npt.NDArray[np.bool_] = host_numbers(values.isna(), "bool")
+    return on_host
+
+
 def require_device_text(operator: str, meta: Any, columns: Sequence[str]) -> None:
     """Raise `UnsupportedBackendError` unless the hashes of rows are of one column of text, where blocks are of cuDF."""
     if is_on_device(meta) and not (len(columns) == 1 and is_text(meta.dtypes[columns[0]])):

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep a random part of the rows, the same in every run: `sample_rows`."""
+"""Random parts of the rows, the same in every run: `sample_rows` keeps one, `split_rows` makes several disjoint ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +18,11 @@ from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.device_support import hashes_price
 from curator_df.kernels.row_sample import random_numbers, sampled
-from curator_df.ops.device_blocks import block_hashes, require_device_text, rows_where
+from curator_df.ops.device_blocks import block_hashes, nulls_on_host, require_device_text, rows_where
 from curator_df.ops.ids import By
 
 REASON = "not_sampled"
+OTHER_PART = "other_part"
 # Measured (tests/contracts/test_memory.py) where nine tenths of the rows stay: at most 0.96, of rows of 100 bytes as well.
 PEAK_FACTOR = 1.2
 
@@ -71,7 +74,8 @@ def sample_rows(
     on increasing samples that share documents.
 
     Two samples are not a training and a test set: with the same seed, ``fraction=0.9`` contains every row of
-    ``fraction=0.1``; with different seeds, 90 % of the rows of the smaller one are in the larger one too.
+    ``fraction=0.1``; with different seeds, 90 % of the rows of the smaller one are in the larger one too. Use `split_rows`
+    for disjoint parts.
 
     Examples
     --------
@@ -81,23 +85,10 @@ def sample_rows(
     [[1, 4], [1, 4, 5, 6, 7]]
     """
     require_table(df, "sample_rows")
-    choose("sample_rows", "by", by, By)
     require_number("sample_rows", "fraction", fraction)
     if not 0 < fraction <= 1:
         raise ParameterError(f"sample_rows: fraction={fraction} is not more than 0 and at most 1")
-    if not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
-        raise ParameterError(f"sample_rows: seed={seed!r} is not an integer of 64 bits")
-    backend_of(df._meta)  # an error unless it is pandas or cuDF
-    columns: tuple[str, ...] = ()
-    if by == "content":
-        columns = strings_of("sample_rows", "text", text)
-        require_columns(df, "sample_rows", *columns)
-        require_device_text("sample_rows", df._meta, columns)
-    elif not pd.api.types.is_integer_dtype(df._meta.index.dtype):
-        raise SchemaError(
-            f"sample_rows needs an index of integers for by='address', and this table's holds {df._meta.index.dtype}; "
-            "use by='content'"
-        )
+    columns = _identifying_columns(df, "sample_rows", by, text, seed)
     kernel = BlockKernel(
         "sample_rows",
         sample_rows_block,
@@ -122,6 +113,173 @@ def sample_rows_block(block: Any, *, fraction: float, seed: int, columns: tuple[
         {REASON: gone},
         rejects=lambda: (rows_where(block, ~keep), _why(block, ~keep, fraction, seed, columns)),
     )
+
+
+def split_rows(
+    df: Any,
+    parts: Mapping[str, float],
+    *,
+    seed: int = 0,
+    by: By = "content",
+    text: str | Sequence[str] = "text",
+    groups: str | None = None,
+) -> dict[str, Any]:
+    """Split a table at random into disjoint parts, such as a training, a validation and a test set.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with `read_jsonl` or `read_parquet`, or any table with an integer index.
+    parts : mapping of str to float
+        Name of each part and its share of the rows, more than 0; together at most 1. Rows of a remaining share are in no
+        part. Each row goes to a part with this probability, so of n rows about ``share * n`` are in it, plus or minus
+        ``2 * sqrt(share * n)``.
+    seed : int, default 0
+        Another seed gives another, independent split.
+    by : {"content", "address"}
+        What identifies a row, as in `add_ids`. ``"content"``: the hash of its text, so rows with equal texts are in one
+        part, and a document is in the same part of any input. ``"address"``: its position in the list of input files.
+    text : str or list of str
+        With ``by="content"``: column or columns to hash.
+    groups : str, optional
+        Column whose equal values belong together, such as the domain of a page, or the ``group`` of
+        `find_near_duplicates`, joined to the table: all rows of a value are in one part. Rows where it is null are
+        identified with ``by``.
+
+    Returns
+    -------
+    dict of str to dask.dataframe.DataFrame
+        A table for each part, in the order of ``parts``, with its rows in order. In the receipt of a part, rows of other
+        parts are counted as ``other_part``.
+
+    Raises
+    ------
+    ParameterError
+        If ``parts`` is empty, a share is not more than 0, the shares add up to more than 1, or ``seed`` is not a 64-bit
+        integer.
+    ColumnError
+        If ``groups`` or, with ``by="content"``, one of ``text`` is missing.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks, and more than one column is hashed or a column that is not text.
+    SchemaError
+        If the index is not an integer index, with ``by="address"``.
+
+    Notes
+    -----
+    Rows: subset, in each part. Columns: same. Backends: pandas; cudf by address, and by content of one column. Peak extra
+    memory: 1.2 x block. Computes: no.
+
+    A row is in a part if a hash of its identity and the seed, as a number from 0 to 1, is in the part's interval: with
+    ``{"train": 0.9, "test": 0.1}`` from 0 to 0.9, or from 0.9 to 1. Blocks, workers and earlier drops make no difference.
+    Steps before the split run once if the parts are written together, with `write_many`. The first part has the rows of
+    `sample_rows` with its share, ``seed`` and ``by``.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": list("abcdefghij")}), npartitions=3)
+    >>> parts = split_rows(docs, {"train": 0.7, "test": 0.3})
+    >>> {name: part["text"].compute().tolist() for name, part in parts.items()}
+    {'train': ['a', 'b', 'c', 'e', 'f', 'g', 'h', 'j'], 'test': ['d', 'i']}
+    """
+    operator = "split_rows"
+    require_table(df, operator)
+    bounds = _bounds(operator, parts)
+    columns = _identifying_columns(df, operator, by, text, seed)
+    if groups is not None:
+        require_columns(df, operator, groups)
+        require_device_text(operator, df._meta, (groups,))
+    hashed = hashes_price(normalized=False)[0]
+    return {
+        name: map_blocks(
+            df,
+            BlockKernel(
+                operator,
+                split_rows_block,
+                {"part": name, "bounds": bounds[name], "seed": seed, "columns": columns, "groups": groups},
+                PEAK_FACTOR,
+                device_peak_factor=PEAK_FACTOR + hashed * (2 if groups else 1),
+                peak_is_measured=True,
+                uses_addresses=by == "address",
+                row_share=float(share),
+            ),
+            meta=df._meta,
+        )
+        for name, share in parts.items()
+    }
+
+
+def split_rows_block(
+    block: Any,
+    *,
+    part: str,
+    bounds: tuple[float, float],
+    seed: int,
+    columns: tuple[str, ...],
+    groups: str | None,
+) -> Outcome:
+    """Kernel of `split_rows`: keep the rows of one part; without columns, the index identifies rows."""
+    low, high = bounds
+    identities = _identities(block, columns)
+    if groups is not None:
+        is_null = nulls_on_host(block[groups])
+        np.copyto(identities, block_hashes(block, (groups,))[:, 0], where=~is_null)
+    keep = sampled(identities.copy(), high, seed) & ~sampled(identities.copy(), low, seed)
+    if keep.all():
+        return Outcome(block)
+    gone = ~keep
+
+    def rejects() -> tuple[Any, dict[str, Any]]:
+        numbers = random_numbers(identities[gone], seed)
+        rule = [f"part={part}, seed={seed}"] * len(numbers)
+        edge = np.where(numbers < low, low, high)
+        return rows_where(block, gone), {
+            "reason": [OTHER_PART] * len(numbers),
+            "rule": rule,
+            "value": numbers,
+            "threshold": edge,
+        }
+
+    return Outcome(rows_where(block, keep), {OTHER_PART: int(gone.sum())}, rejects=rejects)
+
+
+def _bounds(operator: str, parts: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Return the interval of random numbers of each part; the last one ends at 1 if the shares add up to 1."""
+    if not isinstance(parts, Mapping) or not parts:
+        raise ParameterError(
+            f"{operator}: parts={parts!r} must be a mapping of names to shares, as {{'train': 0.9, 'test': 0.1}}"
+        )
+    edges = [0.0]
+    for name, share in parts.items():
+        require_number(operator, f"parts[{name!r}]", share)
+        if not 0 < share <= 1:
+            raise ParameterError(f"{operator}: the share {share} of part {name!r} is not more than 0 and at most 1")
+        edges.append(math.fsum([edges[-1], share]))
+    total = math.fsum(parts.values())
+    if total > 1 + 1e-9:
+        raise ParameterError(f"{operator}: the shares of the parts add up to {total:g}, which is more than 1")
+    if total > 1 - 1e-9:
+        edges[-1] = 1.0
+    return dict(zip(parts, itertools.pairwise(edges), strict=True))
+
+
+def _identifying_columns(df: Any, operator: str, by: By, text: str | Sequence[str], seed: int) -> tuple[str, ...]:
+    """Return the columns that identify a row, none for its address, after checks of what the caller asked for."""
+    choose(operator, "by", by, By)
+    if not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
+        raise ParameterError(f"{operator}: seed={seed!r} is not an integer of 64 bits")
+    backend_of(df._meta)  # an error unless it is pandas or cuDF
+    if by == "content":
+        columns = strings_of(operator, "text", text)
+        require_columns(df, operator, *columns)
+        require_device_text(operator, df._meta, columns)
+        return columns
+    if not pd.api.types.is_integer_dtype(df._meta.index.dtype):
+        raise SchemaError(
+            f"{operator} needs an index of integers for by='address', and this table's holds {df._meta.index.dtype}; "
+            "use by='content'"
+        )
+    return ()
 
 
 def _why(block: Any, gone: Any, fraction: float, seed: int, columns: tuple[str, ...]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ from tests.contracts.tiny_prompts import prompts_model
 
 SAME_ROWS = ("add_", "normalize_", "redact_", "remove_")
 """Verbs that neither drop rows nor change their order."""
-SUBSET = ("keep_", "sample_", "drop_")
+SUBSET = ("keep_", "sample_", "drop_", "split_rows")
 """Verbs that drop rows and change nothing else."""
 OTHER_ROWS = ("join_documents", "split_documents")
 """Operators of which other rows come out than went in."""
@@ -113,6 +113,8 @@ class Case:
     """Makes columns of a block that the operator needs, and `ROWS` does not have; they are among ``adds``."""
     waits: bool = False
     """Whether the result is pending: computed by `checkpoint` and the writers alone."""
+    part: str = ""
+    """The table to look at, where the operator returns several by name."""
     backends: tuple[str, ...] = ("pandas",)
     """Kinds of blocks that it takes when it is called so; it must refuse the other."""
 
@@ -120,7 +122,8 @@ class Case:
         """Apply the operator to a table."""
         if self.before is not None and backend_of(df._meta) == "pandas":
             df = df.map_partitions(self.before, meta=self.before(df._meta))
-        return getattr(cdf, self.operator)(df, **{**self.arguments, **changed})
+        result = getattr(cdf, self.operator)(df, **{**self.arguments, **changed})
+        return result[self.part] if self.part else result
 
     def __str__(self) -> str:
         return f"{self.operator}, {self.variant}" if self.variant else self.operator
@@ -377,6 +380,18 @@ ALL_CASES = (
     ),
     Case("sample_rows", {"fraction": 0.5, "by": "content", "text": ("id", "text")}, "columns"),
     # With one space a segment has a letter or less on some shapes.
+    Case(
+        "split_rows", {"parts": {"a": 0.5, "b": 0.5}}, costly={"parts": {"b": 0.1, "a": 0.9}}, part="a", backends=BOTH
+    ),
+    Case(
+        "split_rows",
+        {"parts": {"a": 0.3, "b": 0.6}, "by": "address"},
+        "address",
+        costly={"parts": {"a": 0.1, "b": 0.9}},
+        part="b",
+        backends=BOTH,
+    ),
+    Case("split_rows", {"parts": {"a": 0.5, "b": 0.5}, "groups": "score"}, "groups", part="b"),
     Case("split_documents", {"separator": "o"}, adds=("segment_id",), rewrites=("text",), costly={"separator": " "}),
 )
 

@@ -141,6 +141,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "remove_quotation_marks": {"text": "title"},
     "remove_urls": {"text": "title"},
     "sample_rows": {"fraction": 0.25, "seed": 7, "by": "content", "text": "title"},
+    "split_rows": {"parts": {"a": 0.25}, "seed": 7, "by": "address", "text": "title", "groups": "score"},
     "split_documents": {"separator": "\n", "text": "title", "segment_id": "segment"},
 }
 OTHER_VALUES = {name: values for name, values in ALL_OTHER_VALUES.items() if name in OPERATORS}

@@ -24,6 +24,7 @@ LAZY_VERBS = (
     "redact_",
     "remove_",
     "split_documents",
+    "split_rows",
     "join_",
 )
 """Verbs whose functions are lazy and state what they do to rows and memory."""
@@ -66,6 +67,7 @@ POSITIONAL_SECOND = {
     ("profile_memory", "sample"),
     ("shuffle_rows", "path"),
     ("split_by", "path"),
+    ("split_rows", "parts"),
     ("to_backend", "backend"),
     ("write_jsonl", "path"),
     ("write_parquet", "path"),

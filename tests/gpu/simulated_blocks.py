@@ -82,6 +82,8 @@ def main(source, folder):
         "add_ids": cdf.add_ids(docs, into="number"),
         "sample_rows": cdf.sample_rows(docs, fraction=0.5),
         "sample_content": cdf.sample_rows(docs, fraction=0.5, by="content"),
+        "split_rows": cdf.split_rows(docs, {"a": 0.5, "b": 0.5}, by="address")["b"],
+        "split_groups": cdf.split_rows(docs, {"a": 0.5, "b": 0.5}, by="address", groups="text")["b"],
         "keep_where": cdf.keep_where(docs, "id > 3"),
         "keep_where_null": cdf.keep_where(docs, starts_late),
     }

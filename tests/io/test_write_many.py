@@ -3,6 +3,7 @@
 
 import json
 import os
+import warnings
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -322,3 +323,20 @@ def test_resuming_with_another_chain_in_one_branch_names_the_step(corpus, tmp_pa
         cdf.write_many({tmp_path / "a": docs, tmp_path / "b": failing})
     with pytest.raises(errors.ResumeError, match=r"/b: in step 1 \(keep_where\), predicate changed from the function"):
         cdf.write_many({tmp_path / "a": docs, tmp_path / "b": docs.curate.keep_where(is_even)}, on_existing="resume")
+
+
+def test_two_samples_that_share_rows_are_warned_of_and_parts_are_not(corpus, tmp_path):
+    docs = cdf.read_jsonl(corpus)
+    samples = {str(tmp_path / name): docs.curate.sample_rows(fraction=part) for name, part in (("a", 0.9), ("b", 0.1))}
+    with pytest.warns(
+        UserWarning, match=r"a and .*b are two samples of sample_rows, which share rows.* use split_rows"
+    ):
+        cdf.write_many(samples)
+    parts = docs.curate.split_rows({"train": 0.6, "test": 0.4}, by="address")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        receipts = cdf.write_many({str(tmp_path / name): part for name, part in parts.items()})
+    rows = sum(receipt.rows_written for receipt in receipts.values())
+    assert rows == len(docs)
+    split = [step for receipt in receipts.values() for step in receipt.steps if step.name == "split_rows"]
+    assert [set(step.dropped) for step in split] == [{"other_part"}] * 2

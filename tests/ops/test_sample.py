@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sample_rows`."""
+"""`sample_rows` and `split_rows`."""
 
-import zlib
+import math
 
 import dask.dataframe as dd
 import numpy as np
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.kernels.row_sample import sampled
-from curator_df.ops.sample import sample_rows
+from curator_df.ops.sample import sample_rows, split_rows
 
 ROWS = pd.DataFrame({"text": pd.array([f"text {number % 500}" for number in range(1000)], "string[pyarrow]")})
 DOCS = dd.from_pandas(ROWS, npartitions=3)
@@ -29,20 +29,10 @@ def splitmix64(value: int) -> int:
     return value ^ value >> 31
 
 
-def test_two_samples_are_no_split_and_a_condition_on_each_row_is():
-    docs = DOCS.assign(id=DOCS["text"])
-    small, large = (set(kept(docs, fraction=part).index) for part in (0.1, 0.9))
+def test_two_samples_are_no_split():
+    small, large = (set(kept(DOCS, fraction=part).index) for part in (0.1, 0.9))
     assert small <= large
-    other = set(kept(docs, fraction=0.9, seed=1).index)
-    assert small & other
-    tenth, rest = (docs.map_partitions(rows_in_the_tenth, is_in, meta=docs._meta).compute() for is_in in (True, False))
-    assert not set(tenth.index) & set(rest.index)
-    assert len(tenth) + len(rest) == len(ROWS)
-    assert 0 < len(tenth) < len(rest)
-
-
-def rows_in_the_tenth(block, is_in):
-    return block[[(zlib.crc32(name.encode()) % 10 == 0) == is_in for name in block["id"]]]
+    assert small & set(kept(DOCS, fraction=0.9, seed=1).index)
 
 
 @given(st.lists(st.integers(0, 2**64 - 1)), st.floats(0, 1), st.integers(-(2**63), 2**63 - 1))
@@ -104,3 +94,88 @@ def test_arguments_are_checked_at_the_door():
         sample_rows(DOCS, fraction=0.5, by="content", text="body")
     with pytest.raises(SchemaError, match="needs an index of integers"):
         sample_rows(DOCS.set_index("text"), fraction=0.5)
+
+
+def parts_of(docs, *arguments, **options):
+    return {name: part.compute() for name, part in split_rows(docs, *arguments, **options).items()}
+
+
+@given(
+    st.lists(st.floats(0.01, 1), min_size=1, max_size=6),
+    st.sampled_from(["content", "address"]),
+    st.integers(-(2**63), 2**63 - 1),
+)
+def test_every_row_is_in_exactly_one_part(weights, by, seed):
+    shares = {str(number): weight / math.fsum(weights) for number, weight in enumerate(weights)}
+    kernels = [part.expr.operand("func") for part in split_rows(DOCS, shares, by=by, seed=seed).values()]
+    kept_rows = [kernel.run(ROWS).block.index for kernel in kernels]
+    assert sorted(row for rows in kept_rows for row in rows) == list(ROWS.index)
+
+
+def test_parts_have_their_shares_and_are_in_order():
+    parts = parts_of(DOCS, {"train": 0.7, "validation": 0.1, "test": 0.1}, by="address")
+    assert list(parts) == ["train", "validation", "test"]
+    assert 650 <= len(parts["train"]) <= 750
+    assert 70 <= len(parts["validation"]) <= 130
+    assert 70 <= len(parts["test"]) <= 130
+    for part in parts.values():
+        pd.testing.assert_frame_equal(part, ROWS.loc[part.index])
+        assert part.index.is_monotonic_increasing
+
+
+def test_equal_texts_are_in_one_part_in_any_order():
+    parts = parts_of(DOCS, {"train": 0.6, "test": 0.4})
+    texts = {name: set(part["text"]) for name, part in parts.items()}
+    assert not texts["train"] & texts["test"]
+    assert len(texts["train"]) + len(texts["test"]) == 500
+    turned = dd.from_pandas(ROWS[::-1].reset_index(drop=True), npartitions=2, sort=False)
+    assert {name: set(part["text"]) for name, part in parts_of(turned, {"train": 0.6, "test": 0.4}).items()} == texts
+
+
+def test_a_group_is_in_one_part_and_rows_without_one_go_by_their_texts():
+    table = ROWS.assign(domain=pd.array([None if row % 3 == 0 else row % 40 for row in range(len(ROWS))], "Int64"))
+    parts = parts_of(dd.from_pandas(table, npartitions=4), {"a": 0.5, "b": 0.5}, groups="domain")
+    domains = {name: set(part["domain"].dropna()) for name, part in parts.items()}
+    assert not domains["a"] & domains["b"]
+    assert len(domains["a"]) + len(domains["b"]) == 40
+    alone = {name: set(part["text"][part["domain"].isna()]) for name, part in parts.items()}
+    by_text = {name: set(part["text"]) for name, part in parts_of(DOCS, {"a": 0.5, "b": 0.5}).items()}
+    assert alone["a"] <= by_text["a"]
+    assert alone["b"] <= by_text["b"]
+
+
+def test_the_first_part_is_the_sample_of_its_share():
+    first = parts_of(DOCS, {"a": 0.3, "b": 0.7}, seed=5)["a"]
+    pd.testing.assert_frame_equal(first, kept(DOCS, fraction=0.3, seed=5, by="content"))
+
+
+def test_rejects_say_which_part_and_why():
+    kernel = split_rows(DOCS, {"a": 0.3, "b": 0.5}, by="address")["b"].expr.operand("func")
+    outcome = kernel.run(ROWS)
+    rows, why = outcome.rejects()
+    assert outcome.dropped == {"other_part": len(rows)}
+    assert set(why["rule"]) == {"part=b, seed=0"}
+    values, thresholds = np.array(why["value"]), np.array(why["threshold"])
+    assert ((values < 0.3) == (thresholds == 0.3)).all()
+    assert ((values >= 0.8) == (thresholds == 0.8)).all()
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({}, "must be a mapping of names to shares"),
+        ([0.9, 0.1], "must be a mapping of names to shares"),
+        ({"a": 0.9, "b": 0.2}, r"add up to 1\.1, which is more than 1"),
+        ({"a": 0}, "the share 0 of part 'a' is not more than 0 and at most 1"),
+        ({"a": float("nan")}, "the share nan of part 'a'"),
+        ({"a": "half"}, "must be a number, not str"),
+    ],
+)
+def test_shares_are_checked(parts, message):
+    with pytest.raises(ParameterError, match=message):
+        split_rows(DOCS, parts)
+
+
+def test_split_rows_names_a_missing_column():
+    with pytest.raises(ColumnError, match="split_rows needs the column 'domain'"):
+        split_rows(DOCS, {"a": 1.0}, groups="domain")

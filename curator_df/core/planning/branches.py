@@ -107,6 +107,15 @@ def fork(branches: Sequence[Branch]) -> Fork:
     return Fork(source, 0, tuple(branches))
 
 
+def overlapping_samples(branches: Sequence[Branch]) -> tuple[Branch, Branch] | None:
+    """Return two branches that each take their own sample of the rows, so that they may share rows; None if there are none."""
+    shared = _shared_steps(branches)
+    sampled = [
+        branch for branch in branches if any(step.name == "sample_rows" for step in branch.program.steps[shared:])
+    ]
+    return (sampled[0], sampled[1]) if len(sampled) > 1 else None
+
+
 def _shared_steps(branches: Sequence[Branch]) -> int:
     """Return how many steps at the beginning are the same in every branch."""
     chains = [[step.fingerprint for step in branch.program.steps] for branch in branches]

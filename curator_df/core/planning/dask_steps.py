@@ -36,11 +36,8 @@ _BY_CHANCE = (
     "sample_rows(df, fraction=...), which takes the same rows whatever the blocks"
 )
 _INTO_PARTS = (
-    "draws rows block by block, so which rows it takes depends on the block size and on the workers. sample_rows(df, "
-    "fraction=...) takes one sample whatever the blocks, but two of its samples are not parts of the table: with the same "
-    "seed the larger sample contains the smaller one, and with other seeds they overlap by chance. For disjoint parts, take "
-    "the rows of each with map_partitions(function, meta=df._meta), where function selects rows by their ID alone, as by "
-    "zlib.crc32 of it modulo 10"
+    "draws rows block by block, so which rows it takes depends on the block size and on the workers. Use split_rows(df, "
+    "{'train': 0.9, 'test': 0.1}), whose parts are disjoint and the same for every block size"
 )
 _PICKED = (
     "picks blocks, and how many there are depends on the block size. Name fewer files in the reader, or take a part of the "

@@ -20,7 +20,7 @@ from curator_df.core.files.storage import Folder
 from curator_df.core.memory.gpus import measured_use
 from curator_df.core.memory.held import released_after
 from curator_df.core.planning.apart import require_apart, require_unread
-from curator_df.core.planning.branches import Branch, Fork, fork, identity_of
+from curator_df.core.planning.branches import Branch, Fork, fork, identity_of, overlapping_samples
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.plan import Plan, plan_fork
 from curator_df.core.planning.program import lower
@@ -110,6 +110,15 @@ def run(
     return receipt
 
 
+def _shared_rows(overlap: Sequence[Branch]) -> str:
+    """Return the warning that two outputs are samples that may share rows."""
+    first, second = (branch.sink.folder.url for branch in overlap)
+    return (
+        f"{first} and {second} are two samples of sample_rows, which share rows: with the same seed the larger sample "
+        "contains the smaller one. For disjoint outputs, such as a training and a test set, use split_rows."
+    )
+
+
 def run_branches(
     outputs: Sequence[tuple[Any, Sink, Sink | None]],
     *,
@@ -154,6 +163,9 @@ def run_branches(
     for branch in branches:
         require_unread(branch.program, branch.sink, branch.rejects, workdir)
     plan_fork(fork(branches), session.weigh_client())
+    overlap = overlapping_samples(branches)
+    if overlap is not None:
+        warnings.warn(_shared_rows(overlap), UserWarning, stacklevel=3)
     actions = [step.action for branch in branches for step in branch.program.steps]
     prepare_kernels(session, actions)
     with contextlib.ExitStack() as stack:
