@@ -49,6 +49,7 @@ LONGEST_FIRST = (
     "tests/faults/test_disks.py",
     "tests/gpu/test_device_kernels.py",
     "tests/contracts/test_budget.py",
+    "tests/core/runner/test_interactive.py",
     "tests/contracts/test_memory.py",
     "tests/test_notebooks.py",
     "tests/test_cli.py",

@@ -134,6 +134,7 @@ def start_gpu_workers(
     *,
     spill_directory: str,
     dashboard: str | None,
+    config: dict[str, Any],
     comm: dict[str, Any],
 ) -> LocalCluster:
     """Start one worker process for each GPU."""
@@ -148,6 +149,7 @@ def start_gpu_workers(
         dashboard_address=dashboard,
         scheduler_kwargs={"dashboard_address": dashboard or ANY_LOOPBACK_PORT},
         preload=[PRELOAD],
+        config=config,
         silence_logs=logging.CRITICAL,
         **comm,
         **gpu_arguments(devices.device_bytes),

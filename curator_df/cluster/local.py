@@ -7,6 +7,7 @@ Dask's own thresholds lie just above it, so that an allocation fails, and the ra
 
 from __future__ import annotations
 
+import copy
 import html
 import importlib
 import logging
@@ -57,6 +58,7 @@ from curator_df.cluster.worker_processes import (
     MAIN_GUARD,
     close_or_kill,
     is_starting,
+    replace_workers,
     suppressed_end_of_loop,
     wait_for_workers,
 )
@@ -166,12 +168,15 @@ class Cluster:
             del environment[WORK_BYTES_VARIABLE]
             os.environ.pop(WORK_BYTES_VARIABLE, None)  # nannies leave that of an earlier cluster in this process
         with dask.config.set(_settings(layout, self._spill_bytes // layout.workers, environment)):
+            # Nannies share Dask's own dictionary and would start lost workers again, later, without these settings.
+            config = copy.deepcopy(dask.config.config)
             if self._devices is not None:
                 on_gpus = start_gpu_workers(
                     layout,
                     self._devices,
                     spill_directory=self._spill.path,
                     dashboard=dashboard,
+                    config=config,
                     comm=self._comm,
                 )
                 wait_for_workers(on_gpus, layout.workers)
@@ -188,6 +193,7 @@ class Cluster:
                 preload=[PRELOAD],
                 preload_nanny=[PRELOAD],
                 env=environment,
+                config=config,
                 silence_logs=logging.CRITICAL,
                 **self._comm,
             )
@@ -225,8 +231,7 @@ class Cluster:
         """
         if is_starting(self._local):
             return
-        self._local.scale(0)
-        self._local.scale(self.layout.workers)
+        replace_workers(self._local, self.layout.workers)
 
     @property
     def dashboard_link(self) -> str:

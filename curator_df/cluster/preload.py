@@ -43,10 +43,6 @@ def dask_setup(worker: Any) -> None:
         end_for_counted_memory(worker)
         return
     prepare_process()
-    if worker.memory_manager is not None:
-        # As `settings.worker_settings` says. A worker that is started again in the place of a lost one may come without these
-        # settings; it was then paused for pages of libraries, which count as resident, and no task ran any more.
-        worker.memory_manager.memory_pause_fraction = False
     if worker.nanny and threading.current_thread() is threading.main_thread():
         # Ctrl-C in a terminal, and an interrupt in a notebook, reach all processes of the group. They are for the one that the
         # user sees: it lets the workers be, or has their nannies end them.

@@ -51,11 +51,31 @@ def close_or_kill(cluster: LocalCluster) -> None:
         cluster.close(timeout=CLOSE_SECONDS)
         ended = True
     if not ended:
-        for pid in [nanny.pid for nanny in cluster.workers.values() if getattr(nanny, "pid", None)]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                psutil.Process(pid).kill()
+        _kill_workers(cluster)
         with suppressed_end_of_loop(), contextlib.suppress(TimeoutError):
             cluster.close(timeout=CLOSE_SECONDS)
+
+
+def replace_workers(cluster: LocalCluster, count: int) -> None:
+    """Close the workers of a cluster, kill those that do not end, and start others.
+
+    Dask does nothing when it is told to scale to 0 and back before it has looked: names, and so nannies, stay the same.
+    """
+    cluster.scale(0)
+    for _ in range(2):
+        deadline = time.monotonic() + CLOSE_SECONDS
+        while cluster.workers and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if not cluster.workers:
+            break
+        _kill_workers(cluster)
+    cluster.scale(count)
+
+
+def _kill_workers(cluster: LocalCluster) -> None:
+    for pid in [nanny.pid for nanny in cluster.workers.values() if getattr(nanny, "pid", None)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(pid).kill()
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import dask
 import numpy as np
 import psutil
 import pyarrow as pa
@@ -211,3 +212,37 @@ def test_a_restarted_worker_has_a_limit_again(cluster):
     cluster.client.restart(timeout=120)
     assert before.isdisjoint(cluster.client.run(os.getpid).values())
     assert all(0 < limit < 3_000_000_000 for limit in cluster.client.run(data_limit).values())
+
+
+def memory_settings(dask_worker):
+    """Return what a worker goes by."""
+    manager = dask_worker.memory_manager
+    return {
+        "pause": manager.memory_pause_fraction,
+        "spill": manager.memory_spill_fraction,
+        "target": manager.memory_target_fraction,
+        "buffer": dask.config.get("distributed.p2p.comm.buffer"),
+        "has a limit": resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY,
+        "arenas": os.environ.get("MALLOC_ARENA_MAX"),
+    }
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["by its nanny", "by another nanny"])
+def test_a_worker_that_is_started_again_has_the_same_settings(is_killed):
+    with cdf.start_cluster(memory="1GB", cpus=1) as cluster:
+        ((address, first),) = cluster.client.run(memory_settings).items()
+        deadline = time.monotonic() + 60
+        while is_starting(cluster._local) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if is_killed:
+            os.kill(cluster.client.run(os.getpid)[address], signal.SIGKILL)
+        else:
+            cluster._revive()
+        while address in cluster.client.nthreads() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        cluster.client.wait_for_workers(1, timeout=60)
+        ((other, second),) = cluster.client.run(memory_settings).items()
+    assert other != address
+    assert first["pause"] is False
+    assert first["has a limit"]
+    assert second == first
