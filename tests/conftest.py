@@ -22,6 +22,7 @@ import pytest
 from distributed import Client
 from hypothesis import HealthCheck, settings
 
+from curator_df.core.runner.session import close_session, current_session, has_session
 from curator_df.kernels.warm import BASIC, GROUPS, is_compiled, sources_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -140,6 +141,19 @@ def _logs_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "curator_df"]:
         monkeypatch.setattr(logging.getLogger(name), "disabled", False)
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_cluster_stays_open() -> Iterator[None]:
+    """Close a cluster that the tests of a file have left open, and fail: later files would compute on it, or wait for it."""
+    assert not has_session(), "a cluster was left open before this file"
+    yield
+    left = []
+    while has_session():
+        session = current_session()
+        left.append(session.client.scheduler)
+        close_session(session)
+    assert not left, f"the tests of this file left {len(left)} clusters open: {left}"
 
 
 @pytest.fixture(params=["pandas", pytest.param("cudf", marks=pytest.mark.gpu)])

@@ -2,6 +2,7 @@
 """The scripts of jobs follow from the budget; nothing is sent here (`test_slurm.py` and `test_grid_engine.py` do)."""
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -386,7 +387,8 @@ def test_what_is_asked_of_gpus_is_checked(tmp_path):
 
 
 def memory_lines(**options):
-    script = str(cdf.slurm_cluster(memory="16GB", cpus=4, security=False, **options))
+    with contextlib.closing(cdf.slurm_cluster(memory="16GB", cpus=4, security=False, **options)) as cluster:
+        script = str(cluster)
     return [line for line in script.splitlines() if line.startswith("#SBATCH --mem") or "exclusive" in line]
 
 
@@ -410,8 +412,13 @@ def test_a_site_that_refuses_mem_gets_its_own_option_alone(directive, options):
 
 
 def test_lines_that_the_configuration_leaves_out_stay_out():
-    with dask.config.set({"jobqueue.slurm.job-directives-skip": ["-n 1"]}):
-        script = str(cdf.slurm_cluster(memory="16GB", cpus=4, security=False, directives=["--mem-per-cpu=4000M"]))
+    with (
+        dask.config.set({"jobqueue.slurm.job-directives-skip": ["-n 1"]}),
+        contextlib.closing(
+            cdf.slurm_cluster(memory="16GB", cpus=4, security=False, directives=["--mem-per-cpu=4000M"])
+        ) as made,
+    ):
+        script = str(made)
     assert "#SBATCH -n 1" not in script and "--mem=" not in script
 
 
