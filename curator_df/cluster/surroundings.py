@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from curator_df.core.memory.limits import thread_limit
+from curator_df.core.memory.limits import status_bytes, thread_limit
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
 
 LOG = logging.getLogger("curator_df.cluster")
@@ -25,6 +25,17 @@ ADDRESS_SPACE_BYTES = 8_000_000_000
 """What a process maps at most by the time it works (stacks of threads, arenas, libraries); hardly any of it is touched."""
 OPEN_FILES = 256
 """A client with a few workers has up to 60 open files, and 8 more for each worker."""
+ROOM_BYTES = 200_000_000
+"""Address space that a run maps besides, in the process that started the cluster: stacks and arenas of its threads."""
+REFUSALS = (
+    "MemoryError",
+    "start new thread",
+    "Too many open files",
+    "Cannot allocate memory",
+    "failed to map segment",  # a shared library, in an ImportError
+    "SystemError",  # an extension module that had no memory for its own error
+)
+"""Words of errors that a limit of the shell may have caused."""
 THREADS = 64
 """Threads and processes of a client with one worker."""
 
@@ -119,6 +130,16 @@ def limits_in_force() -> str:
     return "; ".join(found)
 
 
+def require_address_space() -> None:
+    """Raise `NoClusterError` if so little address space is left that this process could not run anything on its cluster."""
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY and most - status_bytes("VmSize") < ROOM_BYTES:
+        raise NoClusterError(
+            f"The cluster started, but a run would fail for want of threads and memory. A limit of this shell is too low: "
+            f"{limits_in_force()}"
+        )
+
+
 def start_failure(exc: BaseException) -> Exception | None:
     """Return the error that names what kept Dask from starting a cluster; None if that is not known."""
     said: list[str] = []
@@ -128,9 +149,7 @@ def start_failure(exc: BaseException) -> Exception | None:
         one = one.__cause__ or one.__context__
     limits = limits_in_force()
     text = " <- ".join(said)
-    if limits and (
-        "MemoryError" in text or "start new thread" in text or "Too many open files" in text or not str(exc)
-    ):
+    if limits and (any(words in text for words in REFUSALS) or not str(exc)):
         return NoClusterError(f"The cluster could not start ({said[-1]}). A limit of this shell is too low: {limits}")
     if "MemoryError" in text:
         return BudgetError(f"The cluster could not start, because memory ran out ({text}). Free memory on the machine")

@@ -42,6 +42,52 @@ if __name__ == "__main__":
 """
 
 
+START_PATIENCE_SECONDS = 120
+"""What a cluster that cannot start may take until it says so, of a minute without a sign of a worker."""
+
+NO_THREADS = """
+import multiprocessing, os, threading, time
+from distributed.process import AsyncProcess
+import curator_df as cdf
+from curator_df.cluster.worker_processes import worker_processes
+
+start_process, start_threads, start_thread = multiprocessing.Process.start, AsyncProcess._start_threads, threading.Thread.start
+
+def refuse_threads(self):
+    raise RuntimeError("can't start new thread")
+
+def refuse_process(self):
+    raise OSError(12, "Cannot allocate memory")
+
+def refuse_watching(self):
+    if "watch process join" in self.name:
+        raise RuntimeError("can't start new thread")
+    start_thread(self)
+
+def attempt(name):
+    try:
+        cdf.start_cluster(memory=os.environ["MEMORY"], cpus=1)
+    except cdf.errors.NoClusterError as exc:
+        print(name, type(exc).__name__, exc, flush=True)
+
+if __name__ == "__main__":
+    AsyncProcess._start_threads = refuse_threads
+    attempt("before")
+    AsyncProcess._start_threads = start_threads
+    kind = multiprocessing.get_context("spawn").Process
+    kind.start = refuse_process
+    attempt("during")
+    del kind.start
+    threading.Thread.start = refuse_watching
+    attempt("after")
+    threading.Thread.start = start_thread
+    deadline = time.monotonic() + 20
+    while worker_processes() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    print("left", worker_processes())
+"""
+
+
 @pytest.fixture
 def environment(tmp_path):
     (tmp_path / "in.jsonl").write_text("".join(f'{{"text": "row {number}"}}\n' for number in range(ROWS)))
@@ -267,6 +313,14 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
     failed.__cause__ = RuntimeError("can't start new thread")
     assert "ulimit -u allows 100" in str(surroundings.start_failure(failed))
     assert isinstance(surroundings.start_failure(failed), errors.NoClusterError)
+    for said in (
+        SystemError("error return"),
+        ImportError("x.so: failed to map segment"),
+        OSError(12, "Cannot allocate memory"),
+    ):
+        failed.__cause__ = said
+        assert "ulimit -u allows 100" in str(surroundings.start_failure(failed))
+    failed.__cause__ = RuntimeError("can't start new thread")
     assert surroundings.start_failure(RuntimeError("a port is taken")) is None
     assert limits() == ""
     assert isinstance(surroundings.start_failure(MemoryError()), errors.BudgetError)
@@ -282,6 +336,33 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
     manifest = run_guarded(Attempt(Range(0, 0, 0, 0, 0), 1, 1), work)
     assert manifest.outcome == "failed"
     assert "A step could not start a thread, and memory is not the reason" in str(manifest.error)
+
+
+@pytest.mark.parametrize("memory", ["2GB", "500MB"])
+@pytest.mark.parametrize("address_space_kb", [585_000, 610_000, 625_000, 640_000])
+def test_a_start_under_little_address_space_ends_soon_one_way_or_the_other(
+    environment, tmp_path, memory, address_space_kb
+):
+    # What a process maps depends on the machine, so where it begins to suffice does too: it may start, or name the limit.
+    command = f"ulimit -v {address_space_kb}; timeout -s KILL {START_PATIENCE_SECONDS} python program.py"
+    code, output = run(command, {**environment, "MEMORY": memory}, tmp_path)
+    assert code in (0, 1), f"{code}: {output}"  # 137: it hung
+    if code == 0:
+        assert rows_of(environment) == ROWS
+    else:
+        assert re.search(r"NoClusterError|BudgetError|MemoryError", output), output
+
+
+def test_a_worker_process_that_cannot_be_started_is_an_error_at_once(environment, tmp_path):
+    (tmp_path / "no_threads.py").write_text(NO_THREADS)
+    started = time.monotonic()
+    code, output = run("python no_threads.py", environment, tmp_path)
+    assert code == 0, output
+    no_thread, no_memory = "RuntimeError: can't start new thread", "OSError: [Errno 12] Cannot allocate memory"
+    for failure, said in (("before", no_thread), ("during", no_memory), ("after", no_thread)):
+        assert f"{failure} NoClusterError A worker process could not be started ({said})." in output
+    assert "left 0" in output
+    assert time.monotonic() - started < START_PATIENCE_SECONDS
 
 
 @pytest.mark.slow  # the basic kernels are compiled again
