@@ -25,13 +25,14 @@ ADDRESS_SPACE_BYTES = 8_000_000_000
 """What a process maps at most by the time it works (stacks of threads, arenas, libraries); hardly any of it is touched."""
 OPEN_FILES = 256
 """A client with a few workers has up to 60 open files, and 8 more for each worker."""
-ROOM_BYTES = 200_000_000
-"""Address space that a run maps besides, in the process that started the cluster: stacks and arenas of its threads."""
+ROOM_BYTES = 40_000_000
+"""Address space that a run maps at least, in the process that started the cluster: stacks of threads, of 8 MB each."""
 REFUSALS = (
     "MemoryError",
     "start new thread",
     "Too many open files",
     "Cannot allocate memory",
+    "CommClosedError",  # a worker ended
     "failed to map segment",  # a shared library, in an ImportError
     "SystemError",  # an extension module that had no memory for its own error
 )
@@ -151,6 +152,11 @@ def start_failure(exc: BaseException) -> Exception | None:
     text = " <- ".join(said)
     if limits and (any(words in text for words in REFUSALS) or not str(exc)):
         return NoClusterError(f"The cluster could not start ({said[-1]}). A limit of this shell is too low: {limits}")
+    if "CommClosedError" in text:
+        return NoClusterError(
+            f"A worker process ended while the cluster started ({text}). What it printed says why, for example a kill by the "
+            "system because memory ran out"
+        )
     if "MemoryError" in text:
         return BudgetError(f"The cluster could not start, because memory ran out ({text}). Free memory on the machine")
     return None

@@ -14,6 +14,7 @@ import types
 
 import psutil
 import pytest
+from distributed import CommClosedError
 
 from curator_df import errors, kernels
 from curator_df.cluster import surroundings
@@ -324,6 +325,9 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
     assert surroundings.start_failure(RuntimeError("a port is taken")) is None
     assert limits() == ""
     assert isinstance(surroundings.start_failure(MemoryError()), errors.BudgetError)
+    lost = surroundings.start_failure(CommClosedError("in <TCP (closed)>"))
+    assert isinstance(lost, errors.NoClusterError)
+    assert str(lost).startswith("A worker process ended while the cluster started (CommClosedError: in <TCP")
     assert is_out_of_memory(failed.__cause__)  # there was no memory for its stack
     (tmp_path / "pids.max").write_text("120\n")
     (tmp_path / "pids.current").write_text("120\n")
@@ -351,6 +355,20 @@ def test_a_start_under_little_address_space_ends_soon_one_way_or_the_other(
         assert rows_of(environment) == ROWS
     else:
         assert re.search(r"NoClusterError|BudgetError|MemoryError", output), output
+
+
+def test_a_cluster_that_leaves_no_address_space_for_a_run_is_refused(monkeypatch):
+    mapped = memory_limits.status_bytes("VmSize")
+    for room, is_enough in ((10_000_000, False), (60_000_000, True)):
+        monkeypatch.setattr(surroundings.resource, "getrlimit", lambda which, room=room: (mapped + room, mapped + room))
+        monkeypatch.setattr(surroundings, "status_bytes", lambda field: mapped)
+        if is_enough:
+            surroundings.require_address_space()
+            continue
+        with pytest.raises(
+            errors.NoClusterError, match="a run would fail for want of threads and memory.*ulimit -v allows"
+        ):
+            surroundings.require_address_space()
 
 
 def test_a_worker_process_that_cannot_be_started_is_an_error_at_once(environment, tmp_path):
