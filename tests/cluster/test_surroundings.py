@@ -14,7 +14,7 @@ import types
 
 import psutil
 import pytest
-from distributed import CommClosedError
+from distributed.comm import CommClosedError
 
 from curator_df import errors, kernels
 from curator_df.cluster import surroundings
@@ -366,7 +366,7 @@ def test_a_cluster_that_leaves_no_address_space_for_a_run_is_refused(monkeypatch
             surroundings.require_address_space()
             continue
         with pytest.raises(
-            errors.NoClusterError, match="a run would fail for want of threads and memory.*ulimit -v allows"
+            errors.NoClusterError, match=r"a run would fail for want of threads and memory.*ulimit -v allows"
         ):
             surroundings.require_address_space()
 
