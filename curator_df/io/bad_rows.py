@@ -7,7 +7,7 @@ Arrow does not check the text of a Parquet file, and what is not UTF-8 ends a la
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +50,18 @@ class WarnOfBadRows:
                 UserWarning,
                 stacklevel=2,
             )
+
+
+def collect_trailing(path: str, rows: list[BadRow]) -> Callable[[int, str, bytes], None]:
+    """Return what takes data after the compressed data of a file, and adds it to ``rows`` as a bad row."""
+    return lambda offset, reason, shown: rows.append(BadRow(path, 0, offset, reason, shown))
+
+
+def report(rows: Iterable[BadRow], on_bad_row: Callable[[BadRow], None] | None) -> None:
+    """Hand over bad rows where somebody takes them."""
+    for row in rows:
+        if on_bad_row is not None:
+            on_bad_row(row)
 
 
 def without_bad_texts(
