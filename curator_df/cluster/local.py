@@ -49,8 +49,8 @@ from curator_df.cluster.settings import (
 from curator_df.cluster.spill_folder import SpillFolder
 from curator_df.cluster.surroundings import (
     prepare_surroundings,
-    require_address_space,
     require_importable_program,
+    require_threads,
     start_failure,
     temporary_directory,
 )
@@ -213,7 +213,7 @@ class Cluster:
             # In this process the limit also binds the client: its journal, its bars, the threads that close the cluster.
             self.client.run(tighten_limit, layout.work_bytes, threads=CLIENT_THREADS if layout.in_process else 0)
         release_free_memory()
-        require_address_space()
+        require_threads()
         held = measure_held(() if layout.in_process else self.client.run(os.getpid).values())
         self._session.client_bytes = status_bytes("RssAnon")
         if layout.in_process:  # all that is reserved is for this process: it may grow into what it does not hold yet

@@ -12,10 +12,11 @@ import os
 import resource
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
-from curator_df.core.memory.limits import status_bytes, thread_limit
+from curator_df.core.memory.limits import thread_limit
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
 
 LOG = logging.getLogger("curator_df.cluster")
@@ -25,8 +26,8 @@ ADDRESS_SPACE_BYTES = 8_000_000_000
 """What a process maps at most by the time it works (stacks of threads, arenas, libraries); hardly any of it is touched."""
 OPEN_FILES = 256
 """A client with a few workers has up to 60 open files, and 8 more for each worker."""
-ROOM_BYTES = 40_000_000
-"""Address space that a run maps at least, in the process that started the cluster: stacks of threads, of 8 MB each."""
+THREADS_OF_RUN = 4
+"""Threads that a run starts in the process of its client."""
 REFUSALS = (
     "MemoryError",
     "start new thread",
@@ -131,14 +132,23 @@ def limits_in_force() -> str:
     return "; ".join(found)
 
 
-def require_address_space() -> None:
-    """Raise `NoClusterError` if so little address space is left that this process could not run anything on its cluster."""
-    most, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if most != resource.RLIM_INFINITY and most - status_bytes("VmSize") < ROOM_BYTES:
+def require_threads() -> None:
+    """Raise `NoClusterError` if this process could not start the threads of a run any more: a limit of the shell is reached."""
+    release, started = threading.Event(), []
+    try:
+        for _ in range(THREADS_OF_RUN):
+            started.append(threading.Thread(target=release.wait, daemon=True))
+            started[-1].start()
+    except RuntimeError as exc:
+        started.pop()
         raise NoClusterError(
-            f"The cluster started, but a run would fail for want of threads and memory. A limit of this shell is too low: "
-            f"{limits_in_force()}"
-        )
+            f"The cluster started, but this process cannot start the threads of a run ({exc}). "
+            + (f"A limit of this shell is too low: {limits}" if (limits := limits_in_force()) else "End other programs")
+        ) from exc
+    finally:
+        release.set()
+        for thread in started:
+            thread.join()
 
 
 def start_failure(exc: BaseException) -> Exception | None:

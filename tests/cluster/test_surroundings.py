@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
 
@@ -357,18 +358,22 @@ def test_a_start_under_little_address_space_ends_soon_one_way_or_the_other(
         assert re.search(r"NoClusterError|BudgetError|MemoryError", output), output
 
 
-def test_a_cluster_that_leaves_no_address_space_for_a_run_is_refused(monkeypatch):
-    mapped = memory_limits.status_bytes("VmSize")
-    for room, is_enough in ((10_000_000, False), (60_000_000, True)):
-        monkeypatch.setattr(surroundings.resource, "getrlimit", lambda which, room=room: (mapped + room, mapped + room))
-        monkeypatch.setattr(surroundings, "status_bytes", lambda field: mapped)
-        if is_enough:
-            surroundings.require_address_space()
-            continue
-        with pytest.raises(
-            errors.NoClusterError, match=r"a run would fail for want of threads and memory.*ulimit -v allows"
-        ):
-            surroundings.require_address_space()
+def test_a_cluster_whose_process_can_start_no_more_threads_is_refused(monkeypatch):
+    before, start, started = threading.active_count(), threading.Thread.start, []
+    surroundings.require_threads()
+    assert threading.active_count() == before
+
+    def refuse(self):
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(self)
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(errors.NoClusterError, match=r"cannot start the threads of a run \(can't start new thread\)"):
+        surroundings.require_threads()
+    assert len(started) == 2
+    assert threading.active_count() == before
 
 
 def test_a_worker_process_that_cannot_be_started_is_an_error_at_once(environment, tmp_path):
