@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from curator_df.core.ranges.source import BadRow
+from curator_df.core.sizes import show_count
 from curator_df.errors import BadRowError
 
 SHOWN_BYTES = 60
@@ -45,8 +46,9 @@ class WarnOfBadRows:
             where = f"line {row.line:,} (byte {row.offset:,})" if row.line else f"byte {row.offset:,}"
             where = where if self._has_lines else f"row {row.line:,}"
             warnings.warn(
-                f"{self._count:,} bad rows were left out, the first in {row.path!r}, {where}: {row.reason}. A run with write_* "
-                "or checkpoint keeps them in its quarantine folder",
+                f"{show_count(self._count, 'bad row')} {'was' if self._count == 1 else 'were'} left out, the first in "
+                f"{row.path!r}, {where}: {row.reason}. A run with write_* "
+                "or checkpoint keeps bad rows in its quarantine folder",
                 UserWarning,
                 stacklevel=2,
             )

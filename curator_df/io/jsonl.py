@@ -20,6 +20,7 @@ import pyarrow as pa
 from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import BadRow, Range, Ranges
+from curator_df.core.sizes import show_count
 from curator_df.errors import BadRowError, OversizeRowError, ParameterError, SchemaError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
@@ -306,6 +307,8 @@ def read_jsonl(
     ------
     InputError
         Nothing matches an entry of ``paths``.
+    InputChangedError
+        While reading: a file was changed, appended to or replaced after it was listed.
     SchemaError
         A column has incompatible types in the first lines of the files.
     ColumnError
@@ -423,9 +426,9 @@ def why_no_columns(listing: Listing, *, quarantines: bool = False) -> str:
     """Say why no columns are found in files: they hold no rows, or rows without fields."""
     heads = _heads(listing, quarantines=quarantines)
     if any(found for _, found in _rows(heads)):
-        return f"the first rows of {_files(len(listing))} are objects without fields"
+        return f"the first rows of {show_count(len(listing), 'file')} are objects without fields"
     looked_at = "" if len(heads) == len(listing) else f" (the first lines of {len(heads):,} were read)"
-    return f"there are no rows in {_files(len(listing))}{looked_at}"
+    return f"there are no rows in {show_count(len(listing), 'file')}{looked_at}"
 
 
 def _heads(listing: Listing, *, quarantines: bool) -> list[tuple[int, bytes]]:
@@ -458,13 +461,9 @@ def _refuse_other_formats(listing: Listing, heads: Sequence[tuple[int, bytes]]) 
             reason = why_no_row(first, listing.paths[number], is_first=True)
             raise BadRowError(
                 f"{listing.paths[number]!r}, line {skipped.count(NEWLINE) + 1:,} (byte {len(skipped):,}): {reason}. "
-                f"It begins {first[:SHOWN_BYTES]!r}. None of the first lines of {_files(len(heads))} is a row of JSON "
-                "Lines, one JSON object on one line"
+                f"It begins {first[:SHOWN_BYTES]!r}. None of the first lines of {show_count(len(heads), 'file')} is a row of "
+                "JSON Lines, one JSON object on one line"
             )
-
-
-def _files(count: int) -> str:
-    return f"{count:,} file" if count == 1 else f"{count:,} files"
 
 
 def _as_list(columns: Sequence[str] | str) -> Sequence[str]:

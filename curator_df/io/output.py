@@ -21,6 +21,7 @@ from curator_df.core.arguments import strings_of
 from curator_df.core.columns import require_columns
 from curator_df.core.files.storage import FileRecord, Folder, NewFile
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.sizes import show_count
 from curator_df.errors import ParameterError, RowCountError, SchemaError
 from curator_df.io.folder_columns import HIVE_NULL, SOURCE_COLUMNS
 from curator_df.io.spooled_file import SpooledFile
@@ -164,7 +165,9 @@ class RangeFiles:
             self._finish(folder)
         written = sum(rows for _, rows in self._finished)
         if written != self._rows:
-            raise RowCountError(f"range {self._number}: {self._rows:,} rows to write, and {written:,} are in the files")
+            raise RowCountError(
+                f"range {self._number}: {show_count(self._rows, 'row')} to write, and {written:,} are in the files"
+            )
         return [file.commit(rows) for file, rows in self._finished]
 
     @property

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from curator_df.core.files.transient import patiently
+from curator_df.core.sizes import show_count
 from curator_df.errors import CorruptFileError, InputChangedError, InputError, RemoteFileError
 from curator_df.io.listing import COMPRESSED_SUFFIXES, Listed, local_change, remote_change
 
@@ -380,8 +381,8 @@ class Decompressed:
 
     def _trailing(self, exc: TrailingData) -> str:
         count = self._file.seek(0, os.SEEK_END) - exc.at
-        other = "1 byte of other data follows" if count == 1 else f"{count:,} bytes of other data follow"
-        return f"{other} the compressed data, from byte {exc.at:,} of the file on"
+        follow = "follows" if count == 1 else "follow"
+        return f"{show_count(count, 'byte')} of other data {follow} the compressed data, from byte {exc.at:,} of the file on"
 
     def _damage(self, exc: BaseException) -> str:
         return (
@@ -392,7 +393,7 @@ class Decompressed:
 
 def passed_over(start: int, found: int | None, stop: int) -> str:
     """Say how many bytes of a compressed file are not read, from where the damage begins to what can be read again."""
-    count = "1 byte" if stop - start == 1 else f"{stop - start:,} bytes"
+    count = show_count(stop - start, "byte")
     end = "where the file ends" if found is None else "where the next record that can be read begins"
     return (
         f"passed over {count} of the file, from byte {start:,}, where what is damaged begins, to byte {stop:,}, {end}"

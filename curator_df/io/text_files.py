@@ -299,6 +299,8 @@ def read_text_files(
     ------
     InputError
         Nothing matches an entry of ``paths``.
+    InputChangedError
+        While reading: a file was changed, appended to or replaced after it was listed.
     BadRowError
         While reading: a file is not in the encoding.
     OversizeRowError

@@ -371,6 +371,8 @@ def read_warc(
     ------
     InputError
         Nothing matches an entry of ``paths``.
+    InputChangedError
+        While reading: a file was changed, appended to or replaced after it was listed.
     CorruptFileError
         While reading: compressed data is damaged or truncated, or a file is an ARC file, or is compressed and its name
         does not say so.

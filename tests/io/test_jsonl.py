@@ -123,7 +123,7 @@ def test_types_that_do_not_go_together_are_an_error_at_the_door(tmp_path):
     message = r"the column 'x' holds int64 in .*a\.jsonl' and string in .*b\.jsonl'; .*dtype={'x': \.\.\.}"
     with pytest.raises(SchemaError, match=message):
         read_jsonl(tmp_path)
-    with pytest.warns(UserWarning, match="1 bad rows"):
+    with pytest.warns(UserWarning, match="1 bad row was"):
         assert len(read_jsonl(tmp_path, dtype={"x": "int64"}, on_bad_rows="quarantine").compute()) == 1
     assert read_jsonl(tmp_path, dtype={"x": "string"}).compute()["x"].tolist() == ["1", "s"]
 
