@@ -30,6 +30,9 @@ MOST_OPEN_FILES = 64
 """Partitioned output: beyond that the one that has least waiting is finished, and goes on in another file."""
 LONGEST_FOLDER_NAME = 255
 _ROW = "__row_number__"
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_DAY_SECONDS = 86_400
+_LARGEST_YEAR = 9999
 
 
 class TableWriter(Protocol):
@@ -190,7 +193,7 @@ class RangeFiles:
         places = [str(place) for place in range(len(columns))]
         numbered = table.select(columns).rename_columns(places).append_column(_ROW, pa.array(np.arange(len(table))))
         groups = numbered.group_by(places, use_threads=False).aggregate([(_ROW, "list")])
-        keys = [groups[place].to_pylist() for place in places]
+        keys = [python_values(groups[place]) for place in places]
         rest = table.select(self._file_schema.names)
         for values, rows in zip(zip(*keys, strict=True), groups[f"{_ROW}_list"], strict=True):
             yield folder_name(dict(zip(columns, values, strict=True))), rest.take(rows.values)
@@ -276,6 +279,80 @@ def _no_folder(column: str) -> str | None:
     if len(_quoted(column)) + len("=") + len(HIVE_NULL) > LONGEST_FOLDER_NAME:
         return f"a folder's name has at most {LONGEST_FOLDER_NAME} bytes, and the column's has {len(_quoted(column))}"
     return None
+
+
+def python_values(column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column as Python objects, with text of ISO 8601 for times that Python's own types cannot hold.
+
+    Python has the years 1 to 9999, durations of up to 999,999,999 days, and times of whole microseconds.
+    """
+    if not _has_nanosecond_times(column.type):
+        try:
+            return list(column.to_pylist())
+        except (OverflowError, ValueError):
+            return [_value(scalar) for chunk in column.chunks for scalar in chunk]
+    return [_value(scalar) for chunk in column.chunks for scalar in chunk]
+
+
+def _has_nanosecond_times(kind: pa.DataType) -> bool:
+    inner = [kind.field(place).type for place in range(kind.num_fields)]
+    if pa.types.is_dictionary(kind):
+        inner.append(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        inner.append(kind.storage_type)
+    return kind == pa.time64("ns") or any(map(_has_nanosecond_times, inner))
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    """Return a value as `pyarrow.Scalar.as_py` does, with text in the place of what that cannot return exactly."""
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_nested(scalar.type) or isinstance(scalar, (pa.ExtensionScalar, pa.DictionaryScalar)):
+        return _inner(scalar)
+    if scalar.type == pa.time64("ns") and scalar.value % 1000:
+        return _clock(*divmod(scalar.value, 10**9), digits=9)
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        return _exact(scalar)
+
+
+def _inner(scalar: pa.Scalar) -> Any:
+    if isinstance(scalar, pa.MapScalar):
+        return [(_value(key), _value(item)) for key, item in zip(*scalar.values.flatten(), strict=True)]
+    if isinstance(scalar, pa.StructScalar):
+        return {name: _value(item) for name, item in scalar.items()}
+    if pa.types.is_nested(scalar.type):
+        return [_value(item) for item in scalar.values]
+    return _value(scalar.value)
+
+
+def _exact(scalar: pa.Scalar) -> str:
+    """Write a time that Python's types cannot hold; an instant with a time zone is written in UTC."""
+    kind, number = scalar.type, scalar.value
+    if pa.types.is_date(kind):
+        return _signed(np.datetime64(number if kind == pa.date32() else number // (_DAY_SECONDS * 1000), "D"))
+    seconds, fraction = divmod(number, _PER_SECOND[kind.unit])
+    fraction, digits = fraction * 10**9 // _PER_SECOND[kind.unit], 9 if kind.unit == "ns" else 6
+    if pa.types.is_duration(kind):
+        days, seconds = divmod(seconds, _DAY_SECONDS)
+        return f"{days} days, {_clock(seconds, fraction, digits=digits).removeprefix('0')}"
+    days, seconds = divmod(seconds, _DAY_SECONDS)
+    zone = "" if kind.tz is None else "+00:00"
+    return f"{_signed(np.datetime64(days, 'D'))}T{_clock(seconds, fraction, digits=digits)}{zone}"
+
+
+def _signed(day: np.datetime64) -> str:
+    """Write a day with the sign that ISO 8601 wants before a year of more than four digits."""
+    year, rest = str(day).rsplit("-", 2)[0], str(day)[-6:]
+    sign = "-" if int(year) < 0 else "+" if int(year) > _LARGEST_YEAR else ""
+    return f"{sign}{abs(int(year)):04d}{rest}"
+
+
+def _clock(seconds: int, nanoseconds: int, *, digits: int) -> str:
+    minutes, second = divmod(seconds, 60)
+    fraction = f".{nanoseconds:09d}"[: digits + 1] if nanoseconds else ""
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}{fraction}"
 
 
 def folder_name(row: dict[str, Any]) -> str:
