@@ -10,6 +10,7 @@ import logging
 import multiprocessing
 import os
 import resource
+import socket
 import sys
 import tempfile
 import threading
@@ -28,6 +29,8 @@ OPEN_FILES = 256
 """A client with a few workers has up to 60 open files, and 8 more for each worker."""
 THREADS_OF_RUN = 4
 """Threads that a run starts in the process of its client."""
+LOOPBACK_SECONDS = 5
+"""How long a connection of this process to itself may take."""
 REFUSALS = (
     "MemoryError",
     "start new thread",
@@ -70,6 +73,45 @@ def prepare_surroundings() -> None:
         ):  # closed, as by 2>&-: the next file or connection would take its number, and get what is printed
             os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(descriptor, True)
+
+
+def loopback_host(*, connects: bool = True) -> str:
+    """Return the loopback address of this machine that can be used: ``127.0.0.1``, or ``::1`` where only IPv6 is there.
+
+    Parameters
+    ----------
+    connects : bool
+        Whether processes will connect to it; threads of one process only need an address.
+
+    Raises
+    ------
+    NoClusterError
+        There is none: a container or network namespace whose loopback interface is down.
+    """
+    said = []
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        try:
+            with socket.create_server((host, 0), family=family) as server:
+                if connects:
+                    socket.create_connection(server.getsockname()[:2], timeout=LOOPBACK_SECONDS).close()
+        except OSError as exc:
+            said.append(f"{host}: {os.strerror(exc.errno) if exc.errno else exc}")
+        else:
+            return host
+    raise NoClusterError(
+        f"This machine has no loopback address that works ({'; '.join(said)}), and the processes of a cluster talk over it. "
+        "Bring the interface up (ip link set lo up), or run in a container with a network"
+    )
+
+
+def in_brackets(host: str) -> str:
+    """Return an address as it stands in a URL: brackets belong round one of IPv6."""
+    return f"[{host}]" if ":" in host else host
+
+
+def dashboard_at(host: str, port: int) -> Any:
+    """Return an address for pages as Dask takes it: its text form has no place for the colons of IPv6."""
+    return [(host, port)] if ":" in host else f"{host}:{port}"
 
 
 def require_importable_program() -> None:
