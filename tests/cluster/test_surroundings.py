@@ -388,6 +388,69 @@ def test_a_worker_process_that_cannot_be_started_is_an_error_at_once(environment
     assert time.monotonic() - started < START_PATIENCE_SECONDS
 
 
+LOOPBACK = """
+import fcntl, os, socket, struct, sys
+with socket.socket() as any_socket:  # bring the interface up, and take its address of IPv4 away
+    fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 0x49))
+    fcntl.ioctl(any_socket, 0x8916, struct.pack("16sHH4s8x", b"lo", socket.AF_INET, 0, bytes(4)))
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("memory", ["2GB", "500MB"])
+@pytest.mark.parametrize("network", ["IPv6 alone", "none"])
+def test_a_machine_without_the_loopback_address_of_ipv4(environment, tmp_path, network, memory):
+    if subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("by nature: this user may not make a network namespace")
+    (tmp_path / "loopback.py").write_text(LOOPBACK)
+    before = "python loopback.py" if network == "IPv6 alone" else "python"
+    code, output = run(f"unshare -n {before} program.py", {**environment, "MEMORY": memory}, tmp_path)
+    if network == "none" and memory == "2GB":
+        assert code == 1
+        assert "NoClusterError: This machine has no loopback address that works (127.0.0.1: " in output
+        assert "ip link set lo up" in output
+    else:
+        assert code == 0, output
+        assert rows_of(environment) == ROWS
+
+
+@pytest.mark.parametrize("memory", ["2GB", "500MB"])
+def test_a_directory_for_temporary_files_that_is_full(environment, tmp_path, memory):
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("by nature: this user may not mount a file system of their own")
+    (tmp_path / "small").mkdir()
+    small = tmp_path / "small"
+    fill = f"mount -t tmpfs -o size=1m tmpfs {small} && (cat /dev/zero > {small}/fill; true)"
+    command = f"unshare -m bash -c '{fill} && TMPDIR={small} python program.py'"
+    code, output = run(command, {**environment, "MEMORY": memory}, tmp_path)
+    if code == 0:
+        assert rows_of(environment) == ROWS
+    else:
+        assert re.search(r"curator_df\.errors\.(ParameterError|DiskFullError|NoClusterError)", output), output
+
+
+def test_a_user_who_may_start_few_threads_is_told(environment, tmp_path):
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("by nature: the limit does not bind root, and only root can become another user")
+    folder = tempfile.mkdtemp()
+    os.chmod(folder, 0o777)
+    become = (
+        "setpriv --reuid 12346 --regid 12346 --clear-groups --inh-caps +dac_read_search --ambient-caps +dac_read_search"
+    )
+    given = {**environment, "TMPDIR": folder, "TARGET": f"{folder}/out", "HOME": "/nonexistent"}
+    code, output = run(f"{become} bash -c 'ulimit -u 4; python {environment['PROGRAM']}'", given, "/")
+    assert code == 1, output
+    assert re.search(r"NoClusterError.*ulimit -u allows 4 processes and threads", output), output
+    shutil.rmtree(folder)
+
+
+def test_the_loopback_address_is_that_of_the_machine(monkeypatch):
+    assert surroundings.loopback_host() in ("127.0.0.1", "::1")
+    assert surroundings.dashboard_at("127.0.0.1", 5) == "127.0.0.1:5"
+    assert surroundings.dashboard_at("::1", 5) == [("::1", 5)]
+    assert (surroundings.in_brackets("::1"), surroundings.in_brackets("127.0.0.1")) == ("[::1]", "127.0.0.1")
+
+
 @pytest.mark.slow  # the basic kernels are compiled again
 def test_a_user_without_home_and_entry_who_may_write_to_the_temporary_directory_only(environment, tmp_path):
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
