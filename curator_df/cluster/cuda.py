@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from distributed import LocalCluster
 
-from curator_df.cluster.settings import ANY_LOOPBACK_PORT, PRELOAD, worker_memory_limit
+from curator_df.cluster.settings import PRELOAD, worker_memory_limit
+from curator_df.cluster.surroundings import dashboard_at, in_brackets
 from curator_df.core.extras import missing_extra
 from curator_df.core.memory.budget import Baseline, Layout, layout_of_workers
 from curator_df.core.memory.gpus import SLICE, read_gpus, visible_gpus
@@ -133,7 +134,8 @@ def start_gpu_workers(
     devices: Devices,
     *,
     spill_directory: str,
-    dashboard: str | None,
+    host: str,
+    dashboard: Any,
     config: dict[str, Any],
     comm: dict[str, Any],
 ) -> LocalCluster:
@@ -145,9 +147,9 @@ def start_gpu_workers(
         threads_per_worker=layout.threads,
         memory_limit=worker_memory_limit(layout),
         local_directory=spill_directory,
-        host="127.0.0.1",
+        host=in_brackets(host),
         dashboard_address=dashboard,
-        scheduler_kwargs={"dashboard_address": dashboard or ANY_LOOPBACK_PORT},
+        scheduler_kwargs={"dashboard_address": dashboard or dashboard_at(host, 0)},
         preload=[PRELOAD],
         config=config,
         silence_logs=logging.CRITICAL,

@@ -33,7 +33,7 @@ from curator_df.core.extras import require_package
 from curator_df.core.runner.events import Event, TaskEnded
 from curator_df.core.runner.interactive import keep_budget_of_dask
 from curator_df.core.runner.session import Session, close_session, open_session
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_count, show_size
 from curator_df.errors import NoClusterError, ParameterError
 from curator_df.io.spool import spool_on
 
@@ -173,7 +173,7 @@ class JobCluster:
     def _lines(self) -> list[tuple[str, str]]:
         request, layout = self.request, self.layout
         least = f"{request.least_jobs} to " if request.least_jobs < request.most_jobs else ""
-        processes = f"{layout.node_workers} worker process{'es' * (layout.node_workers > 1)} x {layout.threads} threads"
+        processes = f"{show_count(layout.node_workers, 'worker process')} x {show_count(layout.threads, 'thread')}"
         return [
             ("jobs", f"{least}{request.most_jobs} of {request.system}, {show_size(layout.allowed_bytes)} for each"),
             ("layout", f"{processes} in a job, {show_size(layout.work_bytes)} of work memory for each process"),

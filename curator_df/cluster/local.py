@@ -40,7 +40,6 @@ from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tig
 from curator_df.cluster.protocols import UCX_REMARK, protocol_arguments, require_processes_for
 from curator_df.cluster.room import Held, fits, measure_held, refuse_beside_another, require_room, smaller_layout
 from curator_df.cluster.settings import (
-    ANY_LOOPBACK_PORT,
     LOG_MESSAGES,
     PRELOAD,
     worker_environment,
@@ -49,13 +48,18 @@ from curator_df.cluster.settings import (
 )
 from curator_df.cluster.spill_folder import SpillFolder
 from curator_df.cluster.surroundings import (
+    dashboard_at,
+    in_brackets,
+    loopback_host,
     prepare_surroundings,
     require_importable_program,
+    require_threads,
     start_failure,
     temporary_directory,
 )
 from curator_df.cluster.worker_processes import (
     MAIN_GUARD,
+    EndingNanny,
     close_or_kill,
     is_starting,
     replace_workers,
@@ -96,9 +100,10 @@ class Cluster:
         layout: Layout,
         spill: SpillFolder,
         spill_bytes: int,
-        dashboard: str | None,
+        dashboard: Any,
         workdir: str,
         *,
+        host: str,
         choose: Callable[[Baseline], Layout],
         recycle_after: RecycleAfter | None,
         comm: dict[str, Any],
@@ -107,7 +112,7 @@ class Cluster:
     ) -> None:
         self.layout = layout
         self._spill, self._spill_bytes = spill, spill_bytes
-        self._comm, self._devices, self._gpus = comm, devices, gpus
+        self._comm, self._devices, self._gpus, self._host = comm, devices, gpus, host
         self._own_limit: tuple[int, int] | None = None
         self._pid = os.getpid()
         self._at_exit: Finalize | None = None
@@ -135,7 +140,7 @@ class Cluster:
             # Where multiprocessing ends a child it waits for the workers, and calls nothing that Dask has registered for that.
             self._at_exit = Finalize(None, self.close, exitpriority=100)
 
-    def _start(self, dashboard: str | None, workdir: str, recycle_after: RecycleAfter | None) -> None:
+    def _start(self, dashboard: Any, workdir: str, recycle_after: RecycleAfter | None) -> None:
         layout = self.layout
         has_room = layout.allowed_bytes >= layout.reserved_bytes + COMPILER_BYTES
         if not has_room:
@@ -146,7 +151,9 @@ class Cluster:
             if layout.in_process:
                 wait_for(self._compiler)
                 self._compiler = None
-        self._local = _start_in_process(layout, dashboard) if layout.in_process else self._start_workers(dashboard)
+        self._local = (
+            _start_in_process(layout, dashboard, self._host) if layout.in_process else self._start_workers(dashboard)
+        )
         with dask.config.set({"distributed.admin.low-level-log-length": LOG_MESSAGES}):  # of its connection too
             self.client = Client(self._local, set_as_default=True)
         watch_streams(self.client, self._local)
@@ -161,7 +168,7 @@ class Cluster:
             gpus=() if self._devices is None else self._devices.names,
         )
 
-    def _start_workers(self, dashboard: str | None) -> LocalCluster:
+    def _start_workers(self, dashboard: Any) -> LocalCluster:
         layout = self.layout
         environment = worker_environment(layout)
         if self._devices is not None:
@@ -175,6 +182,7 @@ class Cluster:
                     layout,
                     self._devices,
                     spill_directory=self._spill.path,
+                    host=self._host,
                     dashboard=dashboard,
                     config=config,
                     comm=self._comm,
@@ -185,10 +193,12 @@ class Cluster:
                 n_workers=0,
                 threads_per_worker=layout.threads,
                 processes=True,
+                worker_class=EndingNanny,
                 memory_limit=worker_memory_limit(layout),
-                host="127.0.0.1",
+                host=in_brackets(self._host),
                 dashboard_address=dashboard,
-                scheduler_kwargs={"dashboard_address": dashboard or ANY_LOOPBACK_PORT},
+                scheduler_kwargs={"dashboard_address": dashboard or dashboard_at(self._host, 0)},
+                worker_dashboard_address=dashboard_at(self._host, 0),
                 local_directory=self._spill.path,
                 preload=[PRELOAD],
                 preload_nanny=[PRELOAD],
@@ -216,6 +226,7 @@ class Cluster:
             # In this process the limit also binds the client: its journal, its bars, the threads that close the cluster.
             self.client.run(tighten_limit, layout.work_bytes, threads=CLIENT_THREADS if layout.in_process else 0)
         release_free_memory()
+        require_threads()
         held = measure_held(() if layout.in_process else self.client.run(os.getpid).values())
         self._session.client_bytes = status_bytes("RssAnon")
         if layout.in_process:  # all that is reserved is for this process: it may grow into what it does not hold yet
@@ -237,7 +248,7 @@ class Cluster:
     def dashboard_link(self) -> str:
         """Address of Dask's dashboard, on this machine only."""
         # In process, Dask would show this machine's address, though the dashboard is bound to the loopback interface.
-        return re.sub("//[^:/]+", "//127.0.0.1", str(self._local.dashboard_link))
+        return re.sub("//[^/]*?:(?=[0-9]+/)", f"//{in_brackets(self._host)}:", str(self._local.dashboard_link))
 
     def close(self) -> None:
         """Stop the workers and delete their spilled data. In a process that was forked from this one nothing happens."""
@@ -328,7 +339,7 @@ def start_cluster(
         smallest.
     security : bool or distributed.Security
         TLS between client, scheduler and workers: True creates credentials that expire with the cluster. Nothing
-        listens beyond 127.0.0.1 either way.
+        listens beyond 127.0.0.1 (``::1`` where the machine has only IPv6) either way.
     protocol : "tcp" or "ucx"
         Protocol between client, scheduler and workers. UCX (the ``ucx`` extra) takes NVLink between GPUs that have it. It
         listens on all networks of this machine and has no TLS. No operator sends blocks between workers, so this is for
@@ -398,7 +409,8 @@ def start_cluster(
     if not layout.in_process:
         require_importable_program()
     parent, spill_bytes = _spill_room(spill_directory, spill_limit)
-    dashboard = None if dashboard_port is None else f"127.0.0.1:{dashboard_port}"
+    host = loopback_host(connects=not layout.in_process)
+    dashboard = None if dashboard_port is None else dashboard_at(host, dashboard_port)
     spill = new_spill_folder(parent)
     found = f"{spill.path}/found" if workdir is None else os.fspath(workdir)
     try:
@@ -408,6 +420,7 @@ def start_cluster(
             spill_bytes,
             dashboard,
             found,
+            host=host,
             choose=choose,
             recycle_after=recycle,
             comm=comm,
@@ -447,7 +460,7 @@ def new_spill_folder(parent: str) -> SpillFolder:
         ) from exc
 
 
-def _start_in_process(layout: Layout, dashboard: str | None) -> LocalCluster:
+def _start_in_process(layout: Layout, dashboard: Any, host: str) -> LocalCluster:
     with dask.config.set(_settings(layout, None, {})):
         return LocalCluster(
             n_workers=1,
@@ -455,8 +468,8 @@ def _start_in_process(layout: Layout, dashboard: str | None) -> LocalCluster:
             processes=False,
             memory_limit=0,
             dashboard_address=dashboard,
-            scheduler_kwargs={"dashboard_address": dashboard or ANY_LOOPBACK_PORT},
-            worker_dashboard_address=ANY_LOOPBACK_PORT,
+            scheduler_kwargs={"dashboard_address": dashboard or dashboard_at(host, 0)},
+            worker_dashboard_address=dashboard_at(host, 0),
             silence_logs=logging.CRITICAL,
         )
 

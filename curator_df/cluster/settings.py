@@ -22,9 +22,6 @@ SHUFFLE_BUFFERS_PER_WORK = 16
 LOG_MESSAGES = 50
 """Messages that Dask keeps of each connection between scheduler and workers, for its developers; 1,000 by default. The first
 messages of a stage have its whole plan (`core.tasks.job_parcel`)."""
-ANY_LOOPBACK_PORT = "127.0.0.1:0"
-"""Where a scheduler's pages are without a dashboard: Dask serves some in any case, by default on port 8787 of an address
-that other machines may reach."""
 
 
 def worker_environment(layout: Layout) -> dict[str, str]:

@@ -10,8 +10,10 @@ import logging
 import multiprocessing
 import os
 import resource
+import socket
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,20 @@ ADDRESS_SPACE_BYTES = 8_000_000_000
 """What a process maps at most by the time it works (stacks of threads, arenas, libraries); hardly any of it is touched."""
 OPEN_FILES = 256
 """A client with a few workers has up to 60 open files, and 8 more for each worker."""
+THREADS_OF_RUN = 4
+"""Threads that a run starts in the process of its client."""
+LOOPBACK_SECONDS = 5
+"""How long a connection of this process to itself may take."""
+REFUSALS = (
+    "MemoryError",
+    "start new thread",
+    "Too many open files",
+    "Cannot allocate memory",
+    "CommClosedError",  # a worker ended
+    "failed to map segment",  # a shared library, in an ImportError
+    "SystemError",  # an extension module that had no memory for its own error
+)
+"""Words of errors that a limit of the shell may have caused."""
 THREADS = 64
 """Threads and processes of a client with one worker."""
 
@@ -57,6 +73,45 @@ def prepare_surroundings() -> None:
         ):  # closed, as by 2>&-: the next file or connection would take its number, and get what is printed
             os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(descriptor, True)
+
+
+def loopback_host(*, connects: bool = True) -> str:
+    """Return the loopback address of this machine that can be used: ``127.0.0.1``, or ``::1`` where only IPv6 is there.
+
+    Parameters
+    ----------
+    connects : bool
+        Whether processes will connect to it; threads of one process only need an address.
+
+    Raises
+    ------
+    NoClusterError
+        There is none: a container or network namespace whose loopback interface is down.
+    """
+    said = []
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        try:
+            with socket.create_server((host, 0), family=family) as server:
+                if connects:
+                    socket.create_connection(server.getsockname()[:2], timeout=LOOPBACK_SECONDS).close()
+        except OSError as exc:
+            said.append(f"{host}: {os.strerror(exc.errno) if exc.errno else exc}")
+        else:
+            return host
+    raise NoClusterError(
+        f"This machine has no loopback address that works ({'; '.join(said)}), and the processes of a cluster talk over it. "
+        "Bring the interface up (ip link set lo up), or run in a container with a network"
+    )
+
+
+def in_brackets(host: str) -> str:
+    """Return an address as it stands in a URL: brackets belong round one of IPv6."""
+    return f"[{host}]" if ":" in host else host
+
+
+def dashboard_at(host: str, port: int) -> Any:
+    """Return an address for pages as Dask takes it: its text form has no place for the colons of IPv6."""
+    return [(host, port)] if ":" in host else f"{host}:{port}"
 
 
 def require_importable_program() -> None:
@@ -119,6 +174,25 @@ def limits_in_force() -> str:
     return "; ".join(found)
 
 
+def require_threads() -> None:
+    """Raise `NoClusterError` if this process could not start the threads of a run any more: a limit of the shell is reached."""
+    release, started = threading.Event(), []
+    try:
+        for _ in range(THREADS_OF_RUN):
+            started.append(threading.Thread(target=release.wait, daemon=True))
+            started[-1].start()
+    except RuntimeError as exc:
+        started.pop()
+        raise NoClusterError(
+            f"The cluster started, but this process cannot start the threads of a run ({exc}). "
+            + (f"A limit of this shell is too low: {limits}" if (limits := limits_in_force()) else "End other programs")
+        ) from exc
+    finally:
+        release.set()
+        for thread in started:
+            thread.join()
+
+
 def start_failure(exc: BaseException) -> Exception | None:
     """Return the error that names what kept Dask from starting a cluster; None if that is not known."""
     said: list[str] = []
@@ -128,10 +202,13 @@ def start_failure(exc: BaseException) -> Exception | None:
         one = one.__cause__ or one.__context__
     limits = limits_in_force()
     text = " <- ".join(said)
-    if limits and (
-        "MemoryError" in text or "start new thread" in text or "Too many open files" in text or not str(exc)
-    ):
+    if limits and (any(words in text for words in REFUSALS) or not str(exc)):
         return NoClusterError(f"The cluster could not start ({said[-1]}). A limit of this shell is too low: {limits}")
+    if "CommClosedError" in text:
+        return NoClusterError(
+            f"A worker process ended while the cluster started ({text}). What it printed says why, for example a kill by the "
+            "system because memory ran out"
+        )
     if "MemoryError" in text:
         return BudgetError(f"The cluster could not start, because memory ran out ({text}). Free memory on the machine")
     return None

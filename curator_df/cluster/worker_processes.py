@@ -8,19 +8,64 @@ import time
 from collections.abc import Iterator
 
 import psutil
-from distributed import LocalCluster, Status
+from distributed import LocalCluster, Nanny, Status
 
 from curator_df.cluster.surroundings import limits_in_force
 from curator_df.errors import NoClusterError
 
 START_SECONDS = 120
 """How long workers may take to start on a loaded machine."""
+SILENT_SECONDS = 60
+"""How long start-up may take without a single living worker process."""
 CLOSE_SECONDS = 15
 """How long they may take to end before they are killed."""
 MAIN_GUARD = (
     "In a script, start_cluster must stand below \"if __name__ == '__main__':\", because worker processes import the script "
     "that starts them; in a notebook or with memory so small that no worker process is started it need not"
 )
+
+SYSTEM_REFUSES = (
+    "The system refuses a process or a thread: end other programs, or give the cluster fewer workers with cpus="
+)
+
+
+class EndingNanny(Nanny):  # type: ignore[misc] # Dask's classes have no types
+    """A nanny that ends when its worker process cannot be started.
+
+    In distributed 2026.7.1 closing such a nanny fails with an AssertionError, and every later close waits for the first one
+    without a limit.
+    """
+
+    start_error: BaseException | None = None
+    """Why the worker process could not be started."""
+
+    async def instantiate(self) -> Status:
+        """Start the worker process, and keep the error if that fails."""
+        try:
+            return await super().instantiate()
+        except Exception as exc:
+            first: BaseException = exc
+            while first.__context__ is not None:
+                first = first.__context__
+            self.start_error = first
+            raise
+
+    async def kill(self, timeout: float = 5, reason: str = "nanny-kill") -> None:
+        """End the worker process; do nothing if it never started."""
+        if await self._ended_unborn():
+            return
+        await super().kill(timeout=timeout, reason=reason)
+
+    async def _ended_unborn(self) -> bool:
+        """Tell whether no process with a known ID was started; end one that started before its ID was known."""
+        attempt = self.process
+        if attempt is None or (attempt.process is not None and attempt.process.pid is not None):
+            return False
+        if attempt.status == Status.starting and attempt.running.is_set() and attempt.process is not None:
+            with contextlib.suppress(AttributeError):  # there is no process
+                await attempt.process.kill()
+            return True
+        return attempt.status in (Status.init, Status.failed)
 
 
 def worker_processes() -> int:
@@ -89,16 +134,30 @@ def suppressed_end_of_loop() -> Iterator[None]:
 
 
 def wait_for_workers(cluster: LocalCluster, count: int) -> None:
-    """Wait until workers are there; see at once when one cannot start, for which Dask's nanny would wait for ever."""
-    deadline, most_alive = time.monotonic() + START_SECONDS, 0
+    """Wait until workers are there; raise `NoClusterError` as soon as one cannot start, or after a minute without any."""
+    started, most_alive = time.monotonic(), 0
     while len(cluster.scheduler.workers) < count:
         alive = worker_processes()
         most_alive = max(most_alive, alive)
-        if alive < most_alive or time.monotonic() > deadline:
+        allowed = START_SECONDS if most_alive else SILENT_SECONDS
+        ended = [nanny for nanny in cluster.workers.values() if nanny.status in _ENDED]
+        if ended or alive < most_alive or time.monotonic() - started > allowed:
             close_or_kill(cluster)
-            limits = limits_in_force()
-            why = (
-                f"A limit of this shell is too low: {limits}. If it is not that: {MAIN_GUARD}" if limits else MAIN_GUARD
-            )
-            raise NoClusterError(f"the worker processes did not start (what they said stands above). {why}")
+            raise NoClusterError(_why_none_started(next((_start_error(nanny) for nanny in ended), None)))
         time.sleep(0.05)
+
+
+_ENDED = (Status.closing, Status.closed, Status.failed)
+
+
+def _start_error(nanny: Nanny) -> BaseException | None:
+    return getattr(nanny, "start_error", None)
+
+
+def _why_none_started(exc: BaseException | None) -> str:
+    limits = limits_in_force()
+    too_low = f"A limit of this shell is too low: {limits}" if limits else ""
+    if exc is not None:
+        return f"A worker process could not be started ({type(exc).__name__}: {exc}). {too_low or SYSTEM_REFUSES}"
+    why = f"{too_low}. If it is not that: {MAIN_GUARD}" if limits else MAIN_GUARD
+    return f"the worker processes did not start (what they said stands above). {why}"

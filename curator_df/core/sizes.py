@@ -45,6 +45,18 @@ def show_size(size_bytes: float) -> str:
     return f"{size_bytes:,.0f} B"
 
 
+def show_count(count: int, noun: str) -> str:
+    """Show a number of things, with the noun in its plural where it needs one.
+
+    Examples
+    --------
+    >>> show_count(1, "file"), show_count(2_000, "row"), show_count(0, "match")
+    ('1 file', '2,000 rows', '0 matches')
+    """
+    plural = noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
 def show_duration(seconds: float) -> str:
     """Show seconds in the units in which users say them.
 

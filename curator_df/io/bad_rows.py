@@ -7,12 +7,13 @@ Arrow does not check the text of a Parquet file, and what is not UTF-8 ends a la
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from curator_df.core.ranges.source import BadRow
+from curator_df.core.sizes import show_count
 from curator_df.errors import BadRowError
 
 SHOWN_BYTES = 60
@@ -45,11 +46,24 @@ class WarnOfBadRows:
             where = f"line {row.line:,} (byte {row.offset:,})" if row.line else f"byte {row.offset:,}"
             where = where if self._has_lines else f"row {row.line:,}"
             warnings.warn(
-                f"{self._count:,} bad rows were left out, the first in {row.path!r}, {where}: {row.reason}. A run with write_* "
-                "or checkpoint keeps them in its quarantine folder",
+                f"{show_count(self._count, 'bad row')} {'was' if self._count == 1 else 'were'} left out, the first in "
+                f"{row.path!r}, {where}: {row.reason}. A run with write_* "
+                "or checkpoint keeps bad rows in its quarantine folder",
                 UserWarning,
                 stacklevel=2,
             )
+
+
+def collect_trailing(path: str, rows: list[BadRow]) -> Callable[[int, str, bytes], None]:
+    """Return what takes data after the compressed data of a file, and adds it to ``rows`` as a bad row."""
+    return lambda offset, reason, shown: rows.append(BadRow(path, 0, offset, reason, shown))
+
+
+def report(rows: Iterable[BadRow], on_bad_row: Callable[[BadRow], None] | None) -> None:
+    """Hand over bad rows where somebody takes them."""
+    for row in rows:
+        if on_bad_row is not None:
+            on_bad_row(row)
 
 
 def without_bad_texts(

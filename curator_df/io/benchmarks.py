@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from curator_df.core.sizes import show_count
 from curator_df.errors import BadRowError, ColumnError, InputError, ParameterError
 from curator_df.io.footers import damage_of
 from curator_df.io.listing import COMPRESSED_SUFFIXES, list_files
@@ -214,7 +215,9 @@ def _parquet_rows(path: str, storage_options: Mapping[str, Any] | None) -> Itera
                 yield number, row
                 number += 1
         if number != parquet.metadata.num_rows:
-            raise OSError(f"the footer says {parquet.metadata.num_rows:,} rows, and the pages hold {number:,}")
+            raise OSError(
+                f"the footer says {show_count(parquet.metadata.num_rows, 'row')}, and the pages hold {number:,}"
+            )
 
 
 def _strings(value: Any) -> Iterator[str]:

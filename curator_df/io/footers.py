@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curator_df.core.ranges.source import OFFSET_BITS
+from curator_df.core.sizes import show_count
 from curator_df.errors import CorruptFileError, CuratorError, SchemaError
 from curator_df.io.listing import Listing
 from curator_df.io.schema import TEXT
@@ -148,15 +149,16 @@ def _check_footer(metadata: pq.FileMetaData) -> None:
         group = metadata.row_group(place)
         if group.num_columns != metadata.num_columns:
             raise OSError(
-                f"its footer names {metadata.num_columns:,} columns, and its row group {place} has {group.num_columns:,}"
+                f"its footer names {show_count(metadata.num_columns, 'column')}, and its row group {place} has "
+                f"{group.num_columns:,}"
             )
         if group.num_rows < 0:
-            raise OSError(f"its footer says that row group {place} has {group.num_rows:,} rows")
+            raise OSError(f"its footer says that row group {place} has {show_count(group.num_rows, 'row')}")
         rows += group.num_rows
     if rows != metadata.num_rows:
-        raise OSError(f"its footer says {metadata.num_rows:,} rows, and its row groups add up to {rows:,}")
+        raise OSError(f"its footer says {show_count(metadata.num_rows, 'row')}, and its row groups add up to {rows:,}")
     if rows > 1 << OFFSET_BITS:
-        raise OSError(f"its footer says {rows:,} rows, and a file may have {1 << OFFSET_BITS:,}")
+        raise OSError(f"its footer says {show_count(rows, 'row')}, and a file may have {1 << OFFSET_BITS:,}")
 
 
 class _PageWantedError(Exception):

@@ -128,6 +128,11 @@ def wide_encoding(data: bytes, *, is_first: bool = True) -> str | None:
     return name + ("BE" if data[:1] == b"\0" else "LE") if is_first else name
 
 
+def _is_every_character_wide(raw: bytes) -> bool:
+    """Tell whether at most one of four bytes in a row is not NUL somewhere, and NUL bytes come at equal distances."""
+    return len({place % 4 for place, byte in enumerate(raw[: 1 << 16].strip(b"\0")) if byte}) <= 2
+
+
 def why_no_row(raw: bytes, path: str, *, is_first: bool) -> str:
     """Say why a line is not one JSON object, as far as its bytes tell.
 
@@ -144,6 +149,8 @@ def why_no_row(raw: bytes, path: str, *, is_first: bool) -> str:
     if found is not None:
         return f"the file is {found}"
     encoding = wide_encoding(raw[: 1 << 16], is_first=is_first)
+    if not is_first and b"\0\0" in raw and not _is_every_character_wide(raw):
+        return "it holds NUL bytes among its characters, which a crash while it was written leaves behind"
     if encoding is not None:
         convert = f"iconv -f {encoding} -t UTF-8 old.jsonl > new.jsonl"
         return f"the file is {encoding}, and JSON lines are UTF-8; convert it ({convert})"

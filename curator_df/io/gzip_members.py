@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from curator_df.io.streams import OUTPUT_BYTES
+from curator_df.io.streams import OUTPUT_BYTES, passed_over
 
 MAGIC = b"\x1f\x8b\x08"
 BEGINNING = b"WARC/"
@@ -24,11 +24,12 @@ COPIED_BYTES = 1 << 16
 
 
 class Damage(Exception):  # noqa: N818 - never seen by users
-    """A member cannot be decompressed."""
+    """A member, or a frame of zstd, cannot be decompressed."""
 
-    def __init__(self, member: int, reason: str) -> None:
+    def __init__(self, member: int, reason: str, position: int = 0) -> None:
         super().__init__(reason)
-        self.member = member
+        self.member, self.position = member, position
+        """Byte of the file at which it begins, and of the decompressed data in a file that is read as one stream."""
 
 
 class MemberPieces:
@@ -57,6 +58,13 @@ class MemberPieces:
         """Byte at which the member of the last piece begins."""
         self.begins = False
         """Whether the last piece is the first of its member."""
+
+    def resume(self, damage: Damage) -> str:
+        """Go on at the next member after a damaged one, or end; say how many bytes that passes over."""
+        found = find_member(self.file, damage.member + 1, self.file_bytes, proof_bytes=1)
+        stop = self.file_bytes if found is None else found
+        self.restart(stop)
+        return passed_over(damage.member, found, stop)
 
     def read(self) -> bytes:
         """Return the next piece, of up to 1 MiB; nothing at the end of the file.

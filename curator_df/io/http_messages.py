@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from curator_df.io.streams import ZSTD_STEP_BYTES, Gzip
+from curator_df.io.streams import Gzip
+from curator_df.io.zstd_frames import STEP_BYTES as ZSTD_STEP_BYTES
 
 PIECE_BYTES = 1 << 20
 """Most decoded bytes made at once; zstd and brotli may make several times that."""

@@ -20,9 +20,10 @@ import pyarrow as pa
 from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import BadRow, Range, Ranges
+from curator_df.core.sizes import show_count
 from curator_df.errors import BadRowError, OversizeRowError, ParameterError, SchemaError
 from curator_df.io import cut
-from curator_df.io.bad_rows import WarnOfBadRows
+from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
 from curator_df.io.blocks import ChunkReader
 from curator_df.io.folder_columns import beside_files
 from curator_df.io.formats import why_no_row, wide_encoding
@@ -132,7 +133,7 @@ class JsonlSource:
 
     def why_no_columns(self) -> str:
         """Say why no columns were found; the first lines of the files are read again."""
-        return why_no_columns(self.listing)
+        return why_no_columns(self.listing, quarantines=self.quarantines)
 
     def about_rows(self) -> int | None:
         """Return None: lines are counted by reading them."""
@@ -190,10 +191,10 @@ class JsonlSource:
             on_long_row=on_long_row,
             wanted=wanted,
         )
-        open_part = self.open_part
+        trailing: list[BadRow] = []
         chunks = read_chunks(
             self._parts(piece),
-            open_part,
+            functools.partial(self.open_part, trailing=trailing) if self.quarantines else self.open_part,
             block_bytes=block_bytes,
             largest_row_bytes=largest_row_bytes,
             on_long_row=on_long_row,
@@ -204,12 +205,18 @@ class JsonlSource:
         except (BadRowError, SchemaError) as exc:
             chunks.throw(exc)  # to where the file is open: if it changed, that is the error
             raise
+        report(trailing, reader.on_bad_row)
         if warning is not None:
             warning.warn()
 
-    def open_part(self, path: str) -> AbstractContextManager[ByteStream]:
-        """Open one of the files as decompressed bytes."""
-        return open_bytes(path, self.listing.storage_options, listed=self.listing.listed(path))
+    def open_part(self, path: str, trailing: list[BadRow] | None = None) -> AbstractContextManager[ByteStream]:
+        """Open one of the files as decompressed bytes; ``trailing`` takes data that follows the compressed data."""
+        return open_bytes(
+            path,
+            self.listing.storage_options,
+            listed=self.listing.listed(path),
+            on_trailing=None if trailing is None else collect_trailing(path, trailing),
+        )
 
     def failure_error(self, row: BadRow, failure: Failure) -> Exception:
         """Make the error for a line that has no row."""
@@ -280,10 +287,11 @@ def read_jsonl(
     add_source : bool
         Add ``source_file`` (text) and ``source_line`` (int64, from 1).
     on_bad_rows : {"error", "quarantine"}
-        What to do with a line that cannot be read as a row: raise an error that names file, line and byte, or skip and
-        report it. A value that does not fit its column, or a field that is not a column, also makes a bad row. If the
-        first lines of a file have several types in a column, ``"quarantine"`` takes the type of most of them (of the
-        first in a tie), and the others are bad rows; files that disagree are a `SchemaError` either way.
+        What to do with a line that cannot be read as a row, or with other data that follows the compressed data of a file:
+        raise an error that names file, line and byte, or skip and report it. A value that does not fit its column, or a
+        field that is not a column, also makes a bad row. If the first lines of a file have several types in a column,
+        ``"quarantine"`` takes the type of most of them (of the first in a tie), and the others are bad rows; files that
+        disagree are a `SchemaError` either way.
     backend : {"pandas", "cudf"}
         Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
     storage_options : mapping, optional
@@ -299,6 +307,8 @@ def read_jsonl(
     ------
     InputError
         Nothing matches an entry of ``paths``.
+    InputChangedError
+        While reading: a file was changed, appended to or replaced after it was listed.
     SchemaError
         A column has incompatible types in the first lines of the files.
     ColumnError
@@ -348,7 +358,7 @@ def read_jsonl(
     columns, in_folders = beside_files(listing, schema.names, columns)
     later = "; a column that comes later needs its type in dtype="
     if not schema.names and columns:
-        later = f": {why_no_columns(listing)}{later}"
+        later = f": {why_no_columns(listing, quarantines=on_bad_rows == 'quarantine')}{later}"
     chosen = chosen_columns(schema, columns, "read_jsonl", later)
     schema = pa.schema([schema.field(name) for name in chosen])
     source = JsonlSource(
@@ -380,7 +390,7 @@ def find_schema(
     """
     if columns is not None and set(columns) <= set(given):
         return pa.schema([(name, given[name]) for name in columns]), {}
-    heads = _heads(listing)
+    heads = _heads(listing, quarantines=quarantines)
     rows = _rows(heads)
     if not any(found for _, found in rows) and not (quarantines and given):
         _refuse_other_formats(listing, heads)
@@ -412,29 +422,30 @@ def _require_names(
             )
 
 
-def why_no_columns(listing: Listing) -> str:
+def why_no_columns(listing: Listing, *, quarantines: bool = False) -> str:
     """Say why no columns are found in files: they hold no rows, or rows without fields."""
-    heads = _heads(listing)
+    heads = _heads(listing, quarantines=quarantines)
     if any(found for _, found in _rows(heads)):
-        return f"the first rows of {_files(len(listing))} are objects without fields"
+        return f"the first rows of {show_count(len(listing), 'file')} are objects without fields"
     looked_at = "" if len(heads) == len(listing) else f" (the first lines of {len(heads):,} were read)"
-    return f"there are no rows in {_files(len(listing))}{looked_at}"
+    return f"there are no rows in {show_count(len(listing), 'file')}{looked_at}"
 
 
-def _heads(listing: Listing) -> list[tuple[int, bytes]]:
+def _heads(listing: Listing, *, quarantines: bool) -> list[tuple[int, bytes]]:
     """Return the first bytes of files spread over the listing, each after the number of its file."""
     numbers = np.unique(np.linspace(0, len(listing) - 1, min(HEAD_FILES, len(listing))).astype(np.int64))
-    return [(number, _head(listing, number)) for number in numbers.tolist()]
+    return [(number, _head(listing, number, quarantines)) for number in numbers.tolist()]
 
 
 def _rows(heads: Sequence[tuple[int, bytes]]) -> list[tuple[int, list[tuple[int, dict[str, Any]]]]]:
     return [(number, rows_of(head, whole=len(head) < HEAD_BYTES)) for number, head in heads]
 
 
-def _head(listing: Listing, number: int) -> bytes:
+def _head(listing: Listing, number: int, quarantines: bool) -> bytes:
     buffer, filled = bytearray(HEAD_BYTES), 0
     path = listing.paths[number]
-    with open_bytes(path, listing.storage_options, listed=listing.listed(path)) as stream:
+    on_trailing = collect_trailing(path, []) if quarantines else None  # it is reported where the rows are read
+    with open_bytes(path, listing.storage_options, listed=listing.listed(path), on_trailing=on_trailing) as stream:
         while filled < HEAD_BYTES and (read := stream.readinto(memoryview(buffer)[filled:])):
             filled += read
     return bytes(buffer[:filled])
@@ -450,13 +461,9 @@ def _refuse_other_formats(listing: Listing, heads: Sequence[tuple[int, bytes]]) 
             reason = why_no_row(first, listing.paths[number], is_first=True)
             raise BadRowError(
                 f"{listing.paths[number]!r}, line {skipped.count(NEWLINE) + 1:,} (byte {len(skipped):,}): {reason}. "
-                f"It begins {first[:SHOWN_BYTES]!r}. None of the first lines of {_files(len(heads))} is a row of JSON "
-                "Lines, one JSON object on one line"
+                f"It begins {first[:SHOWN_BYTES]!r}. None of the first lines of {show_count(len(heads), 'file')} is a row of "
+                "JSON Lines, one JSON object on one line"
             )
-
-
-def _files(count: int) -> str:
-    return f"{count:,} file" if count == 1 else f"{count:,} files"
 
 
 def _as_list(columns: Sequence[str] | str) -> Sequence[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from curator_df.core.sizes import show_count
 from curator_df.errors import ParameterError
 from curator_df.io.jsonl import SUFFIXES as JSONL_SUFFIXES
 from curator_df.io.listing import Paths, list_files
@@ -25,7 +26,7 @@ def holds_parquet(paths: Paths, storage_options: Mapping[str, Any] | None = None
     """
     listing = list_files(paths, suffixes=(*JSONL_SUFFIXES, *PARQUET_SUFFIXES), storage_options=storage_options)
     if crawls := sum(name.lower().endswith(WARC_SUFFIXES) for name in listing.paths):
-        files = "1 WARC file" if crawls == 1 else f"{crawls:,} WARC files"
+        files = show_count(crawls, "WARC file")
         raise ParameterError(
             f"{paths if isinstance(paths, str) else 'paths='} holds {files}, and only JSON Lines and Parquet files can be "
             "processed this way. Read web crawls in Python with curator_df.read_warc(), and write the pages with write_jsonl()"

@@ -46,8 +46,12 @@ OTHER_SUFFIXES = tuple(
 SHOWN_NAMES = 8
 """How many names of a directory an error lists."""
 STAMP_KEYS = (
+    "blob_id",  # Hugging Face
     "etag",
     "ETag",
+    "sha",  # GitHub
+    "content_hash",  # Dropbox
+    "md5Checksum",  # Google Drive
     "md5Hash",
     "checksum",
     "crc32c",
@@ -55,6 +59,10 @@ STAMP_KEYS = (
     "LastModified",
     "last_modified",
     "updated",
+    "modifiedTime",
+    "modificationTime",  # HDFS over the web
+    "last_write_time",  # Windows shares
+    "modify",  # FTP
     "created",
 )
 """Under these keys fsspec file systems give something that changes when a file does; the first one there counts."""
@@ -165,7 +173,8 @@ def list_files(
 
     Notes
     -----
-    Names that begin with ``.`` or ``_`` are skipped while walking, never when named.
+    Names that begin with ``.`` or ``_`` are skipped while walking, never when named. A link that leads nowhere is an error if
+    its name ends in one of the suffixes, or in none, as that of a directory does: it may be a part of the input.
     """
     options = dict(storage_options or {})
     found: dict[str, _Found] = {}
@@ -269,7 +278,7 @@ def _refuse_what_is_there(path: str, entry: str) -> None:
         mode = os.stat(path).st_mode
     except FileNotFoundError as exc:
         if os.path.islink(path):
-            raise InputError(f"{path!r} is a link to {os.readlink(path)!r}, which is not there") from exc
+            raise _dangling(path) from exc
         if entry == "-":
             raise InputError(f"'-' is no file: standard input {_READ_OFTEN}") from exc
         return
@@ -279,6 +288,28 @@ def _refuse_what_is_there(path: str, entry: str) -> None:
         raise InputError(f"cannot look at {path!r}: {exc.strerror}{_way_in(exc)}") from exc
     kind = next((name for is_so, name in _KINDS if is_so(mode)), "a device")
     raise InputError(f"{path!r} is {kind}: it {_READ_OFTEN}")
+
+
+def _dangling(path: str) -> InputError:
+    """Make the error for a link that leads to nothing, or to itself."""
+    target = os.readlink(path)
+    is_loop = os.path.lexists(os.path.join(os.path.dirname(path), target))
+    return InputError(
+        f"{path!r} is a link to {target!r}, which {'leads back to it or nowhere' if is_loop else 'is not there'}, so this part "
+        "of the input is missing. Mount or restore what it leads to, or delete the link"
+    )
+
+
+def _may_be_directory(name: str) -> bool:
+    """Tell by a name without a suffix of letters that a link which leads nowhere may have led to a directory."""
+    return not os.path.splitext(name)[1][1:2].isalpha()
+
+
+def _require_target(entry: os.DirEntry[str], suffixes: tuple[str, ...] | None) -> None:
+    """Raise `InputError` for a link that leads nowhere, if it may have led to a directory, or to a file with such a suffix."""
+    wants_file = suffixes is not None and (not suffixes or entry.name.lower().endswith(suffixes))
+    if entry.is_symlink() and (wants_file or _may_be_directory(entry.name)) and not os.path.exists(entry.path):
+        raise _dangling(entry.path)
 
 
 def _way_in(exc: OSError) -> str:
@@ -324,7 +355,7 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 
 
 def _tell(entry: os.DirEntry[str], ask: Callable[[], bool]) -> bool:
-    """Ask what a name stands for; a link that leads to itself is passed over like one that leads nowhere."""
+    """Ask what a name stands for; a link that leads to itself is like one that leads nowhere: no file, no directory."""
     try:
         return ask()
     except OSError as exc:
@@ -343,7 +374,9 @@ def _walk(directory: str, suffixes: tuple[str, ...], visited: set[tuple[int, int
         for entry in sorted(_visible(directory), key=lambda item: item.name, reverse=True):
             if _is_directory(entry):
                 pending.append(entry.path)
-            elif (not suffixes or entry.name.lower().endswith(suffixes)) and _is_file(entry):
+                continue
+            _require_target(entry, suffixes)
+            if (not suffixes or entry.name.lower().endswith(suffixes)) and _is_file(entry):
                 yield _stamped(entry.path)
 
 
@@ -361,16 +394,20 @@ def _glob(directory: str, parts: list[str], suffixes: tuple[str, ...], recursive
     elif MAGIC.search(part) and os.path.isdir(directory):
         matches = re.compile(fnmatch.translate(part)).match
         for entry in _visible(directory, part):
-            if matches(entry.name) and (not rest or _is_directory(entry)):
+            if not matches(entry.name):
+                continue
+            if not rest or _is_directory(entry):
                 yield from _glob(entry.path, rest, suffixes, recursive)
+            else:
+                _require_target(entry, None)
 
 
 def _matched(path: str, suffixes: tuple[str, ...], recursive: bool) -> Iterator[_Found]:
     try:
         mode = os.stat(path).st_mode
     except OSError as exc:
-        if exc.errno in (errno.ENOENT, errno.ELOOP):  # a link that leads nowhere
-            return
+        if exc.errno in (errno.ENOENT, errno.ELOOP) and os.path.islink(path):
+            raise _dangling(path) from exc
         raise InputError(f"cannot look at {path!r}: {exc.strerror}{_way_in(exc)}") from exc
     if stat.S_ISREG(mode):
         yield _stamped(path)
@@ -386,8 +423,13 @@ def _directories(root: str) -> Iterator[str]:
         directory = pending.pop()
         if _new_directory(directory, visited):
             yield directory
-            below = sorted((entry.path for entry in _visible(directory) if _is_directory(entry)), reverse=True)
-            pending.extend(below)
+            below = []
+            for entry in _visible(directory):
+                if _is_directory(entry):
+                    below.append(entry.path)
+                else:
+                    _require_target(entry, None)
+            pending.extend(sorted(below, reverse=True))
 
 
 def _nearest(path: str) -> str:

@@ -373,6 +373,8 @@ def read_parquet(
     ------
     InputError
         Nothing matches an entry of ``paths``.
+    InputChangedError
+        While reading: a file was changed, appended to or replaced after it was listed.
     CorruptFileError
         A file is truncated or not a Parquet file.
     BadRowError

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from curator_df.core.sizes import show_count
 from curator_df.io.footers import Chunk, column_chunks, damage_of_column, open_parquet
 from curator_df.io.listing import Listing
 
@@ -70,7 +71,7 @@ def rows_between(
                         if position >= stop:
                             break
                 if position < min(row + rows, stop) or position > row + rows:
-                    raise OSError(f"the footer says {rows:,} rows, and the pages hold {position - row:,}")
+                    raise OSError(f"the footer says {show_count(rows, 'row')}, and the pages hold {position - row:,}")
         row += rows
 
 

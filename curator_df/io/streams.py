@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from curator_df.core.files.transient import patiently
+from curator_df.core.sizes import show_count
 from curator_df.errors import CorruptFileError, InputChangedError, InputError, RemoteFileError
 from curator_df.io.listing import COMPRESSED_SUFFIXES, Listed, local_change, remote_change
 
@@ -29,19 +30,10 @@ SHOWN_BYTES = 16
 """Bytes in a message."""
 OUTPUT_BYTES = 1 << 20
 """Most decompressed bytes taken from zlib, bz2 or xz at once."""
-ZSTD_STEP_BYTES = 256
-"""Compressed bytes given to zstandard at once: it cannot bound its output, and four bytes can become a block of 128
-KiB, so 256 bytes become 8 MiB at most, held three times for a moment. Steps of 256 bytes read 460 MB/s of prose, of 1
-KiB 640, of 128 bytes 330 (``test_a_bomb_is_read_in_a_few_megabytes``)."""
 LARGEST_WINDOW_BYTES = 1 << 27
 """Largest window of a zstd frame and dictionary of an xz file: what ``zstd -d`` takes by default, and more than
 ``xz -9`` makes. Such a window is held besides the few MB; most files have one of 2 to 8 MiB."""
-LARGEST_DICTIONARY_BYTES = 1 << 23
-"""Largest dictionary of a zstd file, decompressed. It is held besides the few MB, three times for a moment; crawls have 1 MB."""
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_ZSTD_DICTIONARY = b"\x37\xa4\x30\xec"
-_DICTIONARY_FRAME = b"\x5d\x2a\x4d\x18"
-"""Magic number of the skippable frame that holds the dictionary of a WARC file."""
+ZSTD_SUFFIXES = (".zst", ".zstd")
 STORE_BYTES = 1 << 21
 """Asked of a store at once, ahead of what is needed, in a file that is read in order; four times that is held for a moment.
 s3fs by itself asks for 50 MB: a run over 98 MB under 460 MB ended for want of memory, and takes 337 MB with this."""
@@ -50,8 +42,34 @@ BLOCK_BYTES, BLOCKS = 1 << 20, 8
 256 kB at a time, in turn. Of a file of 110 MB, under 700 MB: 631 MB and no retry, and with s3fs's own cache 719 MB and 8."""
 
 
+OnTrailing = Callable[[int, str, bytes], None]
 SMALL_FILE_BYTES = 1 << 20
 """A local file up to this size is compared with the listing once, after it was read: 4 us of 20 us a file with two looks."""
+
+
+class TrailingData(ValueError):  # noqa: N818 - never seen by users
+    """Other data follows the compressed data of a file.
+
+    Parameters
+    ----------
+    at : int
+        Byte of the file at which it begins.
+    shown : bytes
+        Its first bytes.
+    advice : str
+        How the compressed data is written without it.
+    """
+
+    def __init__(self, at: int, shown: bytes, advice: str) -> None:
+        super().__init__(
+            f"from byte {at:,} of the file on, other data follows the compressed data (it begins {shown!r}); what comes before "
+            f"it is whole: write it without that data {advice}, or keep its rows with on_bad_rows='quarantine'"
+        )
+        self.at, self.shown = at, shown
+
+
+class UnsupportedData(ValueError):  # noqa: N818 - never seen by users
+    """Compressed data that is not damaged, and that curator_df does not read."""
 
 
 class ByteStream(Protocol):
@@ -76,7 +94,11 @@ def is_compressed(path: str) -> bool:
 
 
 def open_bytes(
-    path: str, storage_options: Mapping[str, Any] | None = None, *, listed: Listed | None = None
+    path: str,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    listed: Listed | None = None,
+    on_trailing: OnTrailing | None = None,
 ) -> AbstractContextManager[ByteStream]:
     """Open a file as a stream of decompressed bytes.
 
@@ -88,6 +110,9 @@ def open_bytes(
         Options for fsspec.
     listed : Listed, optional
         What the file was when it was listed: another file, or one that changes while it is read, is an error.
+    on_trailing : callable, optional
+        Takes data that follows the compressed data, which ends the stream; without it that is an error. Arguments: bytes
+        that were decompressed, what is wrong, and the first bytes of that data.
 
     Returns
     -------
@@ -111,7 +136,7 @@ def open_bytes(
     8 MB for a file in a store.
     Computes: no.
     """
-    return _Opened(path, storage_options, in_order=True, listed=listed, as_stream=True)
+    return _Opened(path, storage_options, in_order=True, listed=listed, as_stream=True, on_trailing=on_trailing)
 
 
 def open_file(
@@ -136,9 +161,10 @@ class _Opened:
         in_order: bool,
         listed: Listed | None,
         as_stream: bool,
+        on_trailing: OnTrailing | None = None,
     ) -> None:
         self._path, self._options, self._in_order = path, options, in_order
-        self._listed, self._as_stream = listed, as_stream
+        self._listed, self._as_stream, self._on_trailing = listed, as_stream, on_trailing
 
     def __enter__(self) -> Any:
         path, listed = self._path, self._listed
@@ -158,7 +184,7 @@ class _Opened:
                 raise
         if not self._as_stream:
             return file
-        return _Decompressed(file, path) if is_compressed(path) else _Plain(file, path)
+        return Decompressed(file, path, self._on_trailing) if is_compressed(path) else _Plain(file, path)
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
@@ -293,23 +319,36 @@ class _Plain:
         self._file.seek(offset)
 
 
-class _Decompressed:
+class Decompressed:
     """A compressed file; its pieces are copied into the caller's buffer, never joined."""
 
-    def __init__(self, file: Any, path: str) -> None:
-        self._path = path
+    def __init__(self, file: Any, path: str, on_trailing: OnTrailing | None = None) -> None:
+        from curator_df.io.zstd_frames import ZstdFrames  # which needs this module
+
+        self._file, self._path, self._on_trailing = file, path, on_trailing
         self._offset = 0
-        self._pieces = _pieces(file, path)
+        self.damaged_from = 0, 0
+        """After an error: byte of the file, and of the decompressed data, at which what is damaged begins."""
+        self._frames = ZstdFrames(file) if path.lower().endswith(ZSTD_SUFFIXES) else None
+        self._pieces = _pieces(file, path) if self._frames is None else self._frames.pieces()
         self._rest = memoryview(b"")
 
     def readinto(self, view: memoryview) -> int:
+        """Fill the beginning of ``view``; return how many bytes, 0 at the end."""
         while not self._rest:
             try:
                 piece = next(self._pieces, None)
             except (RemoteFileError, InputChangedError):
                 raise
             except (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError) as exc:
-                raise CorruptFileError(self._damage(exc)) from exc
+                if isinstance(exc, TrailingData):
+                    self.damaged_from = exc.at, self._offset
+                elif self._frames is not None:
+                    self.damaged_from = self._frames.member, self._frames.position
+                if self._on_trailing is None or not isinstance(exc, TrailingData):
+                    raise CorruptFileError(self._damage(exc)) from exc
+                self._on_trailing(self._offset, self._trailing(exc), exc.shown)
+                piece, self._pieces = None, iter(())
             if piece is None:
                 return 0
             self._rest = memoryview(piece)
@@ -320,7 +359,30 @@ class _Decompressed:
         return count
 
     def seek(self, offset: int) -> None:
+        """Raise `NotImplementedError`."""
         raise NotImplementedError("a compressed file is read from its start")
+
+    def resume(self, beginning: bytes) -> str:
+        """After an error, go on at the next zstd frame whose data begins as given, or end.
+
+        Returns
+        -------
+        str
+            How many bytes of the file that passes over, in words.
+        """
+        start, _ = self.damaged_from
+        found = None if self._frames is None else self._frames.find_frame(start + 1, beginning)
+        if found is None or self._frames is None:
+            self._pieces = iter(())
+        else:
+            self._file.seek(found)
+            self._pieces = self._frames.pieces()
+        return passed_over(start, found, int(self._file.seek(0, os.SEEK_END)) if found is None else found)
+
+    def _trailing(self, exc: TrailingData) -> str:
+        count = self._file.seek(0, os.SEEK_END) - exc.at
+        follow = "follows" if count == 1 else "follow"
+        return f"{show_count(count, 'byte')} of other data {follow} the compressed data, from byte {exc.at:,} of the file on"
 
     def _damage(self, exc: BaseException) -> str:
         return (
@@ -329,10 +391,17 @@ class _Decompressed:
         )
 
 
+def passed_over(start: int, found: int | None, stop: int) -> str:
+    """Say how many bytes of a compressed file are not read, from where the damage begins to what can be read again."""
+    count = show_count(stop - start, "byte")
+    end = "where the file ends" if found is None else "where the next record that can be read begins"
+    return (
+        f"passed over {count} of the file, from byte {start:,}, where what is damaged begins, to byte {stop:,}, {end}"
+    )
+
+
 def _pieces(file: Any, path: str) -> Iterator[bytes]:
     suffix = path.lower().rpartition(".")[2]
-    if suffix in ("zst", "zstd"):
-        return _zstd_pieces(file)
     if suffix in ("gz", "gzip"):
         # zlib itself 231 MB/s, the gzip module 185, Arrow's CompressedInputStream 241.
         return _member_pieces(file, Gzip, padding=True)
@@ -375,11 +444,7 @@ def _member_pieces(file: Any, new: Callable[[], Any], padding: bool) -> Iterator
         if len(data) < SHOWN_BYTES:
             data += file.read(READ_BYTES)
         if not data.startswith(mark):
-            at = file.tell() - len(data)
-            raise ValueError(
-                f"from byte {at:,} of the file on, other data follows the compressed data (it begins {data[:SHOWN_BYTES]!r}); "
-                "what comes before it is whole, and gzip, bzip2 and xz write it anew (gzip -dc old.gz | gzip > new.gz)"
-            )
+            raise TrailingData(file.tell() - len(data), data[:SHOWN_BYTES], "(gzip -dc old.gz | gzip > new.gz)")
         member = new()
         while not member.eof:
             if member.needs_input and not data:
@@ -391,98 +456,3 @@ def _member_pieces(file: Any, new: Callable[[], Any], padding: bool) -> Iterator
         data = member.unused_data or file.read(READ_BYTES)
         while padding and data[:1] == b"\0":
             data = data.lstrip(b"\0") or file.read(READ_BYTES)
-
-
-def _zstd_pieces(file: Any) -> Iterator[bytes]:
-    """Decompress frames that follow each other.
-
-    `zstandard`'s stream reader takes a truncated file for a whole one, so each frame's end is looked for here.
-    """
-    import zstandard
-
-    data = file.read(READ_BYTES)
-    dictionary: Any = None
-    if data.startswith(_DICTIONARY_FRAME):
-        dictionary, data = _zstd_dictionary(file, data)
-    decompressor = zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=LARGEST_WINDOW_BYTES)
-    frame, in_frame = decompressor.decompressobj(), False
-    held: list[bytes] = []
-    held_bytes = 0
-    try:
-        while data:
-            position = 0
-            while position < len(data):
-                step = data[position : position + ZSTD_STEP_BYTES]
-                held.append(frame.decompress(step))
-                held_bytes += len(held[-1])
-                position += len(step)
-                in_frame = not frame.eof
-                if not in_frame:
-                    position -= len(frame.unused_data)
-                    frame = decompressor.decompressobj()
-                if held_bytes >= READ_BYTES:
-                    yield b"".join(held)
-                    held, held_bytes = [], 0
-            data = file.read(READ_BYTES)
-    except zstandard.ZstdError as exc:
-        yield b"".join(held)
-        raise ValueError(_zstd_reason(exc)) from exc
-    yield b"".join(held)
-    if in_frame:
-        raise EOFError("the compressed data ends in the middle of a frame")
-
-
-def _zstd_dictionary(file: Any, data: bytes) -> tuple[Any, bytes]:
-    """Return the dictionary that a file begins with, and the data after it; None and all data if it has none.
-
-    References
-    ----------
-    .. [1] https://iipc.github.io/warc-specifications/specifications/warc-zstd/
-    """
-    import zstandard
-
-    size = int.from_bytes(data[4:8], "little")
-    content = data[8 : 8 + size]
-    if not content.startswith((_ZSTD_DICTIONARY, ZSTD_MAGIC)):
-        return None, data
-    _check_dictionary(size)
-    parts = [content]
-    held = len(content)
-    while held < size and (part := file.read(size - held)):
-        parts.append(part)
-        held += len(part)
-    if held < size:
-        raise EOFError("the zstd dictionary at the beginning of the file is truncated")
-    content = b"".join(parts)
-    try:
-        if content.startswith(ZSTD_MAGIC):
-            _check_dictionary(zstandard.frame_content_size(content))
-            content = zstandard.ZstdDecompressor(max_window_size=LARGEST_DICTIONARY_BYTES).decompress(
-                content, max_output_size=LARGEST_DICTIONARY_BYTES
-            )
-        dictionary = zstandard.ZstdCompressionDict(content, dict_type=zstandard.DICT_TYPE_FULLDICT)
-        zstandard.ZstdDecompressor(dict_data=dictionary).decompressobj()  # which looks at the dictionary
-    except zstandard.ZstdError as exc:
-        raise ValueError(f"its zstd dictionary cannot be read: {exc}") from exc
-    return dictionary, data[8 + size :] or file.read(READ_BYTES)
-
-
-def _check_dictionary(size: int) -> None:
-    if size > LARGEST_DICTIONARY_BYTES:
-        raise ValueError(
-            f"its zstd dictionary has {size:,} bytes, and curator_df reads at most {LARGEST_DICTIONARY_BYTES:,} bytes"
-        )
-
-
-def _zstd_reason(exc: Exception) -> str:
-    if "too much memory" in str(exc):
-        return (
-            f"a frame needs a window of more than {LARGEST_WINDOW_BYTES >> 20} MiB; write it again without --long or "
-            "--ultra (zstd -d --long=31 -c old.zst | zstd -o new.zst)"
-        )
-    if "ictionary" in str(exc):
-        return (
-            f"{exc}; its frames need a dictionary that is not at its beginning. Write it again without one "
-            "(zstd -d -D dictionary -c old.zst | zstd -o new.zst)"
-        )
-    return str(exc)

@@ -7,10 +7,12 @@ left to `io.parse` alone, which also knows the words for what is wrong with it.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pyarrow as pa
 
 from curator_df.io.lines import Bytes
@@ -21,6 +23,12 @@ LEAST_BYTES = PARSE_BYTES
 """Bytes of lines for which it is done: numba, which it needs, is not loaded for a few."""
 LOOKED_AT = 16
 """Lines that say which text is the longest."""
+MANY_TEXTS = 16
+"""Columns of text from which on the longest is found by parsing these lines once, not by taking each column out of them."""
+MOST_PARSED_BYTES = 8_000_000
+"""Bytes of these lines up to which that is done: Python's objects may take several times as much."""
+CANDIDATES = 3
+"""Columns that may be the longest in bytes among those with most characters: one of these may have four bytes."""
 LEAST_SHARE = 0.5
 """Of the bytes of the lines that it must be; the rest must fit into as many as are left."""
 
@@ -102,9 +110,24 @@ def _longest(data: Bytes, lines: Lines, schema: pa.Schema) -> str | None:
     """Return the text that has most of the bytes of the first lines, if one has most of them."""
     first = Lines(*(of_lines[:LOOKED_AT] for of_lines in (lines.starts, lines.stops, lines.ordinals)))
     size = int((first.stops - first.starts).sum())
-    largest, name = LEAST_SHARE * size, None
-    for field in schema:
-        taken = _Taken.of(data, first, size, field.name) if field.type == pa.large_string() else None
+    names = [field.name for field in schema if field.type == pa.large_string()]
+    if len(names) > MANY_TEXTS and size <= MOST_PARSED_BYTES:
+        names = [name for name in _longest_parsed(data, first) if name in set(names)]
+    largest, found = LEAST_SHARE * size, None
+    for name in names:
+        taken = _Taken.of(data, first, size, name)
         if taken is not None and taken.offsets[-1] > largest:
-            largest, name = taken.offsets[-1], field.name
-    return name
+            largest, found = taken.offsets[-1], name
+    return found
+
+
+def _longest_parsed(data: Bytes, lines: Lines) -> list[str]:
+    """Return the field that has most of the text of lines, by parsing them: that takes as long for many fields as for one."""
+    sizes: collections.Counter[str] = collections.Counter()
+    for start, stop in zip(lines.starts.tolist(), lines.stops.tolist(), strict=True):
+        try:
+            row = orjson.loads(data[start:stop].tobytes())
+        except orjson.JSONDecodeError:  # as for NaN, which other lines may be without
+            continue
+        sizes.update({name: len(value) for name, value in row.items() if isinstance(value, str)})
+    return [name for name, _ in sizes.most_common(CANDIDATES)]

@@ -19,7 +19,7 @@ from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import BadRowError, OversizeRowError, ParameterError
 from curator_df.io import cut
-from curator_df.io.bad_rows import WarnOfBadRows
+from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
 from curator_df.io.formats import HEAD_BYTES, other_format, wide_encoding
 from curator_df.io.frames import are_among, check_address_space, chosen_columns, empty_block, to_block
 from curator_df.io.jsonl import OnBadRows
@@ -131,20 +131,24 @@ class TextSource:
         warning = WarnOfBadRows() if self.quarantines and on_bad_row is None else None
         aside = (on_bad_row or warning) if self.quarantines else None
         about, held = self._about_bytes(), _Held(self)
+        trailing: list[BadRow] = []
         files = np.arange(piece.first_file, piece.last_file + 1)
         for file in (files if wanted is None else files[are_among(files << OFFSET_BITS, wanted)]).tolist():
             if held.files and held.size_bytes + about[file] > block_bytes:
                 yield held.block()
+            trailing.clear()
             try:
-                text = self._text(file, block_bytes - held.size_bytes if held.files else largest_row_bytes)
+                text = self._text(file, block_bytes - held.size_bytes if held.files else largest_row_bytes, trailing)
                 if text is None and held.files:  # it decompresses to more than was thought
                     yield held.block()
-                    text = self._text(file, largest_row_bytes)
+                    trailing.clear()
+                    text = self._text(file, largest_row_bytes, trailing)
             except BadRowError as exc:
                 if aside is None:
                     raise
                 aside(BadRow(self.files[file], 1, 0, str(exc.__cause__), b""))
                 continue
+            report(trailing, aside)
             if text is not None:
                 held.add(file, text)
                 continue
@@ -158,12 +162,15 @@ class TextSource:
         packed = np.fromiter((is_compressed(path) for path in self.files), np.bool_, len(self.listing))
         return np.where(packed, self.listing.sizes * cut.COMPRESSION_RATIO, self.listing.sizes)
 
-    def _text(self, file: int, most_bytes: int | None) -> list[bytes] | None:
-        """Return a file's text as pieces of UTF-8; None if it has more bytes."""
+    def _text(self, file: int, most_bytes: int | None, trailing: list[BadRow]) -> list[bytes] | None:
+        """Return a file's text as pieces of UTF-8; None if it has more bytes. ``trailing`` takes what follows it."""
         path, pieces, size_bytes = self.files[file], [], 0
         decoder = codecs.getincrementaldecoder(self.encoding)()
         buffer, read_bytes = memoryview(bytearray(READ_BYTES)), 0
-        with open_bytes(path, self.listing.storage_options, listed=self.listing.listed(path)) as stream:
+        on_trailing = collect_trailing(path, trailing) if self.quarantines else None
+        with open_bytes(
+            path, self.listing.storage_options, listed=self.listing.listed(path), on_trailing=on_trailing
+        ) as stream:
             count = 1
             while count:
                 count = stream.readinto(buffer)
@@ -276,6 +283,7 @@ def read_text_files(
         Files per Dask partition, instead of a size.
     on_bad_rows : {"error", "quarantine"}
         What to do with a file that is not in the encoding: raise an error that names file and byte, or skip and report it.
+        Other data that follows the compressed data of a file is skipped and reported alone; the text of the file is kept.
     backend : {"pandas", "cudf"}
         Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
     storage_options : mapping, optional
@@ -291,6 +299,8 @@ def read_text_files(
     ------
     InputError
         Nothing matches an entry of ``paths``.
+    InputChangedError
+        While reading: a file was changed, appended to or replaced after it was listed.
     BadRowError
         While reading: a file is not in the encoding.
     OversizeRowError

@@ -32,9 +32,10 @@ from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_file
 from curator_df.io.moves import require_gpu, to_backend
 from curator_df.io.page_blocks import COLUMNS, NOTED, SKIPPED, HeldPages
 from curator_df.io.partitions import block_bytes_of, from_source
-from curator_df.io.streams import ZSTD_MAGIC, is_compressed, open_bytes, open_file
+from curator_df.io.streams import is_compressed, open_bytes, open_file
 from curator_df.io.warc_pages import Page, has_no_page, other_type, page_of, page_of_head
 from curator_df.io.warc_records import BadRecord, Head, StreamPieces, WarcRecords
+from curator_df.io.zstd_frames import MAGIC as ZSTD_MAGIC
 
 SUFFIXES = tuple(plain + packed for plain in (".warc", ".wet") for packed in ("", *COMPRESSED_SUFFIXES))
 """What files found in a directory must end in."""
@@ -191,8 +192,7 @@ class WarcSource:
             try:
                 head = records.next_head()
             except BadRecord as bad:
-                self._set_aside(bad, file, reading)
-                records.recover()
+                self._set_aside(bad, records, file, reading)
                 continue
             if head is None:
                 return
@@ -216,18 +216,19 @@ class WarcSource:
         except LongPage as exc:
             row_bytes = exc.text_bytes
         except BadRecord as bad:
-            self._set_aside(bad, file, reading)
-            records.recover()
+            self._set_aside(bad, records, file, reading)
             return None
         reading.refuse(self.files[file], head.offset, row_bytes)
         return None
 
-    def _set_aside(self, bad: BadRecord, file: int, reading: _Reading) -> None:
+    def _set_aside(self, bad: BadRecord, records: WarcRecords, file: int, reading: _Reading) -> None:
+        """Quarantine a bad record and go on after it, or raise."""
         path = self.files[file]
         if not bad.offset and (other := self._other_kind(path, bad.raw)):
             raise CorruptFileError(f"{path!r} {other}") from bad
         if reading.on_bad_row is not None:
-            reading.on_bad_row(BadRow(path, 0, bad.offset, bad.reason, bad.raw))
+            passed = records.recover()
+            reading.on_bad_row(BadRow(path, 0, bad.offset, "; ".join(filter(None, (bad.reason, passed))), bad.raw))
             return
         kind: type[CuratorError] = CorruptFileError if bad.is_damage else BadRowError
         raise kind(
@@ -349,7 +350,8 @@ def read_warc(
     on_bad_rows : {"error", "quarantine"}
         What to do with a record that is shorter than its ``Content-Length``, damaged, or has a body whose compressed data
         is damaged: raise an error that names file and byte, or skip and report it. Reading continues at the next complete
-        record.
+        record; after damage, at the next gzip member or zstd frame that begins with a record, and the report says how many
+        bytes of the file were passed over.
     backend : {"pandas", "cudf"}
         Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
     storage_options : mapping, optional
@@ -369,6 +371,8 @@ def read_warc(
     ------
     InputError
         Nothing matches an entry of ``paths``.
+    InputChangedError
+        While reading: a file was changed, appended to or replaced after it was listed.
     CorruptFileError
         While reading: compressed data is damaged or truncated, or a file is an ARC file, or is compressed and its name
         does not say so.

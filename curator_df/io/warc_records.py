@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from curator_df.io.gzip_members import Damage, MemberPieces, find_member
-from curator_df.io.streams import OUTPUT_BYTES, ByteStream
+from curator_df.errors import CorruptFileError
+from curator_df.io.gzip_members import Damage, MemberPieces
+from curator_df.io.streams import OUTPUT_BYTES, ByteStream, Decompressed, UnsupportedData
 
 BEGINNING = b"WARC/"
 VERSION = re.compile(rb"WARC/[01]\.[0-9]{1,3}[ \t]*\r?\n")
@@ -70,8 +71,28 @@ class StreamPieces:
         self.begins = False
 
     def read(self) -> bytes:
-        """Return the next piece; nothing at the end."""
-        return bytes(self._buffer[: self._stream.readinto(self._buffer)])
+        """Return the next piece; nothing at the end.
+
+        Raises
+        ------
+        Damage
+            The data is damaged from here on.
+        """
+        try:
+            return bytes(self._buffer[: self._stream.readinto(self._buffer)])
+        except CorruptFileError as exc:
+            cause = exc.__cause__
+            unread = isinstance(cause, OSError) and cause.errno is not None  # by the disk
+            if unread or isinstance(cause, UnsupportedData) or not isinstance(self._stream, Decompressed):
+                raise
+            member, position = self._stream.damaged_from
+            raise Damage(member, str(cause), position) from exc
+
+    def resume(self, damage: Damage) -> str:
+        """Go on with the next record that can be read, or end; say how many bytes that passes over."""
+        if not isinstance(self._stream, Decompressed):
+            raise damage
+        return self._stream.resume(BEGINNING)
 
 
 class WarcRecords:
@@ -162,25 +183,28 @@ class WarcRecords:
         self._settle(head, left)
         self._pass(left)
 
-    def recover(self) -> None:
-        """After a `BadRecord`: go to where the next record may begin, or to the end."""
+    def recover(self) -> str:
+        """After a `BadRecord`: go to where the next record may begin, or to the end.
+
+        Returns
+        -------
+        str
+            How many bytes of the file that passes over, in words, if its compressed data is damaged; otherwise nothing.
+        """
         while not self._waiting and self._damage is None:
             found = _FOUND.search(self._buffer, 1)
             if found is not None:
                 self._pass(found.start())
-                return
+                return ""
             self._pass(max(0, len(self._buffer) - LOOK_BACK_BYTES))
             if not self._more():
                 break
         self._pass(len(self._buffer))
-        if self._damage is not None:
-            self._pass_damage(self._damage.member)
-
-    def _pass_damage(self, member: int) -> None:
-        pieces: MemberPieces = self._pieces
-        found = find_member(pieces.file, member + 1, pieces.file_bytes, proof_bytes=1)
-        pieces.restart(pieces.file_bytes if found is None else found)
+        if self._damage is None:
+            return ""
+        passed: str = self._pieces.resume(self._damage)
         self._damage = None
+        return passed
 
     def _to_record(self) -> bool:
         """Pass over line ends between records, and read what comes; False at the end."""
@@ -192,7 +216,8 @@ class WarcRecords:
                 self._append(self._waiting)
                 self._waiting = b""
             elif self._damage is not None:
-                raise self._cut(self._numbered(self._damage.member))
+                is_stream = not isinstance(self._pieces, MemberPieces)
+                raise self._cut(self._position if is_stream else self._numbered(self._damage.member))
             elif not self._more(between=True) and self._damage is None:
                 return False
 
@@ -251,12 +276,18 @@ class WarcRecords:
         """Read past the end of a record, so that the checksum of its member is looked at before the record counts."""
         while len(self._buffer) <= size + 4 and self._more():
             pass
-        if self._damage is not None and self._damage.member == self._mark()[1]:
+        if self._damage is not None and self._is_damaged(self._damage, size):
             raise self._cut(head.offset)
         if len(self._buffer) > size and self._buffer[size] not in b"\r\n" and not self._begins_at(size):
             raise self._bad(
                 head.offset, f"it does not end after the {head.content_bytes:,} bytes of its Content-Length"
             )
+
+    def _is_damaged(self, damage: Damage, size: int) -> bool:
+        """Tell whether bytes at the beginning of the buffer are of a damaged member or frame."""
+        if isinstance(self._pieces, MemberPieces):
+            return damage.member == self._mark()[1]
+        return self._position + size > damage.position
 
     def _begins_at(self, at: int) -> bool:
         """Tell whether a record begins at a byte of the buffer: some files have no line ends between records."""

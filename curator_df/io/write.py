@@ -24,7 +24,7 @@ from curator_df.core.runner.run import run
 from curator_df.core.sizes import read_size
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError
-from curator_df.io.output import FileSink, require_partition_columns
+from curator_df.io.output import FileSink, python_values, require_partition_columns
 from curator_df.io.writable import require_rejects, require_writable
 
 ParquetCompression = Literal["zstd", "snappy", "lz4", "gzip", "none"]
@@ -106,13 +106,19 @@ class _JsonlWriter:
     def write(self, table: pa.Table) -> None:
         rows_at_a_time = max(1, int(len(table) * ROWS_AT_A_TIME_BYTES / max(table.nbytes, 1)))
         for start in range(0, len(table), rows_at_a_time):
-            rows = table.slice(start, rows_at_a_time).to_pylist()
+            rows = _json_rows(table.slice(start, rows_at_a_time))
             text = b"".join(orjson.dumps(row, default=_as_text, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
             self._file.write(text if self._compressor is None else self._compressor.compress(text))
 
     def close(self) -> None:
         if self._compressor is not None:
             self._file.write(self._compressor.flush())
+
+
+def _json_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as Python objects that orjson takes with `_as_text`."""
+    columns = [python_values(column) for column in table.columns]
+    return [dict(zip(table.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def _as_text(value: Any) -> str:
@@ -122,6 +128,11 @@ def _as_text(value: Any) -> str:
     if isinstance(value, (decimal.Decimal, dt.timedelta)):
         return str(value)
     raise TypeError(f"JSON Lines cannot hold {type(value).__name__}; leave the column out or write Parquet")
+
+
+def _has_nanosecond_times(kind: pa.DataType) -> bool:
+    inner = [kind.field(place).type for place in range(kind.num_fields)]
+    return kind == pa.time64("ns") or any(map(_has_nanosecond_times, inner))
 
 
 def write_parquet(
@@ -271,7 +282,8 @@ def write_jsonl(
     2.0 x block. Computes: yes.
 
     Null is written as ``null``, and so are NaN and the infinities, which JSON does not have. Dates and
-    times are strings of ISO 8601; decimals and durations are strings.
+    times are strings of ISO 8601 (a year beyond 9999 has a sign, as in ``+10000-01-01``, and the time of such an instant is
+    UTC); decimals and durations are strings.
     """
     choose("write_jsonl", "compression", compression, JsonlCompression)
     sink = file_sink(df, "write_jsonl", path, JsonlFormat(compression), target_file_size, partition_on, storage_options)

@@ -21,6 +21,7 @@ from typing import Any
 
 from curator_df.core.arguments import path_of
 from curator_df.core.extras import missing_extra
+from curator_df.core.sizes import show_count
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.models.adapted import (
     ADAPTER_CONFIG,
@@ -432,9 +433,9 @@ def _require_shards(operator: str, folder: str, there: set[str]) -> None:
     missing = sorted(set(places.values()) - there)
     if missing:
         listed = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
-        files = "1 file" if len(missing) == 1 else f"{len(missing):,} files"
         raise InputError(
-            f"{operator}: {path} names {files} of weights that the folder does not have: {listed}. Copy or download them again"
+            f"{operator}: {path} names {show_count(len(missing), 'file')} of weights that the folder does not have: {listed}. "
+            "Copy or download them again"
         )
 
 

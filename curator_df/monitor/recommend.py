@@ -20,7 +20,7 @@ from curator_df.core.planning.exchange_plan import estimate_rows
 from curator_df.core.planning.plan import Plan, plan_stream
 from curator_df.core.planning.program import lower
 from curator_df.core.runner.run import range_bytes
-from curator_df.core.sizes import read_size, show_duration, show_size
+from curator_df.core.sizes import read_size, show_count, show_duration, show_size
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.kinds import holds_parquet
 from curator_df.io.listing import Paths
@@ -214,7 +214,7 @@ def recommend(
         reasons=(
             (
                 "input",
-                f"{len(source.files):,} files, {show_size(source.input_bytes)}; {_amount(rows, source.text_bytes)}",
+                f"{show_count(len(source.files), 'file')}, {show_size(source.input_bytes)}; {_amount(rows, source.text_bytes)}",
             ),
             ("memory", _memory_reason(plan)),
             ("layout", f"{layout.shape}: {layout.reason}"),
@@ -237,7 +237,7 @@ def _plan(chain: Any, layout: Layout) -> Plan:
 
 
 def _amount(rows: int, text_bytes: int) -> str:
-    return f"about {rows:,} rows and {show_size(text_bytes)} of text"
+    return f"about {show_count(rows, 'row')} and {show_size(text_bytes)} of text"
 
 
 def _memory_reason(plan: Plan) -> str:
@@ -262,7 +262,7 @@ def _fraction(rows: int, num_bands: int, map_files: int, layout: Layout, free_by
 
 def _hash_reason(rows: int, wide: bool) -> str:
     chosen = "64 bits" if wide else "32 bits"
-    return f"{chosen}: about {rows:,} rows, and from {MANY_ROWS:,} on 32 bits make texts alike that are not"
+    return f"{chosen}: about {show_count(rows, 'row')}, and from {MANY_ROWS:,} on 32 bits make texts alike that are not"
 
 
 def _disk_reason(disk_bytes: int, free_bytes: int | None, folder: Folder, fraction: float) -> str:

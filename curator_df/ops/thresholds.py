@@ -20,6 +20,7 @@ import pandas as pd
 from curator_df.core.arguments import strings_of
 from curator_df.core.columns import choose, require_names, require_table
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.sizes import show_count
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.metrics import METRICS
 from curator_df.ops.host_only import require_host
@@ -149,7 +150,7 @@ class ThresholdExplorer:
         return rules[0].keep if len(rules) == 1 else ">="
 
     def __repr__(self) -> str:
-        lines = [f"thresholds of {len(self.metrics)} metrics over {self.rows:,} rows"]
+        lines = [f"thresholds of {len(self.metrics)} metrics over {show_count(self.rows, 'row')}"]
         for name in self.metrics:
             told = [f"{rule} keeps {self.kept(name, rule.threshold, rule.keep):.1%}" for rule in self.rules(name)]
             lines.append("; ".join(told) or f"{name}: half of the rows have {_middle(self, name):g} or less")

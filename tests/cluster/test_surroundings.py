@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
 
 import psutil
 import pytest
+from distributed.comm import CommClosedError
 
 from curator_df import errors, kernels
 from curator_df.cluster import surroundings
@@ -39,6 +41,52 @@ def main():
 
 if __name__ == "__main__":
     main()
+"""
+
+
+START_PATIENCE_SECONDS = 120
+"""What a cluster that cannot start may take until it says so, of a minute without a sign of a worker."""
+
+NO_THREADS = """
+import multiprocessing, os, threading, time
+from distributed.process import AsyncProcess
+import curator_df as cdf
+from curator_df.cluster.worker_processes import worker_processes
+
+start_process, start_threads, start_thread = multiprocessing.Process.start, AsyncProcess._start_threads, threading.Thread.start
+
+def refuse_threads(self):
+    raise RuntimeError("can't start new thread")
+
+def refuse_process(self):
+    raise OSError(12, "Cannot allocate memory")
+
+def refuse_watching(self):
+    if "watch process join" in self.name:
+        raise RuntimeError("can't start new thread")
+    start_thread(self)
+
+def attempt(name):
+    try:
+        cdf.start_cluster(memory=os.environ["MEMORY"], cpus=1)
+    except cdf.errors.NoClusterError as exc:
+        print(name, type(exc).__name__, exc, flush=True)
+
+if __name__ == "__main__":
+    AsyncProcess._start_threads = refuse_threads
+    attempt("before")
+    AsyncProcess._start_threads = start_threads
+    kind = multiprocessing.get_context("spawn").Process
+    kind.start = refuse_process
+    attempt("during")
+    del kind.start
+    threading.Thread.start = refuse_watching
+    attempt("after")
+    threading.Thread.start = start_thread
+    deadline = time.monotonic() + 20
+    while worker_processes() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    print("left", worker_processes())
 """
 
 
@@ -267,9 +315,20 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
     failed.__cause__ = RuntimeError("can't start new thread")
     assert "ulimit -u allows 100" in str(surroundings.start_failure(failed))
     assert isinstance(surroundings.start_failure(failed), errors.NoClusterError)
+    for said in (
+        SystemError("error return"),
+        ImportError("x.so: failed to map segment"),
+        OSError(12, "Cannot allocate memory"),
+    ):
+        failed.__cause__ = said
+        assert "ulimit -u allows 100" in str(surroundings.start_failure(failed))
+    failed.__cause__ = RuntimeError("can't start new thread")
     assert surroundings.start_failure(RuntimeError("a port is taken")) is None
     assert limits() == ""
     assert isinstance(surroundings.start_failure(MemoryError()), errors.BudgetError)
+    lost = surroundings.start_failure(CommClosedError("in <TCP (closed)>"))
+    assert isinstance(lost, errors.NoClusterError)
+    assert str(lost).startswith("A worker process ended while the cluster started (CommClosedError: in <TCP")
     assert is_out_of_memory(failed.__cause__)  # there was no memory for its stack
     (tmp_path / "pids.max").write_text("120\n")
     (tmp_path / "pids.current").write_text("120\n")
@@ -282,6 +341,114 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
     manifest = run_guarded(Attempt(Range(0, 0, 0, 0, 0), 1, 1), work)
     assert manifest.outcome == "failed"
     assert "A step could not start a thread, and memory is not the reason" in str(manifest.error)
+
+
+@pytest.mark.parametrize("memory", ["2GB", "500MB"])
+@pytest.mark.parametrize("address_space_kb", [585_000, 610_000, 625_000, 640_000])
+def test_a_start_under_little_address_space_ends_soon_one_way_or_the_other(
+    environment, tmp_path, memory, address_space_kb
+):
+    # What a process maps depends on the machine, so where it begins to suffice does too: it may start, or name the limit.
+    command = f"ulimit -v {address_space_kb}; timeout -s KILL {START_PATIENCE_SECONDS} python program.py"
+    code, output = run(command, {**environment, "MEMORY": memory}, tmp_path)
+    assert code in (0, 1), f"{code}: {output}"  # 137: it hung
+    if code == 0:
+        assert rows_of(environment) == ROWS
+    else:
+        assert re.search(r"NoClusterError|BudgetError|MemoryError", output), output
+
+
+def test_a_cluster_whose_process_can_start_no_more_threads_is_refused(monkeypatch):
+    before, start, started = threading.active_count(), threading.Thread.start, []
+    surroundings.require_threads()
+    assert threading.active_count() == before
+
+    def refuse(self):
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(self)
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(errors.NoClusterError, match=r"cannot start the threads of a run \(can't start new thread\)"):
+        surroundings.require_threads()
+    assert len(started) == 2
+    assert threading.active_count() == before
+
+
+def test_a_worker_process_that_cannot_be_started_is_an_error_at_once(environment, tmp_path):
+    (tmp_path / "no_threads.py").write_text(NO_THREADS)
+    started = time.monotonic()
+    code, output = run("python no_threads.py", environment, tmp_path)
+    assert code == 0, output
+    no_thread, no_memory = "RuntimeError: can't start new thread", "OSError: [Errno 12] Cannot allocate memory"
+    for failure, said in (("before", no_thread), ("during", no_memory), ("after", no_thread)):
+        assert f"{failure} NoClusterError A worker process could not be started ({said})." in output
+    assert "left 0" in output
+    assert time.monotonic() - started < START_PATIENCE_SECONDS
+
+
+LOOPBACK = """
+import fcntl, os, socket, struct, sys
+with socket.socket() as any_socket:  # bring the interface up, and take its address of IPv4 away
+    fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 0x49))
+    fcntl.ioctl(any_socket, 0x8916, struct.pack("16sHH4s8x", b"lo", socket.AF_INET, 0, bytes(4)))
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("memory", ["2GB", "500MB"])
+@pytest.mark.parametrize("network", ["IPv6 alone", "none"])
+def test_a_machine_without_the_loopback_address_of_ipv4(environment, tmp_path, network, memory):
+    if subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("by nature: this user may not make a network namespace")
+    (tmp_path / "loopback.py").write_text(LOOPBACK)
+    before = "python loopback.py" if network == "IPv6 alone" else "python"
+    code, output = run(f"unshare -n {before} program.py", {**environment, "MEMORY": memory}, tmp_path)
+    if network == "none" and memory == "2GB":
+        assert code == 1
+        assert "NoClusterError: This machine has no loopback address that works (127.0.0.1: " in output
+        assert "ip link set lo up" in output
+    else:
+        assert code == 0, output
+        assert rows_of(environment) == ROWS
+
+
+@pytest.mark.parametrize("memory", ["2GB", "500MB"])
+def test_a_directory_for_temporary_files_that_is_full(environment, tmp_path, memory):
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("by nature: this user may not mount a file system of their own")
+    (tmp_path / "small").mkdir()
+    small = tmp_path / "small"
+    fill = f"mount -t tmpfs -o size=1m tmpfs {small} && (cat /dev/zero > {small}/fill; true)"
+    command = f"unshare -m bash -c '{fill} && TMPDIR={small} python program.py'"
+    code, output = run(command, {**environment, "MEMORY": memory}, tmp_path)
+    if code == 0:
+        assert rows_of(environment) == ROWS
+    else:
+        assert re.search(r"curator_df\.errors\.(ParameterError|DiskFullError|NoClusterError)", output), output
+
+
+def test_a_user_who_may_start_few_threads_is_told(environment, tmp_path):
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("by nature: the limit does not bind root, and only root can become another user")
+    folder = tempfile.mkdtemp()
+    os.chmod(folder, 0o777)
+    become = (
+        "setpriv --reuid 12346 --regid 12346 --clear-groups --inh-caps +dac_read_search --ambient-caps +dac_read_search"
+    )
+    given = {**environment, "TMPDIR": folder, "TARGET": f"{folder}/out", "HOME": "/nonexistent"}
+    code, output = run(f"{become} bash -c 'ulimit -u 4; python {environment['PROGRAM']}'", given, "/")
+    assert code == 1, output
+    assert re.search(r"NoClusterError.*ulimit -u allows 4 processes and threads", output), output
+    shutil.rmtree(folder)
+
+
+def test_the_loopback_address_is_that_of_the_machine(monkeypatch):
+    assert surroundings.loopback_host() in ("127.0.0.1", "::1")
+    assert surroundings.dashboard_at("127.0.0.1", 5) == "127.0.0.1:5"
+    assert surroundings.dashboard_at("::1", 5) == [("::1", 5)]
+    assert (surroundings.in_brackets("::1"), surroundings.in_brackets("127.0.0.1")) == ("[::1]", "127.0.0.1")
 
 
 @pytest.mark.slow  # the basic kernels are compiled again

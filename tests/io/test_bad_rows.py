@@ -147,7 +147,7 @@ def test_half_a_surrogate_pair_among_the_first_rows_is_a_bad_row(tmp_path, odd, 
     write(tmp_path, a_jsonl='{"a": 1}\n' + odd + '\n{"a": 2}\n')
     with pytest.raises(BadRowError, match=r"line 2 \(byte 9\)"):
         read_jsonl(tmp_path, columns=columns).compute()
-    with pytest.warns(UserWarning, match="1 bad rows"):
+    with pytest.warns(UserWarning, match="1 bad row was"):
         block = read_jsonl(tmp_path, columns=columns, on_bad_rows="quarantine").compute()
     assert block.to_dict("list") == {"a": [1, 2]}
 
@@ -199,7 +199,7 @@ def test_a_field_that_nests_too_deep_is_named_and_the_way_out_is_to_choose_colum
         read_jsonl(tmp_path).compute()
     assert "dtype=" not in str(told.value)
     assert read_jsonl(tmp_path, columns="id").compute()["id"].tolist() == [1, 2]
-    with pytest.warns(UserWarning, match="1 bad rows"):
+    with pytest.warns(UserWarning, match="1 bad row was"):
         assert read_jsonl(tmp_path, on_bad_rows="quarantine").compute()["id"].tolist() == [1]
 
 

@@ -151,7 +151,7 @@ def test_text_files_that_are_no_text_are_named(tmp_path, data):
         BadRowError, match=r"b\.txt', byte 0: the file is (a ZIP|a tar|gzip|UTF-16LE).*on_bad_rows='quarantine'"
     ):
         read_text_files(tmp_path).compute()
-    with pytest.warns(UserWarning, match=r"1 bad rows were left out.*b\.txt.*the file is"):
+    with pytest.warns(UserWarning, match=r"1 bad row was left out.*b\.txt.*the file is"):
         assert read_text_files(tmp_path, on_bad_rows="quarantine").compute()["text"].tolist() == ["fine"]
 
 
@@ -184,3 +184,13 @@ def test_a_name_longer_than_what_is_read_first_is_an_error(tmp_path):
         read_jsonl(tmp_path).compute()
     assert len(str(told.value)) < 1500
     assert read_jsonl(tmp_path, columns="id").compute()["id"].tolist()[0] == 1
+
+
+@pytest.mark.parametrize("nulls", [2, 3, 40])
+def test_nul_bytes_among_the_characters_of_a_line_do_not_make_the_file_utf_32(nulls):
+    line = b'{"id": 2, ' + bytes(nulls) + b'"text": "y"}' + bytes(nulls)
+    assert "it holds NUL bytes among its characters" in why_no_row(line, "a.jsonl", is_first=False)
+    for encoding in ("utf-16-le", "utf-32-le", "utf-32-be"):
+        wide = ('{"id": 2, "text": "' + "y" * nulls + '"}').encode(encoding)
+        for cut in range(4):
+            assert "the file is UTF-" in why_no_row(wide[cut:], "a.jsonl", is_first=False)

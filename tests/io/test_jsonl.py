@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+import bz2
 import gzip
 import json
+import lzma
 import pickle
 import warnings
 
@@ -12,6 +14,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+import curator_df as cdf
 from curator_df.core.planning.program import ReadPartition
 from curator_df.core.ranges.source import OFFSET_BITS, Range
 from curator_df.errors import (
@@ -24,6 +27,7 @@ from curator_df.errors import (
     SchemaError,
 )
 from curator_df.io.jsonl import read_jsonl
+from tests.core.runner.fake_client import inline_cluster
 
 
 def write(folder, **files):
@@ -119,7 +123,7 @@ def test_types_that_do_not_go_together_are_an_error_at_the_door(tmp_path):
     message = r"the column 'x' holds int64 in .*a\.jsonl' and string in .*b\.jsonl'; .*dtype={'x': \.\.\.}"
     with pytest.raises(SchemaError, match=message):
         read_jsonl(tmp_path)
-    with pytest.warns(UserWarning, match="1 bad rows"):
+    with pytest.warns(UserWarning, match="1 bad row was"):
         assert len(read_jsonl(tmp_path, dtype={"x": "int64"}, on_bad_rows="quarantine").compute()) == 1
     assert read_jsonl(tmp_path, dtype={"x": "string"}).compute()["x"].tolist() == ["1", "s"]
 
@@ -367,3 +371,30 @@ def test_another_format_under_the_name_of_json_lines_is_told_by_its_first_bytes(
     (tmp_path / "a.jsonl").write_bytes(data)
     with pytest.raises(BadRowError, match=message):
         read_jsonl(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz"])
+def test_data_after_the_compressed_data_is_one_bad_row_and_the_rows_are_kept(tmp_path, suffix):
+    rows = b"".join(b'{"text": "row %d"}\n' % number for number in range(3_000))
+    folder = tmp_path / "in"
+    folder.mkdir()
+    pack = {"gz": gzip.compress, "zst": zstandard.compress, "bz2": bz2.compress, "xz": lzma.compress}[suffix]
+    packed = pack(rows)
+    for name in ("a", "b"):
+        (folder / f"{name}.jsonl.{suffix}").write_bytes(packed + b"# written by hand\n" * (name == "a"))
+    with pytest.raises(CorruptFileError, match=r"other data follows the compressed data .*on_bad_rows='quarantine'"):
+        read_jsonl(folder).compute()
+    table = read_jsonl(folder, on_bad_rows="quarantine")
+    with inline_cluster():
+        receipt = cdf.write_parquet(table, tmp_path / "out")
+    assert (receipt.rows_written, receipt.rows_quarantined) == (6_000, 1)
+    (file,) = (tmp_path / "out" / "_quarantine").iterdir()
+    (record,) = map(json.loads, file.read_text().splitlines())
+    assert record == {
+        "file": str(folder / f"a.jsonl.{suffix}"),
+        "offset": len(rows),
+        "reason": f"18 bytes of other data follow the compressed data, from byte {len(packed):,} of the file on",
+        "raw": "# written by han",
+    }
+    with pytest.warns(UserWarning, match="other data follow the compressed data"):
+        assert len(table.compute()) == 6_000

@@ -83,7 +83,6 @@ def test_loops_of_symlinks_end(tmp_path):
     write(tmp_path, "d/a.jsonl")
     (tmp_path / "d" / "up").symlink_to(tmp_path)
     (tmp_path / "d" / "self").symlink_to(tmp_path / "d")
-    (tmp_path / "broken").symlink_to(tmp_path / "nothing")
     assert found(tmp_path, tmp_path) == ["d/a.jsonl"]
     assert found(tmp_path, f"{tmp_path}/**/*.jsonl") == ["d/a.jsonl"]
 
@@ -138,15 +137,44 @@ def test_what_is_no_path_is_refused(paths):
         list_files(paths)
 
 
-@pytest.mark.parametrize("pattern", ["", "/*.jsonl", "/**/*.jsonl", "/*/*.jsonl"])
-def test_a_link_to_itself_is_passed_over_like_one_that_leads_nowhere(tmp_path, pattern):
+@pytest.mark.parametrize("pattern", ["", "/*.jsonl", "/**/*.jsonl", "/*/*.jsonl", "/d/*", "/**/*"])
+@pytest.mark.parametrize(
+    ("name", "target", "said"),
+    [
+        ("loop.jsonl", "loop.jsonl", "leads back to it or nowhere"),
+        ("nowhere.jsonl", "/nothing/there", "is not there"),
+        ("nowhere.JSONL", "nothing", "is not there"),
+    ],
+)
+def test_a_link_that_leads_nowhere_is_an_error_and_no_missing_file(tmp_path, pattern, name, target, said):
     write(tmp_path, "a.jsonl", "d/b.jsonl")
     for folder in (tmp_path, tmp_path / "d"):
-        (folder / "loop.jsonl").symlink_to("loop.jsonl")
-        (folder / "nowhere.jsonl").symlink_to("nothing")
-    every = ["a.jsonl", "d/b.jsonl"]
-    wanted = {"": every, "/*.jsonl": every[:1], "/**/*.jsonl": every, "/*/*.jsonl": every[1:]}[pattern]
-    assert found(tmp_path, f"{tmp_path}{pattern}", suffixes=(".jsonl",)) == wanted
+        (folder / name).symlink_to(target)
+    if name.endswith(".JSONL") and pattern.endswith(".jsonl"):
+        assert found(tmp_path, f"{tmp_path}{pattern}", suffixes=(".jsonl",))
+        return
+    with pytest.raises(
+        InputError, match=rf"{name}' is a link to '{target}', which {said}, so this part of the input is"
+    ):
+        list_files(f"{tmp_path}{pattern}", suffixes=(".jsonl",))
+
+
+@pytest.mark.parametrize("pattern", ["", "/**/*.jsonl", "/*/*.jsonl"])
+def test_a_link_to_a_directory_that_is_gone_is_an_error(tmp_path, pattern):
+    write(tmp_path, "d/a.jsonl")
+    for name in ("shard", "v1.0"):
+        (tmp_path / name).symlink_to("/mnt/gone")
+        with pytest.raises(InputError, match=f"{name}' is a link to '/mnt/gone', which is not there"):
+            list_files(f"{tmp_path}{pattern}", suffixes=(".jsonl",))
+        (tmp_path / name).unlink()
+
+
+def test_a_link_that_leads_nowhere_and_is_no_part_of_the_input_does_not_matter(tmp_path):
+    write(tmp_path, "a.jsonl", "d/b.jsonl")
+    for name in ("notes.txt", "_hidden", ".#a.jsonl", "d/.lock"):
+        (tmp_path / name).symlink_to("nothing")
+    for pattern in ("", "/**/*.jsonl", "/*.jsonl"):
+        assert "a.jsonl" in found(tmp_path, f"{tmp_path}{pattern}", suffixes=(".jsonl",))
 
 
 def test_what_is_no_file_is_named_for_what_it_is(tmp_path, monkeypatch):
@@ -167,6 +195,8 @@ def test_what_is_no_file_is_named_for_what_it_is(tmp_path, monkeypatch):
             with pytest.raises(InputError, match=message):
                 list_files(entry)
     write(tmp_path, "a.jsonl")
+    (tmp_path / "loop").unlink()
+    (tmp_path / "nowhere").unlink()
     assert found(tmp_path, tmp_path, suffixes=(".jsonl",)) == ["a.jsonl"]
 
 
@@ -330,3 +360,35 @@ def test_the_suffixes_of_readers_are_those_in_errors():
         )
     }
     assert plain == READERS
+
+
+@pytest.mark.parametrize("key", ["blob_id", "sha", "content_hash", "md5Checksum", "etag"])
+def test_a_store_that_names_the_content_of_a_file_is_asked_for_that_and_not_for_the_time(monkeypatch, key):
+    marks = {"content": "one", "time": 1}
+
+    class Store(MemoryFileSystem):
+        protocol = "marked"
+        root_marker = ""
+
+        def _marked(self, entry):
+            return {**entry, key: marks["content"], "mtime": marks["time"], "last_modified": marks["time"]}
+
+        def info(self, path, **options):
+            return self._marked(super().info(path, **options))
+
+        def find(self, path, detail=False, **options):
+            found = super().find(path, detail=True, **options)
+            return {name: self._marked(entry) for name, entry in found.items()} if detail else list(found)
+
+        def ls(self, path, detail=True, **options):
+            entries = super().ls(path, detail=True, **options)
+            return [self._marked(entry) for entry in entries] if detail else [entry["name"] for entry in entries]
+
+    fsspec.register_implementation("marked", Store, clobber=True)
+    fsspec.filesystem("marked").pipe("marked://marked-data/a.jsonl", b"{}")
+    for url in ("marked://marked-data", "marked://marked-data/a.jsonl", "marked://marked-data/*.jsonl"):
+        first = list_files(url).fingerprint
+        marks["time"] += 1
+        assert list_files(url).fingerprint == first
+        marks["content"] += "!"
+        assert list_files(url).fingerprint != first

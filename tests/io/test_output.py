@@ -2,6 +2,7 @@
 """Blocks of a range into files: every row in one file, in the folder of its value."""
 
 import datetime as dt
+import json
 
 import dask.dataframe as dd
 import pandas as pd
@@ -11,9 +12,12 @@ import pytest
 
 from curator_df.core.files.storage import Folder
 from curator_df.errors import ParameterError
-from curator_df.io.output import HIVE_NULL, FileSink, folder_name, require_partition_columns
+from curator_df.io import output
+from curator_df.io.jsonl import read_jsonl
+from curator_df.io.output import HIVE_NULL, FileSink, arrow_schema, folder_name, require_partition_columns
 from curator_df.io.parquet import read_parquet
-from curator_df.io.write import ParquetFormat
+from curator_df.io.write import ParquetFormat, write_jsonl
+from tests.core.runner.fake_client import inline_cluster
 
 
 def write(tmp_path, *blocks, partition_on=("key",)):
@@ -120,3 +124,32 @@ def test_odd_names_of_columns_come_back_from_folders(tmp_path, column):
     write(tmp_path, block, partition_on=require_partition_columns(df, "write_parquet", column))
     found = read_parquet(tmp_path / "out").compute().sort_values("id")
     assert [None if value is pd.NA else value for value in found[column]] == values
+
+
+def test_the_schema_of_many_columns_is_that_of_each(monkeypatch):
+    kinds = [
+        pd.Series(["a"], dtype="string[pyarrow]"),
+        pd.Series([1], dtype="Int64"),
+        pd.Series([1.5]),
+        pd.Series([True]),
+        pd.Series(["a"], dtype="category"),
+        pd.Series([b"a"], dtype=pd.ArrowDtype(pa.large_binary())),
+        pd.Series([[1]], dtype=pd.ArrowDtype(pa.list_(pa.int8()))),
+        pd.Series([pd.Timestamp(0, tz="UTC")]),
+    ]
+    for more in ([], [pd.Series(["an object"], dtype=object)]):
+        columns = [*kinds, *more] * 30
+        wide = pd.DataFrame({f"column {place}": column for place, column in enumerate(columns)})[:0]
+        found = arrow_schema(wide)
+        monkeypatch.setattr(output, "FEW_COLUMNS", 10**6)
+        assert found.equals(arrow_schema(wide))
+        monkeypatch.undo()
+
+
+def test_many_columns_are_written_as_they_were_read(tmp_path):
+    row = {f"column_{place}": place if place % 2 else f"text {place}" for place in range(2_000)}
+    (tmp_path / "a.jsonl").write_text(5 * (json.dumps(row) + "\n"))
+    with inline_cluster():
+        write_jsonl(read_jsonl(tmp_path / "a.jsonl"), tmp_path / "out")
+    (written,) = (tmp_path / "out").glob("part-*")
+    assert [json.loads(line) for line in written.read_text().splitlines()] == [row] * 5

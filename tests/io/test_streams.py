@@ -93,6 +93,24 @@ def test_other_data_after_the_members_is_told_by_its_place(tmp_path, suffix, gar
     assert repr(garbage[skipped:]) in str(told.value)
 
 
+@FORMATS
+@pytest.mark.parametrize("garbage", [b"x", b"garbage" * 9, b"\r\n", b"r" * 400_000])
+def test_other_data_after_the_compressed_data_is_handed_over(tmp_path, suffix, garbage):
+    path, found = tmp_path / f"a.{suffix}", []
+    packed = COMPRESS[suffix](TEXT) * 2
+    path.write_bytes(packed + garbage)
+    buffer, pieces = memoryview(bytearray(70_000)), []
+    with open_bytes(str(path), on_trailing=lambda *arguments: found.append(arguments)) as stream:
+        while count := stream.readinto(buffer):
+            pieces.append(bytes(buffer[:count]))
+        assert not stream.readinto(buffer)
+    assert b"".join(pieces) == TEXT * 2
+    ((offset, reason, shown),) = found
+    assert (offset, shown) == (len(TEXT) * 2, garbage[:16])
+    count = "1 byte of other data follows" if len(garbage) == 1 else f"{len(garbage):,} bytes of other data follow"
+    assert reason == f"{count} the compressed data, from byte {len(packed):,} of the file on"
+
+
 def test_zeros_may_pad_a_gzip_file(tmp_path):
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(TEXT) + bytes(300_000))

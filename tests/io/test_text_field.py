@@ -175,3 +175,17 @@ def test_a_corpus_is_read_the_same_with_bad_rows_among_it(tmp_path, monkeypatch)
         slow = docs.compute()
     assert fast.equals(slow)
     assert len(fast) == 1_998
+
+
+def test_the_longest_of_many_texts_is_found_without_taking_out_each(monkeypatch):
+    names = [f"column_{place}" for place in range(500)]
+    rows = [{**dict.fromkeys(names, "x"), "column_321": PROSE * 200, "other": "中" * 90, "n": 1.5} for _ in range(20)]
+    schema = pa.schema([*((name, pa.large_string()) for name in (*names, "other")), ("n", pa.float64())])
+    tried, take = [], text_field._Taken.of.__func__
+    monkeypatch.setattr(
+        text_field._Taken, "of", classmethod(lambda cls, *given: tried.append(given[-1]) or take(cls, *given))
+    )
+    fast, slow = parsed("".join(json.dumps(row) + "\n" for row in rows).encode(), schema=schema)
+    assert fast.equals(slow)
+    assert set(tried) <= {"column_321", "other", "column_0"}
+    assert len(tried) <= text_field.CANDIDATES + 1

@@ -88,7 +88,7 @@ def test_a_file_in_another_encoding_is_an_error_with_file_and_byte(tmp_path):
 def test_a_file_in_another_encoding_is_set_aside(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xff")
     (tmp_path / "b.txt").write_bytes(b"good")
-    with pytest.warns(UserWarning, match=r"1 bad rows were left out.*a\.txt"):
+    with pytest.warns(UserWarning, match=r"1 bad row was left out.*a\.txt"):
         assert texts_of(tmp_path, on_bad_rows="quarantine") == ["good"]
     bad = []
     source = source_of(cdf.read_text_files(tmp_path, on_bad_rows="quarantine"))
@@ -148,4 +148,18 @@ def test_unknown_encodings_are_refused(tmp_path, arguments, said):
 def test_the_encoding_is_called_as_the_user_calls_it(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xff")
     with pytest.raises(errors.BadRowError, match="the file is not utf-8: "):
+        cdf.read_text_files(tmp_path).compute()
+
+
+def test_data_after_the_compressed_data_is_reported_and_the_text_is_kept(tmp_path):
+    for number in range(3):
+        (tmp_path / f"{number}.txt.gz").write_bytes(gzip.compress(b"text %d" % number) + b"other" * (number == 1))
+    source = source_of(cdf.read_text_files(tmp_path, on_bad_rows="quarantine"))
+    for block_bytes in (1, 10**6):
+        bad = []
+        blocks = list(source.blocks(source.cut_files(9)[0], block_bytes=block_bytes, on_bad_row=bad.append))
+        assert [text for block in blocks for text in block["text"]] == ["text 0", "text 1", "text 2"]
+        assert [(row.path, row.offset, row.raw) for row in bad] == [(str(tmp_path / "1.txt.gz"), 6, b"other")]
+        assert "5 bytes of other data follow" in bad[0].reason
+    with pytest.raises(errors.CorruptFileError, match="other data follows"):
         cdf.read_text_files(tmp_path).compute()

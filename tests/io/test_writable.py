@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import datetime as dt
 import io
+import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,6 +10,7 @@ import pytest
 import curator_df as cdf
 from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.io.write import JsonlFormat
+from tests.core.runner.fake_client import inline_cluster
 
 
 def table(tmp_path, columns):
@@ -52,6 +54,74 @@ def test_times_are_written_as_iso_8601(kind, text):
     rows = pa.table({"t": pa.array([time if pa.types.is_timestamp(kind) else time.date()], kind)})
     JsonlFormat("none").open(file, rows.schema).write(rows)
     assert file.getvalue().decode() == f'{{"t":{text}}}\n'
+
+
+YEAR_10000, YEAR_BEFORE_0 = 253_402_300_800, -62_198_755_200
+"""Seconds since 1970."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "texts"),
+    [
+        (pa.timestamp("s"), [YEAR_10000, YEAR_BEFORE_0], ["+10000-01-01T00:00:00", "-0001-01-01T00:00:00"]),
+        (pa.timestamp("s", "UTC"), [YEAR_10000, 0], ["+10000-01-01T00:00:00+00:00", "1970-01-01T00:00:00+00:00"]),
+        (
+            pa.timestamp("s", "Asia/Tokyo"),
+            [YEAR_10000, 0],
+            ["+10000-01-01T00:00:00+00:00", "1970-01-01T09:00:00+09:00"],
+        ),
+        (pa.timestamp("ms"), [YEAR_10000 * 1000 + 5], ["+10000-01-01T00:00:00.005000"]),
+        (
+            pa.timestamp("us"),
+            [YEAR_10000 * 10**6 + 5, 5],
+            ["+10000-01-01T00:00:00.000005", "1970-01-01T00:00:00.000005"],
+        ),
+        (pa.timestamp("us"), [2**63 - 1], ["+294247-01-10T04:00:54.775807"]),
+        (
+            pa.timestamp("ns"),
+            [2**63 - 1, -(2**63) + 1],
+            ["2262-04-11T23:47:16.854775807", "1677-09-21T00:12:43.145224193"],
+        ),
+        (pa.date32(), [2_932_897, -719_529, 2**31 - 1], ["+10000-01-01", "-0001-12-31", "+5881580-07-11"]),
+        (pa.date64(), [2_932_897 * 86_400_000, 0], ["+10000-01-01", "1970-01-01"]),
+        (pa.duration("s"), [2**62, -1, 0], ["53375995583650 days, 7:45:04", "-1 day, 23:59:59", "0:00:00"]),
+        (pa.duration("ms"), [2**62], ["53375995583 days, 15:36:27.904000"]),
+        (
+            pa.time64("ns"),
+            [1, 86_399 * 10**9 + 999_999_999, 5_000],
+            ["00:00:00.000000001", "23:59:59.999999999", "00:00:00.000005"],
+        ),
+    ],
+)
+def test_times_that_python_cannot_hold_are_written_exactly(kind, values, texts):
+    integer = pa.int32() if kind == pa.date32() else pa.int64()
+    flat = pa.array([*values, None], integer).cast(kind)
+    wrapped = {
+        "flat": (flat, [*texts, None]),
+        "lists": (pa.ListArray.from_arrays([0, len(flat)], flat), [[*texts, None]]),
+        "fixed": (pa.FixedSizeListArray.from_arrays(flat, len(flat)), [[*texts, None]]),
+        "structs": (pa.StructArray.from_arrays([flat], ["t"]), [{"t": text} for text in (*texts, None)]),
+        "maps": (
+            pa.MapArray.from_arrays([0, len(flat)], [str(place) for place in range(len(flat))], flat),
+            [[[str(place), text] for place, text in enumerate((*texts, None))]],
+        ),
+        "dictionary": (flat.dictionary_encode(), [*texts, None]),
+    }
+    for array, expected in wrapped.values():
+        file = io.BytesIO()
+        rows = pa.table({"id": range(len(array)), "t": array})
+        JsonlFormat("none").open(file, rows.schema).write(rows)
+        written = [json.loads(line) for line in file.getvalue().splitlines()]
+        assert written == [{"id": place, "t": value} for place, value in enumerate(expected)]
+
+
+def test_folders_are_named_by_dates_that_python_cannot_hold(tmp_path):
+    days = pa.array([2_932_897, 0, None], pa.int32()).cast(pa.date32())
+    df = table(tmp_path, {"text": ["a", "b", "c"], "day": days})
+    with inline_cluster():
+        cdf.write_jsonl(df, tmp_path / "out", partition_on="day")
+    found = sorted(path.name for path in (tmp_path / "out").glob("day=*"))
+    assert [name.replace("%2B", "+") for name in found][:2] == ["day=+10000-01-01", "day=1970-01-01"]
 
 
 def nested(levels, wrap):

@@ -18,7 +18,7 @@ import numpy as np
 
 from curator_df.core.memory.freed_pages import ENDS_EACH
 from curator_df.core.memory.limits import release_free_memory, status_bytes
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_count, show_size
 
 LEAST_WINDOWS = 12
 """Windows before anything is said."""
@@ -59,7 +59,7 @@ class Leak:
 
     def __str__(self) -> str:
         return (
-            f"worker {self.worker} holds {self.growth_bytes / 1e6:,.0f} MB more than {self.tasks:,} tasks ago, "
+            f"worker {self.worker} holds {self.growth_bytes / 1e6:,.0f} MB more than {show_count(self.tasks, 'task')} ago, "
             f"{self.task_bytes / 1e6:,.2f} MB for each task, after free memory was given back"
         )
 
@@ -94,7 +94,7 @@ class LeakReceipt:
 
     def __str__(self) -> str:
         held = (
-            f"worker {self.worker} held {show_size(self.growth_bytes)} more after {self.tasks:,} tasks, "
+            f"worker {self.worker} held {show_size(self.growth_bytes)} more after {show_count(self.tasks, 'task')}, "
             f"{show_size(self.task_bytes)} a task; giving free pages back gave {show_size(self.given_back_bytes)}"
         )
         if self.only_kept:

@@ -17,6 +17,7 @@ from curator_df.core.ranges.journal import Identity
 from curator_df.core.ranges.printed import Printed, printed, printed_source
 from curator_df.core.ranges.sink import Sink, StageSink
 from curator_df.core.ranges.source import Source
+from curator_df.core.sizes import show_count
 from curator_df.errors import ExpressionError
 
 
@@ -170,5 +171,5 @@ def _require_same_input(first: Branch, other: Branch) -> None:
 
 
 def _input(source: Source) -> str:
-    files = f"{len(source.files):,} files from {source.files[0]!r} on" if source.files else "no files"
+    files = f"{show_count(len(source.files), 'file')} from {source.files[0]!r} on" if source.files else "no files"
     return f"{files}, columns {', '.join(map(repr, source.meta.columns))}"

@@ -15,6 +15,7 @@ from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.foreign_step import Graph
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
+from curator_df.core.sizes import show_count
 from curator_df.errors import CuratorError, OperatorError
 
 
@@ -29,7 +30,7 @@ def operator_error(step: Step, block: Any, exc: Exception, files: Sequence[str])
     remedy = getattr(exc, "remedy", "Fix the function")
     if not len(block):
         return OperatorError(f"{raised} of no rows, such as steps before it may leave. {remedy}")
-    rows = f"of {len(block):,} rows"
+    rows = f"of {show_count(len(block), 'row')}"
     if block.index.name == ADDRESS:  # a function of the user may have made another index
         first, last = int(block.index[0]), int(block.index[-1])
         rows += f", from {_place(first, files)} to {_place(last, files)}"
@@ -60,8 +61,8 @@ def without_failing_rows(step: Step, block: Any, files: Sequence[str], set_aside
             waiting += [(middle, stop), (start, middle)]
     if not failing:
         raise OperatorError(
-            f"step {step.name!r} raises on a block of {len(block):,} rows but on none of its parts: it is not a function "
-            "of the rows alone"
+            f"step {step.name!r} raises on a block of {show_count(len(block), 'row')} but on none of its parts: it is not a "
+            "function of the rows alone"
         )
     places = np.array(list(failing))
     for row in _failed_rows(block.iloc[places], failing.values(), files):

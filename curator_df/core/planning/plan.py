@@ -32,7 +32,7 @@ from curator_df.core.planning.task_factor import (
 )
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Source
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_count, show_size
 from curator_df.errors import BudgetError
 
 MIN_BLOCK_BYTES = 1_000_000
@@ -125,7 +125,7 @@ class Plan:
         """Return the content of the plan, as (what, value)."""
         layout = self.layout
         said = [
-            ("input", f"{self.input_files:,} files, {show_size(self.input_bytes)}"),
+            ("input", f"{show_count(self.input_files, 'file')}, {show_size(self.input_bytes)}"),
             ("memory", f"{show_size(self.projected_bytes)} projected, {show_size(layout.allowed_bytes)} allowed"),
             (
                 "layout",

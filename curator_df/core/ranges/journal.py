@@ -42,6 +42,7 @@ from curator_df.core.ranges.printed import changes
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Ranges
+from curator_df.core.sizes import show_count
 from curator_df.errors import OutputChangedError, OutputExistsError, ResumeError
 
 LOG = logging.getLogger("curator_df")
@@ -260,8 +261,8 @@ def check_output(journal: Journal, sink: Sink, on_existing: OnExisting) -> list[
     if present and on_existing == "error":
         state = "a complete run" if journal.receipt else "an interrupted run" if journal.is_started else "files"
         raise OutputExistsError(
-            f"{folder.url} holds {state} already ({len(present):,} files). Go on with on_existing='resume', delete what "
-            "a run left there with on_existing='overwrite', or name another folder"
+            f"{folder.url} holds {state} already ({show_count(len(present), 'file')}). Go on with on_existing='resume', "
+            "delete what a run left there with on_existing='overwrite', or name another folder"
         )
     ours = (f"{JOURNAL_FOLDER}/", f"{QUARANTINE_FOLDER}/")
     strange = [name for name in present if sink.owns(name) is None and not name.startswith(ours)]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.sizes import show_count
 
 LONGEST = 60
 """Characters of a value that are kept."""
@@ -58,7 +59,7 @@ def printed_source(source: Any) -> Printed:
     """Return what a source reads and how: its files, and its ``asked``, the parameters of the reader by name."""
     listing, files = getattr(source, "listing", None), {}
     if listing is not None:
-        count = f"{len(listing):,} {'file' if len(listing) == 1 else 'files'}, {listing.total_bytes:,} bytes"
+        count = f"{show_count(len(listing), 'file')}, {show_count(listing.total_bytes, 'byte')}"
         files = {INPUT_FILES: Digested(count, listing.fingerprint)}
     return printed({**files, **getattr(source, "asked", {})})
 

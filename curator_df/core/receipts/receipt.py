@@ -18,7 +18,7 @@ import pandas as pd
 from curator_df.core.memory.leaks import LeakReceipt
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.receipts.model_figures import model_figures
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_count, show_size
 from curator_df.errors import ParameterError
 
 SHOWN_FOLDERS = 5
@@ -92,10 +92,11 @@ class ExchangeReceipt:
             compared = f", {self.details['compared']:,} compared" if "compared" in self.details else ""
             said += (
                 f"; {self.details['bands']} bands, {self.details['bands_per_iteration']} at a time, "
-                f"{self.details['candidate_pairs']:,} pairs{compared}, {self.details['groups']:,} groups"
+                f"{show_count(self.details['candidate_pairs'], 'pair')}{compared}, {show_count(self.details['groups'], 'group')}"
             )
         if "largest_cluster" in self.details:
-            said += f"; {self.details['clusters']:,} clusters, the largest of {self.details['largest_cluster']:,} rows"
+            largest = show_count(self.details["largest_cluster"], "row")
+            said += f"; {show_count(self.details['clusters'], 'cluster')}, the largest of {largest}"
             said += "".join(
                 f"; {self.details[cause]:,} {cause.replace('_', ' ')}"
                 for cause in ("null_vectors", "empty_vectors", "zeros_vectors", "not_finite_vectors")
@@ -340,7 +341,7 @@ class Receipt:
         resumed = f" ({self.ranges_resumed:,} done by an earlier run)" if self.ranges_resumed else ""
         speed = f", {self.input_bytes / max(self.seconds, 1e-9) / 1e6:.0f} MB/s" if not self.ranges_resumed else ""
         measured = f"{show_size(self.measured_bytes)} at most, {show_size(self.projected_bytes)} projected"
-        sizes = f"{self.files:,} files, {show_size(self.output_bytes)} from {show_size(self.input_bytes)}"
+        sizes = f"{show_count(self.files, 'file')}, {show_size(self.output_bytes)} from {show_size(self.input_bytes)}"
         lines = [
             ("rows", f"{self.rows_read:,} read, {self.rows_written:,} written, {self.rows_dropped:,} dropped{bad}"),
             ("memory", f"{measured}, {show_size(self.allowed_bytes)} allowed"),
@@ -371,7 +372,7 @@ class Receipt:
     def _folders(self) -> str:
         largest = sorted(self.rows_by_folder.items(), key=lambda item: (-item[1], item[0]))[:SHOWN_FOLDERS]
         more = len(self.rows_by_folder) - len(largest)
-        named = ", ".join(f"{folder}: {rows:,} rows" for folder, rows in largest)
+        named = ", ".join(f"{folder}: {show_count(rows, 'row')}" for folder, rows in largest)
         return named + (f", and {more:,} more" if more else "")
 
     def __rich__(self) -> Any:

@@ -12,7 +12,7 @@ import pandas as pd
 from curator_df.core.receipts.model_figures import plain_counters
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.receipts.timeline import timeline_picture
-from curator_df.core.sizes import show_duration, show_size
+from curator_df.core.sizes import show_count, show_duration, show_size
 
 SHOWN_REASONS = 40
 """Reasons in the table; ``receipt.reasons()`` has all."""
@@ -92,7 +92,10 @@ def _tiles(receipt: Receipt) -> str:
         (f"{receipt.rows_written:,}", f"rows written of {receipt.rows_read:,} read ({kept:.1%})"),
         (show_size(receipt.measured_bytes), f"most memory, of {show_size(receipt.allowed_bytes)} allowed"),
         (show_duration(receipt.seconds), speed or resumed),
-        (show_size(receipt.output_bytes), f"in {receipt.files:,} files, from {show_size(receipt.input_bytes)}"),
+        (
+            show_size(receipt.output_bytes),
+            f"in {show_count(receipt.files, 'file')}, from {show_size(receipt.input_bytes)}",
+        ),
     ]
     shown = "".join(f"<div class='tile'><b>{big}</b><span>{html.escape(small)}</span></div>" for big, small in tiles)
     return f"<div class='tiles'>{shown}</div>"

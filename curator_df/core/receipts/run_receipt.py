@@ -6,7 +6,7 @@ from __future__ import annotations
 from curator_df.core.planning.branches import Branch, Fork
 from curator_df.core.planning.plan import Plan
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.task import OnError, OnOom
 
 SAID_OF_CHOICES = {
@@ -46,7 +46,7 @@ def _settings(plan: Plan, joined: Fork, receipt: Receipt) -> dict[str, str]:
     said = {
         "layout": f"{layout.shape}: {layout.reason}",
         "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that for a task: {named}",
-        "cut": f"{receipt.ranges:,} ranges, which follow from the input alone so that the run can resume with other settings",
+        "cut": f"{show_count(receipt.ranges, 'range')} by the input alone, so that the run can resume with other settings",
     }
     if layout.device_bytes:
         said["gpus"] = f"one for each worker process, of which {show_size(layout.device_bytes)} may be used"

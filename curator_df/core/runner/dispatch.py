@@ -38,7 +38,7 @@ from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_na
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
 from curator_df.core.runner.narrowing import for_long_row, narrowed
 from curator_df.core.runner.session import Session
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.job_parcel import JobParcel, run_with_job
 from curator_df.core.tasks.leak_probe import treat
 from curator_df.core.tasks.peaks import Peaks
@@ -318,7 +318,7 @@ class Dispatcher:
         error = WorkerLostError(
             f"range {attempt.piece.number} ended its worker again, alone on the node and with blocks of "
             f"{show_size(attempt.block_bytes)}"
-            + (f", in step {unit.step!r} on {unit.rows:,} rows" if unit is not None else "")
+            + (f", in step {unit.step!r} on {show_count(unit.rows, 'row')}" if unit is not None else "")
             + f": {exc}"
         )
         lost = sum(row.reason.startswith(LOST_ROW) for row in attempt.aside)

@@ -16,7 +16,7 @@ from dask.utils import parse_timedelta
 
 from curator_df.core.cluster_client import ClusterClient
 from curator_df.core.memory.budget import Layout, least_with_workers
-from curator_df.core.sizes import read_size, show_size
+from curator_df.core.sizes import read_size, show_count, show_size
 from curator_df.core.tasks.leak_probe import address_of, restart
 from curator_df.errors import ParameterError
 
@@ -150,7 +150,7 @@ class Recycling:
         if self.workers == 1:
             self.join()
         self.recycled += 1
-        return f"worker {worker} is started again after {known.tasks:,} tasks (recycle_after: {self.after})"
+        return f"worker {worker} is started again after {show_count(known.tasks, 'task')} (recycle_after: {self.after})"
 
     def join(self) -> None:
         """Wait until no worker is away."""

@@ -48,7 +48,7 @@ from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.progress import progress_bar
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
 from curator_df.core.runner.stages import SHOW, STAGES_FOLDER, StageRunner
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.task import Job, OnError, OnOom
 from curator_df.errors import ResumeError, RowCountError
 
@@ -262,8 +262,9 @@ class _Target:
         if came != receipt.rows_written + receipt.rows_dropped + receipt.rows_quarantined:
             made = f" and {receipt.rows_made:,} made of them" if receipt.rows_made else ""
             raise RowCountError(
-                f"{receipt.rows_read:,} rows read{made}, but {receipt.rows_written:,} written + {receipt.rows_dropped:,} "
-                f"dropped + {receipt.rows_quarantined:,} quarantined; the output in {receipt.output} is not to be trusted"
+                f"{show_count(receipt.rows_read, 'row')} read{made}, but {receipt.rows_written:,} written + "
+                f"{receipt.rows_dropped:,} dropped + {receipt.rows_quarantined:,} quarantined; the output in {receipt.output} "
+                "is not to be trusted"
             )
         settle_files(self.journal, receipt.ranges, self.branch.sink, self.branch.rejects)
         if receipt.files == 0:
@@ -383,7 +384,7 @@ class _Run:
 
     def _on_progress(self) -> None:
         receipt = self.targets[0].receipt
-        rows = f"{receipt.rows_read:,} rows, {receipt.rows_dropped:,} dropped"
+        rows = f"{show_count(receipt.rows_read, 'row')}, {receipt.rows_dropped:,} dropped"
         self.show(int(self.finished.sum()), rows)
 
     def _note_device(self, receipt: Receipt, dispatcher: Dispatcher) -> None:

@@ -22,6 +22,7 @@ from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, UnitLog, has_roo
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.source import ADDRESS, BadRow
 from curator_df.core.ranges.step_tally import StepTally
+from curator_df.core.sizes import show_count
 from curator_df.errors import CuratorError, RowCountError
 
 OnError = Literal["raise", "quarantine"]
@@ -163,7 +164,7 @@ class Stretch:
         by_reason = sum(outcome.dropped.values())
         if isinstance(step.action, BlockKernel) and not step.action.makes_rows and removed != by_reason:
             raise RowCountError(
-                f"{step.name} took {rows_in:,} rows, returned {len(outcome.block):,} and gave reasons for "
+                f"{step.name} took {show_count(rows_in, 'row')}, returned {len(outcome.block):,} and gave reasons for "
                 f"{by_reason:,} removed; every removed row needs one"
             )
         self._failed_in_a_row[place] = 0

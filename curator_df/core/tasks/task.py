@@ -47,6 +47,7 @@ from curator_df.core.ranges.quarantine import QuarantineFile
 from curator_df.core.ranges.set_up import in_run
 from curator_df.core.ranges.sink import RangeWriter
 from curator_df.core.ranges.source import BadRow, Range
+from curator_df.core.sizes import show_count
 from curator_df.core.tasks.beside import leave_if_room, may_leave
 from curator_df.core.tasks.stretch import OnError, Stretch
 from curator_df.core.tasks.worker_profile import profile_without_collections
@@ -395,6 +396,6 @@ def _check_rows(manifest: Manifest) -> None:
     removed = sum(step.rows_in - step.rows_out for step in manifest.steps)
     if manifest.rows_read != manifest.rows_written + removed + manifest.rows_quarantined:
         raise RowCountError(
-            f"range {manifest.number}: {manifest.rows_read:,} rows read, but {manifest.rows_written:,} written + "
+            f"range {manifest.number}: {show_count(manifest.rows_read, 'row')} read, but {manifest.rows_written:,} written + "
             f"{removed:,} dropped + {manifest.rows_quarantined:,} quarantined"
         )
