@@ -152,6 +152,8 @@ class Session:
     """Number of the process that started it. One that is forked from it has no threads that could talk to the cluster."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)
     """Called with what happens in a run, in the thread that runs it."""
+    looks: Any = None
+    """Passes of tables that were looked at (`deferred.Looks`), which a run takes over."""
     at_close: Callable[[], object] | None = None
     """Called when the session closes, while its client still runs."""
     _limits_are_lowered: bool = False
