@@ -8,6 +8,7 @@ so that a second run reuses them.
 
 from __future__ import annotations
 
+import functools
 import uuid
 from typing import Any
 
@@ -36,9 +37,14 @@ GROUP_BYTES = 8_000_000
 class Spool:
     """The working files of a session."""
 
-    def __init__(self, session: Session, folder: Folder) -> None:
-        self._session, self._folder = session, folder
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._tables: dict[str, Any] = {}
+
+    @functools.cached_property
+    def folder(self) -> Folder:
+        """Where the files are."""
+        return self._session.working(SPOOL_FOLDER)
 
     def table(self, expression: Any) -> Any:
         """Return the table of an expression, read back from working files that are written first if they are not there."""
@@ -51,7 +57,8 @@ class Spool:
         """Stop spooling, and delete the files."""
         remove_spooler(self.table)
         self._tables.clear()
-        self._folder.delete_tree("")
+        if "folder" in vars(self):
+            self.folder.delete_tree("")
 
     def _written(self, expression: Any, name: str) -> Any:
         require_no_dependence_on_blocks(expression)
@@ -61,7 +68,7 @@ class Spool:
                 "Parquet with dask-cudf, and read it with curator_df.read_parquet"
             )
         self._session.require_ready()
-        folder = self._folder.below(f"{name}-{uuid.uuid4().hex[:8]}")
+        folder = self.folder.below(f"{name}-{uuid.uuid4().hex[:8]}")
         parts = new_collection(_with_objects(expression)).to_delayed()
         written = [dask.delayed(_write_part)(part, number, folder) for number, part in enumerate(parts)]
         dask.compute(*written)
@@ -81,7 +88,7 @@ def spool_on(session: Session) -> Spool | None:
     """Write what runs on this session cannot stream to its working folder, where it has one."""
     if session.workdir is None:
         return None
-    spool = Spool(session, Folder(session.workdir, is_durable=False).below(SPOOL_FOLDER))
+    spool = Spool(session)
     add_spooler(spool.table)
     return spool
 

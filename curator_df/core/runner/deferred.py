@@ -136,10 +136,13 @@ class Looks:
 
     session: Session
     """Whose workers run them."""
-    folder: Folder
-    """Where their files are."""
     _steps: dict[str, _Resolved] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @functools.cached_property
+    def folder(self) -> Folder:
+        """Where their files are. A run may go on with them, so they are as durable as its own."""
+        return dataclasses.replace(self.session.working(LOOKS_FOLDER), is_durable=True)
 
     def evaluate(self, expression: Any) -> Any:
         """Return the expression of a table with the rows that a chain leaves which ends in a pending drop.
@@ -168,7 +171,8 @@ class Looks:
         """Delete the files of all looks."""
         with self._lock:
             self._steps.clear()
-            self.folder.delete_tree("")
+            if "folder" in vars(self):
+                self.folder.delete_tree("")
 
     def hand_over(self, home: Folder, ranges: Ranges) -> bool:
         """Copy to a run's new folder of a stage what a look has done of the same stage; tell whether there was something.
@@ -176,7 +180,7 @@ class Looks:
         Files are linked where that is possible. A look whose files are damaged is forgotten.
         """
         with self._lock:
-            if home.url.startswith(f"{self.folder.url}/"):
+            if "folder" not in vars(self) or home.url.startswith(f"{self.folder.url}/"):
                 return False
             stage = self.folder.below(home.url.rpartition("/")[2])
             pinned = Journal(stage).ranges
@@ -334,7 +338,7 @@ def look_at_deferred(session: Session) -> Looks | None:
     """Make Dask's evaluation of tables with pending drops run their passes on a session that has a working folder."""
     if session.workdir is None:
         return None
-    looks = Looks(session, Folder(session.workdir).below(LOOKS_FOLDER))
+    looks = Looks(session)
     add_evaluator(looks.evaluate)
     session.looks = looks
     return looks

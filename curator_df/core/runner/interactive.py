@@ -17,7 +17,7 @@ from curator_df.core.tasks.second_try import PLUGIN_NAME, SecondTry
 
 
 def keep_budget_of_dask(
-    session: Session, *, owns_workers: bool, spool_on: Callable[[Session], Any]
+    session: Session, *, owns_workers: bool, spool_on: Callable[[Session], Any], working: Any = None
 ) -> Callable[[], None]:
     """Make Dask's operations on a session keep its budget; return the call that undoes it.
 
@@ -29,7 +29,11 @@ def keep_budget_of_dask(
         Whether the workers end with the session, so that nothing needs to be undone on them.
     spool_on : callable
         Makes what runs cannot stream go through working files (`curator_df.io.spool`); returns what to close, or None.
+    working : object, optional
+        Where working files go (``path()``), and how they are deleted (``delete()``); by default the ``workdir`` of the session.
     """
+    if working is not None:
+        session.working_folder = working.path
     client = session.client
     client.register_plugin(SecondTry(session.layout.work_bytes))
     return_in_pieces(session)
@@ -39,6 +43,8 @@ def keep_budget_of_dask(
         stop_looking(looks)
         if spool is not None:
             spool.close()
+        if working is not None:
+            working.delete()
         return_as_dask_does(client)
         if not owns_workers and client.status == "running":
             client.unregister_worker_plugin(PLUGIN_NAME)
