@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import dask
 import dask.dataframe as dd
@@ -234,19 +234,37 @@ def run_step(step: Step, block: Any, of_range: OfRange | None = None) -> tuple[O
     return outcome, time.perf_counter() - started
 
 
-_spoolers: list[Callable[[Expr], Any]] = []
-"""Of the open sessions; the latest is asked: each runs a part of an expression with Dask, and returns the table read back."""
+class Spooler(Protocol):
+    """What runs a part of an expression with Dask, and keeps its rows in working files."""
+
+    def spooled(self, expression: Expr) -> Any:
+        """Return what was written: ``table``, read back with the partitions that it had, and the ``index`` of its rows."""
+
+    def known(self, expression: Expr) -> Any:
+        """Return the same if it was written before, None otherwise."""
+
+    def forget(self, expression: Expr) -> int:
+        """Delete what was written; return its bytes."""
 
 
-def add_spooler(spool: Callable[[Expr], Any]) -> None:
-    """Make ``spool(expression)`` return a table, read from files, with the rows of what a run cannot stream."""
-    _spoolers.append(spool)
+_spoolers: list[Spooler] = []
+"""Of the open sessions; the latest is asked."""
 
 
-def remove_spooler(spool: Callable[[Expr], Any]) -> None:
+def add_spooler(spooler: Spooler) -> None:
+    """Use ``spooler`` for what a run cannot stream."""
+    _spoolers.append(spooler)
+
+
+def remove_spooler(spooler: Spooler) -> None:
     """Undo `add_spooler`."""
-    if spool in _spoolers:
-        _spoolers.remove(spool)
+    if spooler in _spoolers:
+        _spoolers.remove(spooler)
+
+
+def current_spooler() -> Spooler | None:
+    """Return the spooler of the latest open session, if one has working files."""
+    return _spoolers[-1] if _spoolers else None
 
 
 def lower(df: Any, *, spools: bool = False) -> Program:
@@ -284,7 +302,7 @@ def lower(df: Any, *, spools: bool = False) -> Program:
         )
     expression = df.expr
     if spools and _spoolers and (part := foreign_part(expression)) is not None:
-        expression = expression.substitute(part, _spoolers[-1](part).expr)
+        expression = expression.substitute(part, _spoolers[-1].spooled(part).table.expr)
     origin = _find_origin(expression)
     reader: ReadPartition = origin.operand("func")
     source = reader.source

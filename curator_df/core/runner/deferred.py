@@ -14,13 +14,14 @@ import json
 import os
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import dask
 import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 from dask.dataframe.dask_expr import new_collection
 
 from curator_df.core.backend import is_on_device
@@ -29,7 +30,7 @@ from curator_df.core.files.storage import JOURNAL_FOLDER, Folder, disk_errors
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.held import outside_of_runs, released_after
 from curator_df.core.planning.plan import plan_stream
-from curator_df.core.planning.program import Program, Step, lower, origin_of
+from curator_df.core.planning.program import Program, Step, current_spooler, foreign_part, lower, origin_of
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.core.ranges.deferred_step import add_evaluator, remove_evaluator
 from curator_df.core.ranges.journal import Journal
@@ -82,9 +83,22 @@ class EvaluatedPartition:
     """One for each partition."""
     block_bytes: int
     """Decompressed bytes of a block."""
+    index: Callable[[int, Any], Any] | None = None
+    """Returns the index of rows of a partition by their addresses, where the table had one of its own."""
+    meta: Any = None
+    """What that table looks like."""
 
     def __call__(self, number: int) -> Any:
         """Return a whole partition as one block."""
+        block = self._block(number)
+        if self.index is None:
+            return block
+        if not len(block):
+            return self.meta
+        index = self.index(number, block.index.to_numpy())
+        return _as_declared(block[list(self.meta.columns)].set_axis(index), self.meta)
+
+    def _block(self, number: int) -> Any:
         source, steps = self.program.source, self.program.steps
         log = UnitLog(number, None)
         stretch = Stretch(
@@ -105,6 +119,13 @@ class EvaluatedPartition:
         if not parts:
             return self.program.meta
         return parts[0] if len(parts) == 1 else dd.methods.concat(parts)
+
+
+def _as_declared(block: Any, meta: Any) -> Any:
+    """Return a block with the types that Dask expects of a table; nested values stay what they are."""
+    other = {name: kind for name, kind in meta.dtypes.items() if block[name].dtype != kind}
+    simple = {name: kind for name, kind in other.items() if not pd.api.types.is_object_dtype(block[name].dtype)}
+    return block.astype(simple) if simple else block
 
 
 def _keep_no_row(row: BadRow) -> None:
@@ -147,9 +168,15 @@ class Looks:
     def evaluate(self, expression: Any) -> Any:
         """Return the expression of a table with the rows that a chain leaves which ends in a pending drop.
 
-        None for a table that no run takes, such as one of ``dask.dataframe.from_pandas``: the drop then refuses to be computed.
+        None for a table that no run takes: the drop then refuses to be computed. What a run cannot stream, such as rows of
+        ``dask.dataframe.from_pandas``, is computed by Dask into working files first.
         """
-        table = new_collection(expression)
+        part, spooler, spooled = foreign_part(expression), current_spooler(), None
+        if part is not None and spooler is not None:
+            spooled = spooler.spooled(part)
+            table = new_collection(expression.substitute(part, spooled.table.expr))
+        else:
+            table = new_collection(expression)
         try:
             reader, program = origin_of(table), lower(table)
         except ExpressionError:
@@ -164,8 +191,12 @@ class Looks:
         with self._lock:
             steps = self._resolved(program, reader.ranges)
         done = EvaluatedPartition(dataclasses.replace(program, steps=steps), reader.ranges, reader.block_bytes)
+        where: dict[str, Any] = {"meta": program.meta, "label": program.steps[-1].name}
+        if spooled is not None:
+            done = dataclasses.replace(done, index=spooled.index, meta=expression._meta)
+            where |= {"meta": expression._meta, "divisions": expression.divisions}
         with dask.config.set({"dataframe.convert-string": False}):
-            return dd.from_map(done, range(len(reader.ranges)), meta=program.meta, label=program.steps[-1].name).expr
+            return dd.from_map(done, range(len(reader.ranges)), **where).expr
 
     def forget(self) -> None:
         """Delete the files of all looks."""
