@@ -41,6 +41,7 @@ from curator_df.ops.cuts import remove_boilerplate, remove_outside, remove_quota
 from curator_df.ops.drops import describe_drops
 from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
 from curator_df.ops.explain import explain
+from curator_df.ops.explain import forget as _forget
 from curator_df.ops.html_ratio import add_html_text_ratio
 from curator_df.ops.ids import add_ids
 from curator_df.ops.joining import join_documents
@@ -163,6 +164,7 @@ _register_operators(
         drop_near_duplicates,
         drop_semantic_duplicates,
         explain,
+        _forget,
         explore_thresholds,
         find_exact_duplicates,
         find_near_duplicates,

@@ -86,6 +86,11 @@ class Spooled:
     files: tuple[FileRecord, ...]
     """What was written."""
 
+    @property
+    def bytes(self) -> int:
+        """Bytes on disk."""
+        return sum(file.size_bytes for file in self.files)
+
 
 class Spool:
     """The working files of a session."""
@@ -119,9 +124,9 @@ class Spool:
         known = self._tables.pop(str(expression._name), None)
         if known is None:
             return 0
-        written = sum(known.folder.sizes().values())
+        freed = sum(known.folder.sizes().values())
         known.folder.delete_tree("")
-        return written
+        return freed
 
     def close(self) -> None:
         """Stop spooling, and delete the files."""
@@ -174,6 +179,14 @@ def _read_back(folder: Folder, rows: Sequence[int]) -> Any:
             ranges.append((file - 1, LARGEST_OFFSET - 1, file - 1, LARGEST_OFFSET - 1))
     kept = Ranges(np.array(ranges, dtype=np.int64))
     return from_source(reader.source, kept, block_bytes=reader.block_bytes, explicit=False)
+
+
+def stand_in(expression: Any, folder: Folder) -> Any:
+    """Return a table without rows, read from a file, with the columns that an expression would have when it was written."""
+    meta = expression._meta
+    texts = {name: "string" for name, kind in meta.dtypes.items() if pd.api.types.is_object_dtype(kind)}
+    _write_part(meta.astype(texts), 0, folder)
+    return read_parquet(folder.url)
 
 
 def about_bytes(expression: Any) -> int | None:

@@ -27,6 +27,7 @@ from curator_df.core.exchange.barrier import Barrier
 from curator_df.core.exchange.near_barrier import NearBarrier
 from curator_df.core.exchange.part_barrier import PartBarrier
 from curator_df.core.exchange.row_count import RowCount
+from curator_df.core.files.storage import Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.planning.dask_steps import (
@@ -236,6 +237,10 @@ def run_step(step: Step, block: Any, of_range: OfRange | None = None) -> tuple[O
 
 class Spooler(Protocol):
     """What runs a part of an expression with Dask, and keeps its rows in working files."""
+
+    @property
+    def folder(self) -> Folder:
+        """Where working files are."""
 
     def spooled(self, expression: Expr) -> Any:
         """Return what was written: ``table``, read back with the partitions that it had, and the ``index`` of its rows."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import threading
@@ -26,6 +27,7 @@ from dask.dataframe.dask_expr import new_collection
 
 from curator_df.core.backend import is_on_device
 from curator_df.core.exchange.exchange import range_starts
+from curator_df.core.exchange.row_count import RowCount
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder, disk_errors
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.held import outside_of_runs, released_after
@@ -44,12 +46,14 @@ from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.progress import progress_bar
 from curator_df.core.runner.run import range_bytes
 from curator_df.core.runner.session import Session, prepare_kernels
-from curator_df.core.runner.stages import SHOW, StageRunner
+from curator_df.core.runner.stages import SHOW, StageRunner, stage_identity, temporary_name
 from curator_df.core.tasks.stretch import Stretch
 from curator_df.errors import BarrierError, ExpressionError
 
 LOOKS_FOLDER = "looks"
 """Below the working folder of the cluster."""
+PARTITIONS = "partitions-"
+"""What the names of folders begin with in which passes take partitions instead of the ranges of a run."""
 COPY_BYTES = 1 << 20
 """Read of a file at a time."""
 NOT_COPIED = ("lock", "owners/", "unfinished/")
@@ -223,6 +227,46 @@ class Looks:
             copy_stage(stage, home)
             return True
 
+    def finished(self, program: Program) -> list[str]:
+        """Return the names of the pending steps of a program whose passes a run would take over whole."""
+        with self._lock:
+            if "folder" not in vars(self):
+                return []
+            ranges = program.source.cut(range_bytes(program.source))
+            stages = self._stages(program).items()
+            return [
+                program.steps[place].name
+                for place, (stage, *_) in stages
+                if _is_finished(stage, ranges, counts=isinstance(program.steps[place].barrier, RowCount))
+            ]
+
+    def forget_chain(self, expression: Any) -> int:
+        """Delete what looks at a table that ends in a pending drop have written for it; return the bytes."""
+        part, spooler = foreign_part(expression), current_spooler()
+        known = None if part is None or spooler is None else spooler.known(part)
+        if known is not None:
+            expression = expression.substitute(part, known.table.expr)
+        elif part is not None:
+            return 0  # then nobody has looked at it
+        freed = 0
+        with self._lock:
+            stages = self._stages(lower(new_collection(expression))) if "folder" in vars(self) else {}
+            for stage in itertools.chain(*stages.values()):
+                freed += sum(stage.sizes().values())
+                self._forget_stage(stage)
+        return freed
+
+    def _stages(self, program: Program) -> dict[int, list[Folder]]:
+        """Return the folders of the passes of each pending step: on the ranges of a run, and on partitions."""
+        others = sorted({name.split("/")[0] for name in self.folder.names() if name.startswith(PARTITIONS)})
+        found = {}
+        for place, step in enumerate(program.steps):
+            if step.barrier is not None:
+                before = dataclasses.replace(program, steps=program.steps[:place])
+                name = temporary_name(step, stage_identity(before, step))
+                found[place] = [self.folder.below(name), *(self.folder.below(f"{other}/{name}") for other in others)]
+        return found
+
     def _forget_stage(self, stage: Folder) -> None:
         self._steps = {key: known for key, known in self._steps.items() if stage not in known.stages}
         stage.delete_tree("")
@@ -261,7 +305,7 @@ class Looks:
         prepare_kernels(session, actions)
         ranges = program.source.cut(range_bytes(program.source))
         run = StageRunner(session, plan.stages[0], self.folder, ranges, "raise", "halve")
-        own = self.folder.below(f"partitions-{fingerprint(partitions.table.tobytes())[:16]}")
+        own = self.folder.below(f"{PARTITIONS}{fingerprint(partitions.table.tobytes())[:16]}")
         look = StageRunner(session, plan.stages[0], own, partitions, "raise", "halve")
         names = ", ".join(
             step.name for step in begun.whole if step.barrier and not isinstance(step.action, RangeAction)
@@ -299,6 +343,16 @@ def _on_partitions(
         else:
             steps[: place + 1] = look.resolve(dataclasses.replace(program, steps=tuple(steps[: place + 1])), show).steps
     return tuple(steps)
+
+
+def _is_finished(stage: Folder, ranges: Ranges, *, counts: bool) -> bool:
+    journal = Journal(stage)
+    pinned = journal.ranges
+    if pinned is None or not np.array_equal(pinned.table, ranges.table):
+        return False
+    if counts:  # a pass without a receipt
+        return len({done["number"] for done in journal.done()}) == len(ranges)
+    return journal.receipt is not None
 
 
 def records_hold(stage: Folder) -> bool:

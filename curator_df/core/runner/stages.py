@@ -350,7 +350,7 @@ class StageRunner:
         return exchange, int(chosen["projected_bytes"])
 
     def _temporary_home(self, step: Step, identity: Identity) -> Folder:
-        name = f"{step.name}-{fingerprint(identity)[:16]}"
+        name = temporary_name(step, identity)
         self._made.append(name)
         return self.temporary.below(name)
 
@@ -379,6 +379,11 @@ def mended(
             seen.add(exc.path)
             if folder.exists(damaged[0]):
                 folder.delete(damaged[0])
+
+
+def temporary_name(step: Step, identity: Identity) -> str:
+    """Return the name of the folder of a stage that goes when the run is complete."""
+    return f"{step.name}-{fingerprint(identity)[:16]}"
 
 
 def stage_identity(before: Program, step: Step) -> Identity:
