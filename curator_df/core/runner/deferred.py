@@ -47,13 +47,16 @@ from curator_df.core.runner.progress import progress_bar
 from curator_df.core.runner.run import range_bytes
 from curator_df.core.runner.session import Session, prepare_kernels
 from curator_df.core.runner.stages import SHOW, StageRunner, stage_identity, temporary_name
+from curator_df.core.sizes import show_size
 from curator_df.core.tasks.stretch import Stretch
-from curator_df.errors import BarrierError, ExpressionError
+from curator_df.errors import BarrierError, DiskFullError, ExpressionError
 
 LOOKS_FOLDER = "looks"
 """Below the working folder of the cluster."""
 PARTITIONS = "partitions-"
 """What the names of folders begin with in which passes take partitions instead of the ranges of a run."""
+NOT_STARTED = "Nothing was started"
+"""In the error of a plan that needs more disk than there is."""
 COPY_BYTES = 1 << 20
 """Read of a file at a time."""
 NOT_COPIED = ("lock", "owners/", "unfinished/")
@@ -318,12 +321,28 @@ class Looks:
             progress_bar(f"passes of {names}", 1) as show,
         ):
             tell: SHOW = lambda title, done, total: show(0, f"{title} {done}/{total}")  # noqa: E731
-            whole = run.resolve(dataclasses.replace(program, steps=begun.whole), tell).steps
-            if np.array_equal(ranges.table, partitions.table):
-                here = whole
-            else:
-                here = _on_partitions(dataclasses.replace(program, steps=begun.here), whole, run, look, tell)
+            try:
+                whole = here = run.resolve(dataclasses.replace(program, steps=begun.whole), tell).steps
+                if not np.array_equal(ranges.table, partitions.table):
+                    here = _on_partitions(dataclasses.replace(program, steps=begun.here), whole, run, look, tell)
+            except DiskFullError as exc:
+                kept = {stage.url for stage in begun.stages}
+                for stage in (*run.folders, *look.folders):
+                    if stage.url not in kept:
+                        self._forget_stage(stage)
+                raise self._no_space(names, exc) from None
         return _Resolved(whole, here, (*begun.stages, *run.folders, *look.folders))
+
+    def _no_space(self, names: str, exc: DiskFullError) -> DiskFullError:
+        """Return the error for a look that found too little disk; a plan that did not fit says so itself."""
+        if NOT_STARTED in str(exc):
+            return exc
+        free = self.folder.free_bytes()
+        known = "" if free is None else f" ({show_size(free)} free)"
+        return DiskFullError(
+            f"No space is left in {self.folder.url}{known} for the passes of {names}. What the look had written is deleted.\n"
+            "Make room, or start the cluster with workdir= on a larger disk."
+        )
 
 
 def _on_partitions(

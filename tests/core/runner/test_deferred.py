@@ -11,8 +11,10 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
+from curator_df.core.files.storage import Folder, NewFile
 from curator_df.core.runner import run as run_module
 from curator_df.core.runner.events import StageStarted
+from curator_df.errors import DiskFullError
 from tests.core.runner.fake_client import inline_cluster
 
 ROWS = pd.DataFrame({"n": range(40), "text": [f"text {number // 2}" for number in range(40)]})
@@ -179,3 +181,31 @@ def test_a_look_whose_files_were_deleted_runs_again(docs, cluster):
     cluster.looks.folder.delete_tree("")
     assert kept.compute()["n"].tolist() == KEPT
     assert stages(cluster)
+
+
+def test_too_small_a_disk_is_refused_before_a_look_starts(docs, cluster, monkeypatch):
+    monkeypatch.setattr(Folder, "free_bytes", lambda self: 100)
+    with pytest.raises(
+        DiskFullError, match=r"needs .* for temporary files: .*100 .* are free in .*looks.*Nothing was started"
+    ):
+        docs.pipe(cdf.drop_exact_duplicates).head(2)
+    assert not stages(cluster)
+
+
+def test_a_disk_that_fills_during_a_look_is_named_and_nothing_stays(docs, cluster, monkeypatch):
+    docs.pipe(cdf.drop_exact_duplicates).head(2)
+    before = stages(cluster)
+
+    def full(self, content):
+        raise OSError(28, "No space left on device")
+
+    longer = docs.pipe(cdf.drop_exact_duplicates).pipe(cdf.keep_where, "n < 30").pipe(cdf.drop_near_duplicates)
+    with monkeypatch.context() as patched:
+        patched.setattr(NewFile, "write", full)
+        with pytest.raises(
+            DiskFullError, match=r"No space is left in .*looks .*for the passes of drop_near_duplicates"
+        ) as failed:
+            longer.head(2)
+    assert "deleted" in str(failed.value)
+    assert stages(cluster) == before
+    assert len(longer) == 15
