@@ -49,6 +49,7 @@ from curator_df.core.ranges.printed import Digested, Printed, printed
 from curator_df.core.ranges.range_action import OfRange, RangeAction
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.core.ranges.source import Range, Ranges, Source
+from curator_df.core.ranges.stream_parts import Parts, PartSource
 from curator_df.errors import ExpressionError
 
 
@@ -64,15 +65,27 @@ class ReadPartition:
     """About the decompressed bytes of each partition."""
     explicit: bool
     """True when the user named the block size."""
+    parts: Parts | None = None
+    """How partitions divide the ranges, where some of these can only be read from their beginning."""
 
     def __call__(self, number: int, columns: Any = None) -> Any:
         """Return a whole partition as one block."""
         source = self.source if columns is None else self.source.select(list(columns))
-        piece: Range = self.ranges[number]
+        piece: Range
+        if self.parts is None:
+            piece = self.ranges[number]
+        else:
+            source, piece = self.in_parts(source), Range(number, 0, 0, 0, 0)
         blocks = list(source.blocks(piece, block_bytes=self.block_bytes))
         if not blocks:
             return source.meta
         return blocks[0] if len(blocks) == 1 else dd.methods.concat(blocks)
+
+    def in_parts(self, source: Source) -> Any:
+        """Return a source, perhaps of fewer columns, whose ranges are the partitions; the same where they are its ranges."""
+        if self.parts is None:
+            return source
+        return PartSource(source, self.source, self.ranges, self.parts, self.block_bytes)
 
 
 @dataclass(frozen=True)

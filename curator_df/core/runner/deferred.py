@@ -32,7 +32,15 @@ from curator_df.core.files.storage import JOURNAL_FOLDER, Folder, disk_errors
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.held import outside_of_runs, released_after
 from curator_df.core.planning.plan import plan_stream
-from curator_df.core.planning.program import Program, Step, current_spooler, foreign_part, lower, origin_of
+from curator_df.core.planning.program import (
+    Program,
+    ReadPartition,
+    Step,
+    current_spooler,
+    foreign_part,
+    lower,
+    origin_of,
+)
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.core.ranges.deferred_step import add_evaluator, remove_evaluator
 from curator_df.core.ranges.journal import Journal
@@ -195,15 +203,20 @@ class Looks:
                 f"{program.steps[-1].name} cannot be looked at while its blocks are on a GPU. Write the table with "
                 "write_parquet or checkpoint(df, path) and look at the result"
             )
+        source, partitions = reader.in_parts(program.source), reader.ranges
+        if reader.parts is not None:
+            partitions = self._cut_parts(reader)
         with self._lock:
-            steps = self._resolved(program, reader.ranges)
-        done = EvaluatedPartition(dataclasses.replace(program, steps=steps), reader.ranges, reader.block_bytes)
+            steps = self._resolved(program, dataclasses.replace(program, source=source), partitions)
+        done = EvaluatedPartition(
+            dataclasses.replace(program, source=source, steps=steps), partitions, reader.block_bytes
+        )
         where: dict[str, Any] = {"meta": program.meta, "label": program.steps[-1].name}
         if spooled is not None:
             done = dataclasses.replace(done, index=spooled.index, meta=expression._meta)
             where |= {"meta": expression._meta, "divisions": expression.divisions}
         with dask.config.set({"dataframe.convert-string": False}):
-            return dd.from_map(done, range(len(reader.ranges)), **where).expr
+            return dd.from_map(done, range(len(partitions)), **where).expr
 
     def forget(self) -> None:
         """Delete the files of all looks."""
@@ -274,7 +287,13 @@ class Looks:
         self._steps = {key: known for key, known in self._steps.items() if stage not in known.stages}
         stage.delete_tree("")
 
-    def _resolved(self, program: Program, ranges: Ranges) -> tuple[Step, ...]:
+    def _cut_parts(self, reader: ReadPartition) -> Ranges:
+        """Return the partitions of compressed files, which a worker writes block by block, as ranges."""
+        with dask.config.set({"dataframe.convert-string": False}):
+            (found,) = dask.compute(dask.delayed(_starts_of)(reader))
+        return Ranges(found)
+
+    def _resolved(self, program: Program, here: Program, ranges: Ranges) -> tuple[Step, ...]:
         """Return the steps of a program with its pending ones resolved; those that a look has resolved are not run again."""
         steps = program.steps
         pending = [place for place, step in enumerate(steps) if step.barrier is not None]
@@ -284,7 +303,7 @@ class Looks:
         if known < pending[-1]:
             rest = steps[known + 1 :]
             found = self._run_passes(
-                program, _Resolved((*found.whole, *rest), (*found.here, *rest), found.stages), ranges
+                program, here, _Resolved((*found.whole, *rest), (*found.here, *rest), found.stages), ranges
             )
         for place in pending:
             self._steps[keys[place]] = dataclasses.replace(
@@ -300,7 +319,7 @@ class Looks:
         chain = [step.fingerprint for step in program.steps[: place + 1]]
         return fingerprint([program.source.fingerprint, *chain, ranges.table.tobytes()])
 
-    def _run_passes(self, program: Program, begun: _Resolved, partitions: Ranges) -> _Resolved:
+    def _run_passes(self, program: Program, of_table: Program, begun: _Resolved, partitions: Ranges) -> _Resolved:
         session, steps = self.session, program.steps
         session.require_ready()
         plan = plan_stream(program, _NoSink(self.folder), None, session.weigh_client())
@@ -324,7 +343,7 @@ class Looks:
             try:
                 whole = here = run.resolve(dataclasses.replace(program, steps=begun.whole), tell).steps
                 if not np.array_equal(ranges.table, partitions.table):
-                    here = _on_partitions(dataclasses.replace(program, steps=begun.here), whole, run, look, tell)
+                    here = _on_partitions(dataclasses.replace(of_table, steps=begun.here), whole, run, look, tell)
             except DiskFullError as exc:
                 kept = {stage.url for stage in begun.stages}
                 for stage in (*run.folders, *look.folders):
@@ -343,6 +362,10 @@ class Looks:
             f"No space is left in {self.folder.url}{known} for the passes of {names}. What the look had written is deleted.\n"
             "Make room, or start the cluster with workdir= on a larger disk."
         )
+
+
+def _starts_of(reader: ReadPartition) -> Any:
+    return reader.in_parts(reader.source).cut_parts().table
 
 
 def _on_partitions(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from curator_df.core.ranges.stream_parts import PARTS_FOLDER
 from curator_df.core.runner.deferred import look_at_deferred, stop_looking
 from curator_df.core.runner.results import return_as_dask_does, return_in_pieces
 from curator_df.core.runner.session import Session
@@ -35,7 +36,8 @@ def keep_budget_of_dask(
     if working is not None:
         session.working_folder = working.path
     client = session.client
-    client.register_plugin(SecondTry(session.layout.work_bytes))
+    parts = None if session.workdir is None or working is not None else f"{session.workdir}/{PARTS_FOLDER}"
+    client.register_plugin(SecondTry(session.layout.work_bytes, parts))
     return_in_pieces(session)
     looks, spool = look_at_deferred(session), spool_on(session)
 
