@@ -36,6 +36,7 @@ VERBLESS = {
     "connect",
     "explain",
     "explore_thresholds",
+    "forget",
     "job_cluster",
     "monitor_memory",
     "presidio",
