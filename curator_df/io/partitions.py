@@ -28,6 +28,8 @@ DEFAULT_PARTITIONS = 4_000
 """Partitions above which the default blocks grow: Dask's graph of a table grows with their number."""
 
 
+MOST_ASKED = 1_000
+"""Files that are opened for the size that they state; more of them take too long, and are estimated."""
 MOST_TIMES = 300
 """By which a file may be smaller than estimated before it is asked for its own word; deflate makes text 1,000 times smaller."""
 
@@ -93,11 +95,12 @@ def _parts(source: Any, ranges: Ranges, block_bytes: int) -> Parts | None:
     first, start, last, stop = ranges.table.T
     single = first == last
     counts = np.ones(len(ranges), np.int64)
-    for number in np.flatnonzero(single & (stop > start)).tolist() if source.input_bytes else ():
+    numbers = np.flatnonzero(single & (stop > start)).tolist()
+    for number in numbers:
         path = source.files[int(first[number])]
         if is_compressed(path):
             about = int(stop[number] - start[number]) * COMPRESSION_RATIO
-            if not start[number] and about * MOST_TIMES > block_bytes:
+            if not start[number] and about * MOST_TIMES > block_bytes and len(numbers) <= MOST_ASKED:
                 about = max(about, said_bytes(path))
             if about > PARTED_FROM * block_bytes:
                 counts[number] = -(-about // block_bytes)
