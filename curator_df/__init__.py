@@ -40,7 +40,7 @@ from curator_df.ops.contamination import add_contamination, drop_contaminated, r
 from curator_df.ops.cuts import remove_boilerplate, remove_outside, remove_quotation_marks
 from curator_df.ops.drops import describe_drops
 from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
-from curator_df.ops.explain import explain
+from curator_df.ops.explain import explain, forget
 from curator_df.ops.html_ratio import add_html_text_ratio
 from curator_df.ops.ids import add_ids
 from curator_df.ops.joining import join_documents
@@ -96,6 +96,7 @@ __all__ = [
     "find_exact_duplicates",
     "find_near_duplicates",
     "find_semantic_duplicates",
+    "forget",
     "job_cluster",
     "join_documents",
     "keep_class",
@@ -168,6 +169,7 @@ _register_operators(
         find_exact_duplicates,
         find_near_duplicates,
         find_semantic_duplicates,
+        forget,
         join_documents,
         keep_class,
         keep_language,

@@ -14,6 +14,7 @@ from distributed import Client
 from distributed.security import Security
 
 from curator_df.cluster.clock import watch_streams
+from curator_df.cluster.spill_folder import WorkingFolder
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.core.arguments import path_of
 from curator_df.core.memory.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
@@ -55,7 +56,12 @@ class Connection:
             verify=self._verify,
         )
         self._stop_watching = watch_streams(client)
-        self._session.at_close = keep_budget_of_dask(self._session, owns_workers=False, spool_on=spool_on)
+        self._session.at_close = keep_budget_of_dask(
+            self._session,
+            owns_workers=False,
+            spool_on=spool_on,
+            working=None if workdir is None else WorkingFolder(workdir),
+        )
         open_session(self._session)
 
     def _verify(self) -> None:

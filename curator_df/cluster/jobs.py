@@ -27,6 +27,7 @@ from curator_df.cluster.compiling import compile_kernels
 from curator_df.cluster.encryption import as_security
 from curator_df.cluster.job_keeper import JobKeeper
 from curator_df.cluster.jobqueue import cluster_class, require_commands, withdrawing
+from curator_df.cluster.spill_folder import WorkingFolder
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.core.arguments import path_of, require_number
 from curator_df.core.extras import require_package
@@ -76,7 +77,12 @@ class JobCluster:
             workless_seconds=queue_timeout,
             unstarted=f"no job was submitted to {request.system} yet: use the cluster in a with statement, or call its start()",
         )
-        self._session.at_close = keep_budget_of_dask(self._session, owns_workers=True, spool_on=spool_on)
+        self._session.at_close = keep_budget_of_dask(
+            self._session,
+            owns_workers=True,
+            spool_on=spool_on,
+            working=None if workdir is None else WorkingFolder(workdir),
+        )
         open_session(self._session)
 
     @property

@@ -46,7 +46,7 @@ from curator_df.cluster.settings import (
     worker_memory_limit,
     worker_settings,
 )
-from curator_df.cluster.spill_folder import SpillFolder
+from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder
 from curator_df.cluster.surroundings import (
     dashboard_at,
     in_brackets,
@@ -134,7 +134,12 @@ class Cluster:
         except BaseException:
             self.close()
             raise
-        self._session.at_close = keep_budget_of_dask(self._session, owns_workers=True, spool_on=spool_on)
+        self._session.at_close = keep_budget_of_dask(
+            self._session,
+            owns_workers=True,
+            spool_on=spool_on,
+            working=None if workdir.startswith(f"{spill.path}/") else WorkingFolder(workdir),
+        )
         open_session(self._session)
         if multiprocessing.parent_process() is not None:
             # Where multiprocessing ends a child it waits for the workers, and calls nothing that Dask has registered for that.

@@ -12,8 +12,11 @@ import os
 import shutil
 import socket
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
+
+from curator_df.core.files.storage import Folder, output_errors
 
 PREFIX = "curator-df-"
 LOCK = "session.lock"
@@ -36,6 +39,38 @@ class SpillFolder:
         """Delete the folder and what is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
+
+
+class WorkingFolder:
+    """A folder below the ``workdir`` of a user for what looks and tables of Dask write; made when it is first needed.
+
+    It goes with the cluster. What an ended process of this machine left is deleted by the next cluster with this ``workdir``;
+    in a store, which has no locks, by nobody.
+    """
+
+    def __init__(self, workdir: str) -> None:
+        self._workdir, self._url = workdir, ""
+        self._made: SpillFolder | None = None
+        self._is_local = "://" not in workdir
+        if self._is_local:
+            delete_left_behind(workdir)
+
+    def path(self) -> str:
+        """Return the folder."""
+        if not self._url:
+            self._url = f"{self._workdir.rstrip('/')}/{PREFIX}{uuid.uuid4().hex[:8]}"
+            if self._is_local:
+                with output_errors(Folder(self._workdir)):
+                    Path(self._workdir).mkdir(parents=True, exist_ok=True)
+                    self._made = SpillFolder(self._workdir)
+                self._url = self._made.path
+        return self._url
+
+    def delete(self) -> None:
+        """Delete the folder, if it was made; in a store the files in it were deleted before."""
+        if self._made is not None:
+            self._made.delete()
+        self._made, self._url = None, ""
 
 
 def delete_left_behind(parent: str) -> list[str]:

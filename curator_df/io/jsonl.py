@@ -371,7 +371,14 @@ def read_jsonl(
         origins=origins,
     )
     ranges = source.cut(block_bytes) if files_per_partition is None else source.cut_files(files_per_partition)
-    return from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None, backend=backend)
+    return from_source(
+        source,
+        ranges,
+        block_bytes=block_bytes,
+        explicit=blocksize is not None,
+        backend=backend,
+        in_parts=files_per_partition is None,
+    )
 
 
 def find_schema(

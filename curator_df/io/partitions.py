@@ -7,13 +7,17 @@ from typing import Any
 
 import dask
 import dask.dataframe as dd
+import numpy as np
 from dask.utils import parse_bytes
 
 from curator_df.core.backend import Backend
 from curator_df.core.planning.program import ReadPartition
 from curator_df.core.ranges.source import Ranges
+from curator_df.core.ranges.stream_parts import PARTED_FROM, Parts
 from curator_df.errors import ParameterError
+from curator_df.io.cut import COMPRESSION_RATIO
 from curator_df.io.moves import to_backend
+from curator_df.io.streams import is_compressed, said_bytes
 
 DEFAULT_BLOCK_BYTES = 8_000_000
 """Default block size of a small input. It is for Dask's own operations, of which some hold ten copies of a partition or a Python
@@ -22,6 +26,12 @@ LARGEST_DEFAULT_BLOCK_BYTES = 32_000_000
 """Default block size of a large input."""
 DEFAULT_PARTITIONS = 4_000
 """Partitions above which the default blocks grow: Dask's graph of a table grows with their number."""
+
+
+MOST_ASKED = 1_000
+"""Files that are opened for the size that they state; more of them take too long, and are estimated."""
+MOST_TIMES = 300
+"""By which a file may be smaller than estimated before it is asked for its own word; deflate makes text 1,000 times smaller."""
 
 
 def block_bytes_of(
@@ -57,15 +67,41 @@ def block_bytes_of(
     return block_bytes
 
 
-def from_source(source: Any, ranges: Ranges, *, block_bytes: int, explicit: bool, backend: Backend = "pandas") -> Any:
-    """Make a lazy table of a source: one Dask partition for each range.
+def from_source(
+    source: Any,
+    ranges: Ranges,
+    *,
+    block_bytes: int,
+    explicit: bool,
+    backend: Backend = "pandas",
+    in_parts: bool = False,
+) -> Any:
+    """Make a lazy table of a source: one Dask partition for each range, or several for a large compressed file.
 
     Notes
     -----
     Rows: all. Peak extra memory: none. Computes: no.
     """
-    read = ReadPartition(source, ranges, block_bytes, explicit)
+    parts = _parts(source, ranges, block_bytes) if in_parts else None
+    read = ReadPartition(source, ranges, block_bytes, explicit, parts)
     with dask.config.set({"dataframe.convert-string": False}):
         # Otherwise Dask converts blocks, and turns lists and dicts into their text.
-        table = dd.from_map(read, range(len(ranges)), meta=source.meta, label="read")
+        table = dd.from_map(read, range(len(ranges if parts is None else parts)), meta=source.meta, label="read")
     return to_backend(table, backend)
+
+
+def _parts(source: Any, ranges: Ranges, block_bytes: int) -> Parts | None:
+    """Return how ranges of one compressed file each are read in parts; None if each is about a block, or smaller."""
+    first, start, last, stop = ranges.table.T
+    single = first == last
+    counts = np.ones(len(ranges), np.int64)
+    numbers = np.flatnonzero(single & (stop > start)).tolist()
+    for number in numbers:
+        path = source.files[int(first[number])]
+        if is_compressed(path):
+            about = int(stop[number] - start[number]) * COMPRESSION_RATIO
+            if not start[number] and about * MOST_TIMES > block_bytes and len(numbers) <= MOST_ASKED:
+                about = max(about, said_bytes(path))
+            if about > PARTED_FROM * block_bytes:
+                counts[number] = -(-about // block_bytes)
+    return Parts.of(ranges, counts) if (counts > 1).any() else None

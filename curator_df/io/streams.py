@@ -93,6 +93,27 @@ def is_compressed(path: str) -> bool:
     return path.lower().endswith(COMPRESSED_SUFFIXES)
 
 
+def said_bytes(path: str) -> int:
+    """Return the decompressed size that a local file states, as gzip and zstd do; 0 where it states none, or is not local.
+
+    That of gzip is of its last member, and without what exceeds 4 GiB.
+    """
+    try:
+        with open(path, "rb") as file:
+            head = file.read(18)
+            if head.startswith(b"\x1f\x8b"):
+                file.seek(-4, os.SEEK_END)
+                return int.from_bytes(file.read(4), "little")
+    except OSError:  # not local, or gone: reading it will say so
+        return 0
+    if not head.startswith(ZSTD_MAGIC) or len(head) < 18:
+        return 0
+    kind, is_single = head[4] >> 6, bool(head[4] & 0x20)
+    place = 5 + (not is_single) + (0, 1, 2, 4)[head[4] & 3]
+    width = 1 << kind if kind or is_single else 0
+    return int.from_bytes(head[place : place + width], "little") + (256 if kind == 1 else 0)
+
+
 def open_bytes(
     path: str,
     storage_options: Mapping[str, Any] | None = None,

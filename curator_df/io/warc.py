@@ -439,6 +439,8 @@ def read_warc(
     of_types = None if types is None else tuple(sorted({name.lower() for name in types}))
     source = WarcSource(listing, (*chosen, SKIPPED.name, NOTED.name), of_types, on_bad_rows == "quarantine")
     ranges = source.cut(block_bytes) if files_per_partition is None else source.cut_files(files_per_partition)
-    records = from_source(source, ranges, block_bytes=block_bytes, explicit=blocksize is not None)
+    records = from_source(
+        source, ranges, block_bytes=block_bytes, explicit=blocksize is not None, in_parts=files_per_partition is None
+    )
     kernel = BlockKernel("read_warc", keep_pages_block, {}, STEP_PEAK_FACTOR)
     return to_backend(map_blocks(records, kernel, meta=source.meta[chosen]), backend)

@@ -3,16 +3,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import tempfile
 from typing import Any, Literal
+
+from dask.dataframe.dask_expr import FrameBase, new_collection
 
 from curator_df.core.columns import choose
 from curator_df.core.files.storage import Folder
-from curator_df.core.memory.budget import choose_layout, parse_memory
+from curator_df.core.memory.budget import Layout, choose_layout, parse_memory
+from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.plan import Plan, plan_stream
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.program import Program, current_spooler, foreign_part, lower
+from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.runner.session import current_session, has_session
+from curator_df.core.sizes import show_size
 from curator_df.io.output import FileSink
+from curator_df.io.spool import about_bytes, about_disk_bytes, stand_in
 from curator_df.io.write import TARGET_FILE_BYTES, JsonlFormat, ParquetFormat
 
 
@@ -29,7 +37,8 @@ def explain(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`.
+        A chain that begins with `read_jsonl` or `read_parquet`, or any other table of Dask: then the plan says what Dask
+        computes first, where its rows are written, and about how many bytes.
     memory : str or int, optional
         Plan for this budget. Defaults to that of the running cluster, or 60 % of the machine's memory.
     cpus : int, optional
@@ -62,4 +71,81 @@ def explain(
     choose("explain", "output", output, ("parquet", "jsonl"))
     parquet = FileSink(Folder("."), ParquetFormat("zstd"), TARGET_FILE_BYTES)
     sink = parquet if output == "parquet" else FileSink(Folder("."), JsonlFormat("none"), TARGET_FILE_BYTES)
-    return plan_stream(for_sink(lower(df)), sink, parquet if rejects else None, layout)
+    part = foreign_part(df.expr) if isinstance(df, FrameBase) and df.ndim == 2 else None
+    if part is not None:
+        return _plan_of_computed(df.expr, part, sink, parquet if rejects else None, layout)
+    program = for_sink(lower(df))
+    plan = plan_stream(program, sink, parquet if rejects else None, layout)
+    return dataclasses.replace(plan, remarks=(*plan.remarks, *_reused(program)))
+
+
+def _reused(program: Program) -> list[tuple[str, str]]:
+    """Say which passes a run takes over from a look."""
+    looks = current_session().looks if has_session() else None
+    names = [] if looks is None else looks.finished(program)
+    return [("reused", f"passes of {name}: done by an earlier look, reused") for name in names]
+
+
+def _plan_of_computed(expression: Any, part: Any, sink: FileSink, rejects: FileSink | None, layout: Layout) -> Plan:
+    """Return the plan of a table of which Dask computes a part into working files before a run streams the rest."""
+    require_no_dependence_on_blocks(part)
+    spooler = current_spooler()
+    known = None if spooler is None else spooler.known(part)
+    if known is not None:
+        said = f"Dask has computed {_name(part)} before; its rows are read from {known.folder.url}, {_on_disk(known.bytes)}"
+        program = for_sink(lower(new_collection(expression.substitute(part, known.table.expr))))
+        plan = plan_stream(program, sink, rejects, layout)
+        return dataclasses.replace(plan, remarks=(*plan.remarks, ("reused", said), *_reused(program)))
+    rows_bytes, disk_bytes = about_bytes(part), about_disk_bytes(part)
+    where = "the working folder of the cluster" if spooler is None else spooler.folder.url
+    size = "a size that is not known beforehand" if disk_bytes is None else f"about {_on_disk(disk_bytes)}"
+    with tempfile.TemporaryDirectory() as folder:
+        table = stand_in(part, Folder(folder))
+        plan = plan_stream(
+            for_sink(lower(new_collection(expression.substitute(part, table.expr)))), sink, rejects, layout
+        )
+    said = f"Dask computes {_name(part)} first and writes its rows to {where}: {size}"
+    return dataclasses.replace(
+        plan,
+        input_bytes=rows_bytes or 0,
+        input_files=part.npartitions,
+        remarks=(*plan.remarks, ("working files", said)),
+    )
+
+
+def _name(part: Any) -> str:
+    return title(part) if part.dependencies() else "the table that the chain begins with"
+
+
+def _on_disk(size: int) -> str:
+    return f"{show_size(size)} on disk"
+
+
+def forget(df: Any) -> int:
+    """Delete what looks at a chain have written, and what Dask has computed for it into working files.
+
+    A later look or run computes it again. Everything goes when the cluster is closed, too.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The chain, or a longer one that begins with it.
+
+    Returns
+    -------
+    int
+        Bytes on disk that were freed.
+
+    Notes
+    -----
+    Rows: none. Peak extra memory: none. Computes: no.
+    """
+    if not has_session():
+        return 0
+    looks, spooler, freed = current_session().looks, current_spooler(), 0
+    for node in df.expr.walk():
+        if looks is not None and isinstance(node, DeferredStep):
+            freed += looks.forget_chain(node.operand("original").expression)
+    for node in df.expr.walk():  # afterwards: a chain is known by the working files that it reads
+        freed += 0 if spooler is None else spooler.forget(node)
+    return freed

@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
+from curator_df.core.runner import run as run_module
+from curator_df.core.runner.events import StageStarted
 from curator_df.errors import BarrierError
 from tests.contracts.operator_cases import (
     PENDING,
@@ -98,6 +100,64 @@ def test_a_look_shows_what_a_run_writes(case, cuts, tmp_path):
     cdf.write_parquet(table, tmp_path / "out")
     written = cdf.read_parquet(str(tmp_path / "out")).compute().reset_index(drop=True)
     pd.testing.assert_frame_equal(seen, written)
+
+
+@each_pending
+@pytest.mark.parametrize(
+    ("range_bytes", "blocksize"), [(16_000_000, "1B"), (1, "1GB"), (900, "1kB")], ids=["small", "large", "unlike"]
+)
+def test_a_look_does_not_depend_on_partitions(case, range_bytes, blocksize, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_module, "SMALL_RANGE_BYTES", range_bytes)
+    source = cut_into_files(tmp_path / "in", range(1, len(ROWS), 2))
+    expected = computed(case(cdf.read_parquet(source)))
+    table = case(cdf.read_parquet(source, blocksize=blocksize))
+    assert table.npartitions == (1 if blocksize == "1GB" else table.npartitions)
+    pd.testing.assert_frame_equal(table.compute(), expected)
+
+
+FIGURES = (
+    "rows_read",
+    "rows_made",
+    "rows_written",
+    "rows_dropped",
+    "rows_quarantined",
+    "files",
+    "ranges",
+    "ranges_resumed",
+)
+
+
+@each_pending
+def test_a_run_after_a_look_writes_the_same_and_runs_no_pass(case, tmp_path, cluster):
+    source = cut_into_files(tmp_path / "in", (4, 9))
+    plain = cdf.write_parquet(
+        case(cdf.read_parquet(source)), tmp_path / "plain" / "out", rejects=tmp_path / "plain" / "rejects"
+    )
+    table = case(cdf.read_parquet(source, blocksize="1B"))
+    len(table)
+    started: list[tuple[int, int]] = []
+    watch = lambda event: started.append((event.tasks, event.done)) if isinstance(event, StageStarted) else None  # noqa: E731
+    cluster.watchers.append(watch)
+    try:
+        receipt = cdf.write_parquet(table, tmp_path / "looked" / "out", rejects=tmp_path / "looked" / "rejects")
+    finally:
+        cluster.watchers.remove(watch)
+    assert all(tasks == done for tasks, done in started[:-1])
+    assert [text for _, text in receipt.events if "earlier look" in text]
+    for folder in ("out", "rejects"):
+        names = sorted(name.name for name in (tmp_path / "plain" / folder).glob("*.parquet"))
+        assert sorted(name.name for name in (tmp_path / "looked" / folder).glob("*.parquet")) == names
+        for name in names:
+            assert pq.read_table(tmp_path / "looked" / folder / name).equals(
+                pq.read_table(tmp_path / "plain" / folder / name)
+            )
+    assert {name: getattr(receipt, name) for name in FIGURES} == {name: getattr(plain, name) for name in FIGURES}
+    assert receipt.reasons().to_dict() == plain.reasons().to_dict()
+    exchanged = [(each.step, each.keys, each.unique, each.key_bytes, each.drop_bytes) for each in receipt.exchanges]
+    assert exchanged == [
+        (each.step, each.keys, each.unique, each.key_bytes, each.drop_bytes) for each in plain.exchanges
+    ]
+    assert all(each.seconds > 0 for each in receipt.exchanges)
 
 
 @each_drop

@@ -37,6 +37,7 @@ VERBLESS = {
     "connect",
     "explain",
     "explore_thresholds",
+    "forget",
     "job_cluster",
     "monitor_memory",
     "presidio",

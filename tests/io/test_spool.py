@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import dask.dataframe as dd
@@ -12,8 +13,10 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.core.files.storage import Folder
 from curator_df.core.planning.program import foreign_part
 from curator_df.core.runner.session import current_session
+from curator_df.io import spool
 
 ROWS = pd.DataFrame({"n": range(60), "text": [f"text {number // 2}" for number in range(60)]})
 
@@ -128,3 +131,99 @@ def test_columns_that_are_not_named_by_text_are_refused(tmp_path):
 
 def test_groups_are_found_in_rows_of_pandas(tmp_path):
     assert len(cdf.find_exact_duplicates(dd.from_pandas(ROWS, npartitions=2), workdir=tmp_path)) == 60
+
+
+def odd_index(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.set_axis(pd.Index([f"r{number:02d}" for number in range(len(rows))], name=None))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda rows: rows,
+        odd_index,
+        lambda rows: odd_index(rows).rename_axis("key"),
+        lambda rows: rows.set_index("n", drop=False),
+    ],
+    ids=["range", "text", "named", "column"],
+)
+def test_a_look_at_rows_of_pandas_is_what_pandas_makes(made):
+    rows = made(ROWS.assign(f=[None, *range(59)], day=pd.Timestamp("2026-01-01")))
+    rows.index.name = "index" if rows.index.name == "n" else rows.index.name
+    kept = dd.from_pandas(rows, npartitions=4).pipe(cdf.drop_exact_duplicates)
+    expected = rows.drop_duplicates(subset=["text"])
+    pd.testing.assert_frame_equal(kept.compute().astype({"text": object}), expected.astype({"text": object}))
+    assert len(kept) == 30
+    assert kept.head(2)["n"].tolist() == [0, 2]
+    assert kept.partitions[2].compute()["n"].tolist() == [n for n in range(30, 45) if n % 2 == 0]
+    assert int(kept.groupby("text")["n"].count().compute().max()) == 1
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [lambda d: d.sort_values("n", ascending=False), lambda d: dd.concat([d, d]), lambda d: d[d["n"] > 50].persist()],
+    ids=["sort", "concat", "persist"],
+)
+def test_a_look_after_a_step_of_dask(docs, operation):
+    table = operation(docs)
+    expected = table.compute().drop_duplicates(subset=["text"])
+    kept = table.pipe(cdf.drop_exact_duplicates)
+    pd.testing.assert_frame_equal(kept.compute(), expected)
+    assert kept.head(1, npartitions=-1)["n"].tolist() == expected["n"].tolist()[:1]
+
+
+def test_a_partition_without_rows_stays_one():
+    rows = dd.from_pandas(ROWS, npartitions=3)
+    table = rows[(rows["n"] < 10) | (rows["n"] >= 50)].pipe(cdf.drop_exact_duplicates)
+    assert [len(part) for part in table.partitions] == [5, 0, 5]
+
+
+def test_a_writer_reads_what_a_look_has_computed(docs, tmp_path):
+    before = spooled()
+    kept = dd.from_pandas(ROWS.assign(n=ROWS["n"] + 1), npartitions=3).pipe(cdf.drop_exact_duplicates)
+    assert len(kept) == 30
+    assert written(kept, tmp_path / "out") == list(range(1, 61, 2))
+    assert len(spooled() - before) == 1
+
+
+def test_too_small_a_disk_is_refused_before_anything_is_written(docs, tmp_path, monkeypatch):
+    before = spooled()
+    monkeypatch.setattr(Folder, "free_bytes", lambda self: 100)
+    with pytest.raises(errors.DiskFullError, match=r"working files of about .*; 100 .* are free in .*spool") as failed:
+        cdf.write_parquet(docs.sort_values("n", ascending=False), tmp_path / "out")
+    assert "Nothing was started" in str(failed.value)
+    assert spooled() == before
+
+
+def test_a_disk_that_fills_is_named_and_nothing_stays(docs, tmp_path, monkeypatch):
+    before = spooled()
+
+    def no_room(block, number, folder):
+        if number == 2:
+            with spool._spool_errors(folder):
+                raise OSError(28, "No space left on device")
+        return write(block, number, folder)
+
+    write = spool._write_part
+    no_room.__name__ = "_write_part"
+    monkeypatch.setattr(spool, "_write_part", no_room)
+    with pytest.raises(errors.DiskFullError, match=r"No space is left in .*spool.*are deleted"):
+        cdf.write_parquet(docs.sort_values("n", ascending=False).repartition(npartitions=4), tmp_path / "out")
+    assert spooled() == before
+
+
+def test_damaged_working_files_are_noticed(docs, tmp_path):
+    before = spooled()
+    ordered = docs.sort_values("n", ascending=False)
+    assert len(written(ordered, tmp_path / "a")) == 60
+    (folder,) = spooled() - before
+    part = folder / "part-000000.parquet"
+    content = bytearray(part.read_bytes())
+    content[40] ^= 1
+    times = part.stat()
+    part.write_bytes(content)
+    os.utime(part, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(errors.CorruptFileError, match=str(part)):
+        written(ordered, tmp_path / "b")
+    part.unlink()
+    assert len(written(ordered, tmp_path / "c")) == 60

@@ -201,6 +201,7 @@ class Found:
 class DropRows(RangeAction):
     """What a pending drop is in the last pass: the addresses that go, range by range."""
 
+    follows_addresses: ClassVar[bool] = True
     barrier: Any
     """A `Barrier` or a `near_barrier.NearBarrier`, for the keys, to see that they are those of the first pass."""
     found: Found

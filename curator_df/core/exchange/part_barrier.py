@@ -89,6 +89,7 @@ def _places(addresses: Integers, parts: PartKeys) -> Integers:
 class DropParts(RangeAction):
     """What a pending drop of parts is in the last pass."""
 
+    follows_addresses: ClassVar[bool] = True
     barrier: PartBarrier
     """For the keys, to see that they are those of the first pass, and to remove parts."""
     found: Found

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import dask
 import dask.dataframe as dd
@@ -27,6 +27,7 @@ from curator_df.core.exchange.barrier import Barrier
 from curator_df.core.exchange.near_barrier import NearBarrier
 from curator_df.core.exchange.part_barrier import PartBarrier
 from curator_df.core.exchange.row_count import RowCount
+from curator_df.core.files.storage import Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.planning.dask_steps import (
@@ -48,6 +49,7 @@ from curator_df.core.ranges.printed import Digested, Printed, printed
 from curator_df.core.ranges.range_action import OfRange, RangeAction
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.core.ranges.source import Range, Ranges, Source
+from curator_df.core.ranges.stream_parts import Parts, PartSource
 from curator_df.errors import ExpressionError
 
 
@@ -63,15 +65,27 @@ class ReadPartition:
     """About the decompressed bytes of each partition."""
     explicit: bool
     """True when the user named the block size."""
+    parts: Parts | None = None
+    """How partitions divide the ranges, where some of these can only be read from their beginning."""
 
     def __call__(self, number: int, columns: Any = None) -> Any:
         """Return a whole partition as one block."""
         source = self.source if columns is None else self.source.select(list(columns))
-        piece: Range = self.ranges[number]
+        piece: Range
+        if self.parts is None:
+            piece = self.ranges[number]
+        else:
+            source, piece = self.in_parts(source), Range(number, 0, 0, 0, 0)
         blocks = list(source.blocks(piece, block_bytes=self.block_bytes))
         if not blocks:
             return source.meta
         return blocks[0] if len(blocks) == 1 else dd.methods.concat(blocks)
+
+    def in_parts(self, source: Source) -> Any:
+        """Return a source, perhaps of fewer columns, whose ranges are the partitions; the same where they are its ranges."""
+        if self.parts is None:
+            return source
+        return PartSource(source, self.source, self.ranges, self.parts, self.block_bytes)
 
 
 @dataclass(frozen=True)
@@ -234,19 +248,41 @@ def run_step(step: Step, block: Any, of_range: OfRange | None = None) -> tuple[O
     return outcome, time.perf_counter() - started
 
 
-_spoolers: list[Callable[[Expr], Any]] = []
-"""Of the open sessions; the latest is asked: each runs a part of an expression with Dask, and returns the table read back."""
+class Spooler(Protocol):
+    """What runs a part of an expression with Dask, and keeps its rows in working files."""
+
+    @property
+    def folder(self) -> Folder:
+        """Where working files are."""
+
+    def spooled(self, expression: Expr) -> Any:
+        """Return what was written: ``table``, read back with the partitions that it had, and the ``index`` of its rows."""
+
+    def known(self, expression: Expr) -> Any:
+        """Return the same if it was written before, None otherwise."""
+
+    def forget(self, expression: Expr) -> int:
+        """Delete what was written; return its bytes."""
 
 
-def add_spooler(spool: Callable[[Expr], Any]) -> None:
-    """Make ``spool(expression)`` return a table, read from files, with the rows of what a run cannot stream."""
-    _spoolers.append(spool)
+_spoolers: list[Spooler] = []
+"""Of the open sessions; the latest is asked."""
 
 
-def remove_spooler(spool: Callable[[Expr], Any]) -> None:
+def add_spooler(spooler: Spooler) -> None:
+    """Use ``spooler`` for what a run cannot stream."""
+    _spoolers.append(spooler)
+
+
+def remove_spooler(spooler: Spooler) -> None:
     """Undo `add_spooler`."""
-    if spool in _spoolers:
-        _spoolers.remove(spool)
+    if spooler in _spoolers:
+        _spoolers.remove(spooler)
+
+
+def current_spooler() -> Spooler | None:
+    """Return the spooler of the latest open session, if one has working files."""
+    return _spoolers[-1] if _spoolers else None
 
 
 def lower(df: Any, *, spools: bool = False) -> Program:
@@ -284,7 +320,7 @@ def lower(df: Any, *, spools: bool = False) -> Program:
         )
     expression = df.expr
     if spools and _spoolers and (part := foreign_part(expression)) is not None:
-        expression = expression.substitute(part, _spoolers[-1](part).expr)
+        expression = expression.substitute(part, _spoolers[-1].spooled(part).table.expr)
     origin = _find_origin(expression)
     reader: ReadPartition = origin.operand("func")
     source = reader.source

@@ -14,8 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dask.dataframe.dask_expr._expr import MapPartitions, Partitions
-from dask.dataframe.dask_expr.io.io import FromMap
+from dask.dataframe.dask_expr._expr import MapPartitions, Partitions, PartitionsFiltered
 
 _evaluators: list[Callable[[Any], Any]] = []
 """Of the open sessions; the latest is asked."""
@@ -47,10 +46,18 @@ class DeferredStep(MapPartitions):  # type: ignore[misc]
         evaluated = _evaluators[-1](self.operand("original").expression)
         if evaluated is None:
             return None
-        # ``head`` and ``partitions[]`` are moved down to where the partitions are read.
-        reader = next(node for node in self.walk() if isinstance(node, FromMap) and not node.dependencies())
-        chosen = reader.operand("_partitions")
-        return evaluated if chosen is None else Partitions(evaluated, list(chosen))
+        chosen = self._chosen()
+        return evaluated if chosen is None else Partitions(evaluated, chosen)
+
+    def _chosen(self) -> list[int] | None:
+        """Return the partitions that are wanted: ``head`` and ``partitions[]`` are moved down towards where they are read."""
+        before = {node._name for node in self.operand("original").expression.walk()}
+        for node in self.walk():
+            if node._name not in before and isinstance(node, Partitions):
+                return list(node.operand("partitions"))
+            if node._name not in before and isinstance(node, PartitionsFiltered) and node._filtered:
+                return list(node._partitions)
+        return None
 
 
 def defer(step: Any) -> Any:

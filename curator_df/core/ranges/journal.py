@@ -143,6 +143,11 @@ class Journal:
         return self.folder.exists(f"{JOURNAL_FOLDER}/plan.json")
 
     @property
+    def ranges(self) -> Ranges | None:
+        """The ranges of the run that was started; None if there is none."""
+        return self._pinned() if self.is_started else None
+
+    @property
     def run(self) -> dict[str, Any] | None:
         """The ``id`` of the run that was started (None for one begun before runs had any); None if there is none."""
         if not self.is_started:
@@ -171,6 +176,9 @@ class Journal:
                 f"cannot resume in {self.folder.url}: {changed}. Write to another folder, or start over with "
                 "on_existing='overwrite'"
             )
+        return self._pinned()
+
+    def _pinned(self) -> Ranges:
         return Ranges(np.load(io.BytesIO(self.folder.read(f"{JOURNAL_FOLDER}/ranges.npy"))))
 
     def record(self, manifests: Iterable[Manifest]) -> None:

@@ -4,7 +4,14 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, Protocol
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import dask.dataframe as dd
+import numpy as np
+import numpy.typing as npt
 
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.errors import RowCountError
@@ -25,6 +32,8 @@ class RangeAction(abc.ABC):
 
     barrier: Any
     """What it waited for."""
+    follows_addresses: ClassVar[bool] = False
+    """Whether the address of a row tells what happens to it, so that part of a range can be taken alone."""
 
     @abc.abstractmethod
     def of_range(self, number: int) -> OfRange:
@@ -39,3 +48,66 @@ def changed_rows(step: str, number: int, before: int, now: int, more: str) -> Ro
         "row (seed it by the row's id). Rows set aside out of memory in one of the passes only do the same: then run with "
         "on_existing='overwrite'"
     )
+
+
+@dataclass(frozen=True)
+class OnPartitions(RangeAction):
+    """A resolved step on the partitions of a table, which begin and end elsewhere than the ranges of its passes."""
+
+    action: RangeAction
+    """The step on ranges."""
+    ranges: npt.NDArray[np.int64] = field(repr=False)
+    """Least address of each range, ascending."""
+    partitions: npt.NDArray[np.int64] = field(repr=False)
+    """Least address of each partition, ascending."""
+
+    @property
+    def barrier(self) -> Any:
+        """What the step waited for."""
+        return self.action.barrier
+
+    def of_range(self, number: int) -> OfRange:
+        """Return what runs on one partition, once."""
+        return _OfPartition(self, number)
+
+    def inside(self, number: int) -> range:
+        """Return the ranges that lie in one partition as a whole; what they hold can be checked."""
+        first = int(np.searchsorted(self.ranges, self.partitions[number]))
+        if number + 1 == len(self.partitions):
+            return range(first, len(self.ranges))
+        return range(first, int(np.searchsorted(self.ranges, self.partitions[number + 1], side="right")) - 1)
+
+
+class _OfPartition:
+    def __init__(self, action: OnPartitions, number: int) -> None:
+        self._action, self._inside = action, action.inside(number)
+        self._open: dict[int, OfRange] = {}
+
+    def run(self, block: Any) -> Outcome:
+        outcomes = [self._range(number).run(part) for number, part in self._parts(block)]
+        if len(outcomes) == 1:
+            return outcomes[0]
+        dropped: dict[str, int] = {}
+        for outcome in outcomes:
+            for reason, count in outcome.dropped.items():
+                dropped[reason] = dropped.get(reason, 0) + count
+        return Outcome(dd.methods.concat([outcome.block for outcome in outcomes]), dropped)
+
+    def finish(self, step: str) -> None:
+        for number in self._inside:
+            self._range(number).finish(step)
+
+    def _parts(self, block: Any) -> Iterator[tuple[int, Any]]:
+        """Yield the rows of each range, with the number of the range; an empty block goes to one of them."""
+        ranges = np.maximum(np.searchsorted(self._action.ranges, block.index.to_numpy(), side="right") - 1, 0)
+        if not len(block):
+            yield next(iter(self._open), self._inside.start if self._inside else 0), block
+            return
+        starts = [0, *(np.flatnonzero(np.diff(ranges)) + 1).tolist(), len(block)]
+        for start, stop in itertools.pairwise(starts):
+            yield int(ranges[start]), block if stop - start == len(block) else block.iloc[start:stop]
+
+    def _range(self, number: int) -> OfRange:
+        if number not in self._open:
+            self._open[number] = self._action.action.of_range(number)
+        return self._open[number]

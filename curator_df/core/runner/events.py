@@ -27,7 +27,7 @@ class Note:
     """Something that a person may want to know."""
 
     kind: str
-    """``retry``, ``leak``, ``kept`` (it looked like a leak), ``recycle`` or ``balance``."""
+    """``retry``, ``leak``, ``kept`` (it looked like a leak), ``recycle``, ``balance`` or ``reuse`` (passes of a look)."""
     text: str
     """The whole of it, in words."""
     cause: str = ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from curator_df.core.ranges.stream_parts import PARTS_FOLDER
 from curator_df.core.runner.deferred import look_at_deferred, stop_looking
 from curator_df.core.runner.results import return_as_dask_does, return_in_pieces
 from curator_df.core.runner.session import Session
@@ -17,7 +18,7 @@ from curator_df.core.tasks.second_try import PLUGIN_NAME, SecondTry
 
 
 def keep_budget_of_dask(
-    session: Session, *, owns_workers: bool, spool_on: Callable[[Session], Any]
+    session: Session, *, owns_workers: bool, spool_on: Callable[[Session], Any], working: Any = None
 ) -> Callable[[], None]:
     """Make Dask's operations on a session keep its budget; return the call that undoes it.
 
@@ -29,9 +30,14 @@ def keep_budget_of_dask(
         Whether the workers end with the session, so that nothing needs to be undone on them.
     spool_on : callable
         Makes what runs cannot stream go through working files (`curator_df.io.spool`); returns what to close, or None.
+    working : object, optional
+        Where working files go (``path()``), and how they are deleted (``delete()``); by default the ``workdir`` of the session.
     """
+    if working is not None:
+        session.working_folder = working.path
     client = session.client
-    client.register_plugin(SecondTry(session.layout.work_bytes))
+    parts = None if session.workdir is None or working is not None else f"{session.workdir}/{PARTS_FOLDER}"
+    client.register_plugin(SecondTry(session.layout.work_bytes, parts))
     return_in_pieces(session)
     looks, spool = look_at_deferred(session), spool_on(session)
 
@@ -39,6 +45,8 @@ def keep_budget_of_dask(
         stop_looking(looks)
         if spool is not None:
             spool.close()
+        if working is not None:
+            working.delete()
         return_as_dask_does(client)
         if not owns_workers and client.status == "running":
             client.unregister_worker_plugin(PLUGIN_NAME)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import dask
 
+from curator_df.core.files.storage import Folder
 from curator_df.core.memory import peak
 from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, Layout
 from curator_df.core.memory.held import release_bare
@@ -128,6 +129,8 @@ class Session:
     """Measures the tree, where all workers are on this node."""
     workdir: str | None = None
     """Where ``find_`` operators leave their results by default; all workers see it."""
+    working_folder: Callable[[], str] | None = None
+    """Returns the folder for what looks and tables of Dask write, made when it is first asked for; None: ``workdir``."""
     compile: Callable[[str], object] | None = None
     """Compiles a group of kernels, where workers are this machine's."""
     revive: Callable[[], object] | None = None
@@ -152,6 +155,8 @@ class Session:
     """Number of the process that started it. One that is forked from it has no threads that could talk to the cluster."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)
     """Called with what happens in a run, in the thread that runs it."""
+    looks: Any = None
+    """Passes of tables that were looked at (`deferred.Looks`), which a run takes over."""
     at_close: Callable[[], object] | None = None
     """Called when the session closes, while its client still runs."""
     _limits_are_lowered: bool = False
@@ -195,6 +200,11 @@ class Session:
         """Note which packages a run has left in the workers: plans of later runs have room for them."""
         kept = {**dict(self.layout.kept), **libraries}
         self.layout = dataclasses.replace(self.layout, kept=tuple(sorted(kept.items())))
+
+    def working(self, name: str) -> Folder:
+        """Return a folder for working files, which go with the cluster; only where there is a ``workdir``."""
+        home = self.workdir if self.working_folder is None else self.working_folder()
+        return Folder(str(home), is_durable=False).below(name)
 
     def tell(self, event: Event) -> None:
         """Tell the watchers of something that happened."""

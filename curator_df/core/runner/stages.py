@@ -44,7 +44,7 @@ from curator_df.core.ranges.source import Range, Ranges
 from curator_df.core.ranges.step_tally import StepTally
 from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.dispatch import Dispatcher
-from curator_df.core.runner.events import Exchanged, StageStarted, stage_name
+from curator_df.core.runner.events import Exchanged, Note, StageStarted, stage_name
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.task import Attempt, Job, OnError, OnOom, run_guarded
 from curator_df.errors import CorruptFileError, ParameterError, ResumeError
@@ -138,6 +138,11 @@ class StageRunner:
             raise ParameterError("the last step is not a pending drop; this is a defect in curator_df")
         return before, dataclasses.replace(barrier, home=home).find(self, before, program.steps[-1])
 
+    @property
+    def folders(self) -> tuple[Folder, ...]:
+        """The folders of its stages that are temporary."""
+        return tuple(self.temporary.below(name) for name in self._made)
+
     def clear(self) -> None:
         """Delete the stages' temporary files: the output is complete."""
         for name in self._made:
@@ -214,7 +219,10 @@ class StageRunner:
     def open_stage(self, before: Program, step: Step, home: Folder | None = None) -> Iterator[Journal]:
         """Open the journal of what a pending step waits for, new or begun, in its folder: by default a temporary one."""
         identity = stage_identity(before, step)
-        home = home or self._temporary_home(step, identity)
+        if home is None:
+            home = self._temporary_home(step, identity)
+            if self.session.looks is not None and self.session.looks.hand_over(home, self.ranges):
+                self.session.tell(Note("reuse", f"passes of {step.name}: done by an earlier look, reused"))
         with Journal(home) as journal:
             if journal.is_started:
                 self._require_same_ranges(journal.resume(identity), home)
@@ -342,7 +350,7 @@ class StageRunner:
         return exchange, int(chosen["projected_bytes"])
 
     def _temporary_home(self, step: Step, identity: Identity) -> Folder:
-        name = f"{step.name}-{fingerprint(identity)[:16]}"
+        name = temporary_name(step, identity)
         self._made.append(name)
         return self.temporary.below(name)
 
@@ -371,6 +379,11 @@ def mended(
             seen.add(exc.path)
             if folder.exists(damaged[0]):
                 folder.delete(damaged[0])
+
+
+def temporary_name(step: Step, identity: Identity) -> str:
+    """Return the name of the folder of a stage that goes when the run is complete."""
+    return f"{step.name}-{fingerprint(identity)[:16]}"
 
 
 def stage_identity(before: Program, step: Step) -> Identity:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
+from curator_df.core.ranges.stream_parts import PARTS_FOLDER
 from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError
 
@@ -85,13 +87,15 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
     ----------
     work_bytes : int
         Working memory of the worker, for the decision when to release memory and for messages.
+    parts : str, optional
+        Folder for the parts of compressed files (`core.ranges.stream_parts`) that all workers see.
     """
 
     name = PLUGIN_NAME
     idempotent = True
 
-    def __init__(self, work_bytes: int) -> None:
-        self._work_bytes = work_bytes
+    def __init__(self, work_bytes: int, parts: str | None = None) -> None:
+        self._work_bytes, self.parts = work_bytes, parts
         self._worker: Any = None
         self._gate: Gate
         self._submit: Callable[..., Future[Any]]
@@ -107,6 +111,7 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
     def teardown(self, worker: Any) -> None:
         """Give the submission of tasks back."""
         worker.executors["default"].__dict__.pop("submit", None)
+        shutil.rmtree(f"{worker.local_directory}/{PARTS_FOLDER}", ignore_errors=True)
 
     def submit(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
         """Submit a task; called in the event loop, from the asyncio task that Dask names after the key."""

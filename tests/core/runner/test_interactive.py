@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import json
 import math
 import time
@@ -172,6 +173,18 @@ def test_files_of_looks_go_with_the_cluster(path, cluster):
     kept = cdf.read_jsonl(path).pipe(cdf.drop_exact_duplicates, keep="last")
     assert len(kept) == ROWS // 2
     assert list(Path(str(current_session().workdir)).glob("looks/*"))
+
+
+def test_a_compressed_file_is_read_in_parts(path, cluster, tmp_path):
+    with open(path, "rb") as plain, gzip.open(tmp_path / "a.jsonl.gz", "wb", 1) as packed:
+        packed.writelines(plain)
+    docs = cdf.read_jsonl(str(tmp_path / "a.jsonl.gz"))
+    assert docs.npartitions == 13
+    assert docs.head(2)["n"].tolist() == [0, 1]
+    assert len(docs) == ROWS
+    assert docs.groupby(docs["n"] % 3)["n"].max().compute().tolist() == [7998, 7999, 7997]
+    assert len(list(Path(str(current_session().workdir)).glob("parts/*.blocks"))) == 1
+    assert len(docs.pipe(cdf.drop_exact_duplicates)) == ROWS // 2
 
 
 def test_a_computation_starts_workers_again_that_are_gone_for_good(docs, cluster, monkeypatch):

@@ -116,14 +116,16 @@ def test_an_error_of_ours_is_not_tried_again(plugin):
     assert plugin.run(failing(1, error), "read")["actual_exception"] is error
 
 
-def test_setting_up_and_tearing_down_leaves_the_executor_as_it_was():
+def test_setting_up_and_tearing_down_leaves_the_executor_as_it_was(tmp_path):
     executor = SimpleNamespace()
     executor.submit = submit = lambda call: call()
-    worker = SimpleNamespace(executors={"default": executor})
+    worker = SimpleNamespace(executors={"default": executor}, local_directory=str(tmp_path))
+    (tmp_path / "parts").mkdir()  # of compressed files
     plugin = SecondTry(WORK_BYTES)
     plugin.setup(worker)
     assert executor.submit != submit
     plugin.teardown(worker)
+    assert not list(tmp_path.iterdir())
     assert "submit" not in vars(executor)
 
 

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of an input split that can only be read from its beginning, such as a compressed file, for Dask's own operations.
+
+A partition of such a file would be all of it. Its first block is read directly, which is all that ``head`` needs. Whoever asks
+for a later part reads the whole split once, block by block, and leaves the blocks in a file from which each part is then read.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import functools
+import json
+import os
+import pickle
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from distributed import get_worker
+
+from curator_df.core.files.storage import Folder
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.ranges.source import OFFSET_BITS, Range, Ranges, Source
+from curator_df.core.sizes import show_size
+from curator_df.errors import CorruptFileError, DiskFullError
+
+PARTS_FOLDER = "parts"
+"""Below the working folder of the cluster, or of the worker."""
+PARTED_FROM = 1.5
+"""Blocks that a split must have to be read in parts."""
+DISK_SHARE = 0.5
+"""Bytes of the file of blocks as a share of those of its rows: text takes 0.3 to 0.45."""
+CODEC = "zstd"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How the partitions of a table divide its input splits."""
+
+    table: npt.NDArray[np.int64]
+    """Shape (partitions, 3): number of the split, number of the part in it, and how many parts it has."""
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @classmethod
+    def of(cls, ranges: Ranges, parts: npt.NDArray[np.int64]) -> Parts:
+        """Return the partitions of splits that have so many parts each."""
+        split = np.repeat(np.arange(len(ranges)), parts)
+        part = np.arange(len(split)) - np.repeat(np.cumsum(parts) - parts, parts)
+        return cls(np.stack([split, part, parts[split]], axis=1))
+
+
+@dataclass(frozen=True)
+class PartSource:
+    """A source whose input splits are the parts of those of another one. It has the other's fields but for these."""
+
+    source: Source
+    """The other source."""
+    whole: Source
+    """The same with all columns, which are those of the files of blocks."""
+    ranges: Ranges
+    """Its input splits."""
+    parts: Parts
+    """How they are divided."""
+    block_bytes: int
+    """About the decompressed bytes of a part."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "source":
+            raise AttributeError(name)
+        return getattr(self.source, name)
+
+    def select(self, columns: Any) -> PartSource:
+        """Return the same source reading only these columns."""
+        return PartSource(self.source.select(columns), self.whole, self.ranges, self.parts, self.block_bytes)
+
+    def blocks(self, piece: Range, *, block_bytes: int, **how: Any) -> Iterator[Any]:
+        """Stream one part; see `Source.blocks`."""
+        split, part, count = (int(value) for value in self.parts.table[piece.number])
+        if count == 1:
+            yield from self.source.blocks(self.ranges[split], block_bytes=block_bytes, **how)
+            return
+        columns, wanted = list(self.source.meta.columns), how.get("wanted")
+        for block in self.of_split(split).part(part, count):
+            chosen = block[columns]
+            yield chosen if wanted is None else chosen[np.isin(chosen.index.to_numpy(), wanted)]
+
+    def of_split(self, number: int) -> SplitBlocks:
+        """Return the blocks of one split."""
+        return SplitBlocks(self.whole, self.ranges[number], self.block_bytes)
+
+    def cut_parts(self) -> Ranges:
+        """Return a range for each part; the files of blocks of the session's own process tell where they begin."""
+        rows, starts = [], {}
+        for number, (split, part, count) in enumerate(self.parts.table.tolist()):
+            piece = self.ranges[split]
+            if count == 1:
+                rows.append(self.ranges.table[split].tolist())
+                continue
+            if split not in starts:
+                starts[split] = self.of_split(split).starts(count)
+            first = starts[split][part]
+            rows.append([first >> OFFSET_BITS, first & ((1 << OFFSET_BITS) - 1), piece.last_file, number])
+        return Ranges(np.array(rows, dtype=np.int64).reshape(-1, 4))
+
+
+@dataclass(frozen=True)
+class SplitBlocks:
+    """The blocks of one split, in a file of their own."""
+
+    source: Source
+    """Where the split is."""
+    piece: Range
+    """Which it is."""
+    block_bytes: int
+    """About the decompressed bytes of a block."""
+
+    def part(self, number: int, count: int) -> Iterator[Any]:
+        """Yield the blocks of one part of ``count``."""
+        if number == 0:
+            blocks = self.source.blocks(self.piece, block_bytes=self.block_bytes)
+            first = next(blocks, None)
+            if first is not None:
+                yield first
+            return
+        folder, index = self._written()
+        for place in _places(number, count, len(index)):
+            yield _read(folder, self._name, index[place])
+
+    def starts(self, count: int) -> list[int]:
+        """Return the least address of each part; one without blocks begins where the next begins."""
+        _, index = self._written()
+        starts = [(self.piece.last_file << OFFSET_BITS) + (1 << OFFSET_BITS) - 1] * (count + 1)
+        for number in reversed(range(count)):
+            places = _places(number, count, len(index))
+            starts[number] = index[places[0]]["address"] if places else starts[number + 1]
+        return [(self.piece.first_file << OFFSET_BITS) + self.piece.start, *starts[1:-1]]
+
+    @property
+    def _name(self) -> str:
+        table = [self.piece.first_file, self.piece.start, self.piece.last_file, self.piece.stop, self.block_bytes]
+        return fingerprint(self.source.fingerprint, table)[:24]
+
+    def _written(self) -> tuple[Folder, list[dict[str, int]]]:
+        """Return the folder and the index of the blocks; they are written by the first that asks, and others wait."""
+        folder = parts_folder()
+        name = f"{self._name}.json"
+        if not folder.exists(name):
+            with _locked(folder, self._name):
+                if not folder.exists(name):
+                    self._write(folder)
+        index: list[dict[str, int]] = json.loads(folder.read(name))
+        return folder, index
+
+    def _write(self, folder: Folder) -> None:
+        free, needed = folder.free_bytes(), int((self.piece.stop - self.piece.start) / DISK_SHARE)
+        path = self.source.files[self.piece.first_file]
+        if free is not None and free < needed:
+            raise DiskFullError(
+                f"To read {path!r} in parts, its rows are kept in a file of about {show_size(needed)}; {show_size(free)} are "
+                f"free in {folder.url}.\nNothing was written. Make room, or start the cluster with workdir= on a larger disk."
+            )
+        index, start = [], 0
+        try:
+            with folder.create(f"{self._name}.blocks") as file:
+                for block in self.source.blocks(self.piece, block_bytes=self.block_bytes):
+                    content = pickle.dumps(block, protocol=5)
+                    packed = pa.compress(content, codec=CODEC, asbytes=True)
+                    file.write(packed)
+                    address = int(block.index[0]) if len(block) else -1
+                    row = {"start": start, "size": len(packed), "checksum": zlib.crc32(packed), "bytes": len(content)}
+                    index.append({**row, "address": address})
+                    start += len(packed)
+                    del block, content, packed
+                file.commit()
+            folder.write(f"{self._name}.json", json.dumps(index).encode())
+        except OSError as exc:
+            if exc.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            free = folder.free_bytes() or 0
+            raise DiskFullError(
+                f"No space is left in {folder.url} ({show_size(free)} free) for the rows of {path!r}. What was written of them "
+                "is deleted.\nMake room, or start the cluster with workdir= on a larger disk."
+            ) from exc
+
+
+def _places(number: int, count: int, blocks: int) -> range:
+    """Return the blocks of one part: the first has one, the others have about as many as each other.
+
+    Examples
+    --------
+    >>> [list(_places(number, 3, 6)) for number in range(3)]
+    [[0], [1, 2], [3, 4, 5]]
+    >>> [list(_places(number, 3, 2)) for number in range(3)]
+    [[0], [], [1]]
+    """
+    if number == 0:
+        return range(min(blocks, 1))
+    rest = max(blocks - 1, 0)
+    return range(1 + (number - 1) * rest // (count - 1), 1 + number * rest // (count - 1))
+
+
+def _read(folder: Folder, name: str, row: dict[str, int]) -> Any:
+    path = folder.path(f"{name}.blocks")
+    with folder.filesystem.open(path, "rb") as file:
+        file.seek(row["start"])
+        packed = file.read(row["size"])
+    if zlib.crc32(packed) != row["checksum"]:
+        raise CorruptFileError(f"{path!r} is damaged: a working file of the cluster. Start the cluster again")
+    return pickle.loads(pa.decompress(packed, decompressed_size=row["bytes"], codec=CODEC))  # noqa: S301 - written here
+
+
+def parts_folder() -> Folder:
+    """Return where this process keeps parts: a folder of all workers of a session, of this worker, or of this process."""
+    try:
+        worker = get_worker()
+    except ValueError:
+        return Folder(_of_process(os.getpid()), is_durable=False)
+    shared = next((plugin.parts for plugin in worker.plugins.values() if getattr(plugin, "parts", None)), None)
+    return Folder(shared or f"{worker.local_directory}/{PARTS_FOLDER}", is_durable=False)
+
+
+@functools.cache
+def _of_process(pid: int) -> str:  # noqa: ARG001 - a forked child has one of its own
+    made = tempfile.TemporaryDirectory(prefix="curator-df-parts-")
+    _held.append(made)
+    return made.name
+
+
+_held: list[Any] = []
+"""Temporary folders, which go with this process."""
+
+
+@contextmanager
+def _locked(folder: Folder, name: str) -> Iterator[None]:
+    """Hold a lock of all processes of this machine, as far as the file system has locks."""
+    Path(folder.root).mkdir(parents=True, exist_ok=True)
+    with open(folder.path(f"{name}.lock"), "w") as lock:
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

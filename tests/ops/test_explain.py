@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `explain` says of tables that Dask computes and of looks, and what `forget` frees."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from tests.core.runner.fake_client import inline_cluster
+
+ROWS = pd.DataFrame({"n": range(40), "text": [f"text {number // 2}" for number in range(40)]})
+
+
+@pytest.fixture
+def cluster():
+    with inline_cluster(memory="4GB", cpus=2) as session:
+        yield session
+
+
+@pytest.fixture
+def docs(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS.to_dict("records")))
+    return cdf.read_jsonl(str(path), blocksize="200B")
+
+
+def remarks(table) -> dict[str, str]:
+    return dict(cdf.explain(table).remarks)
+
+
+def files(session) -> list[Path]:
+    return [path for path in Path(session.workdir).rglob("*") if path.is_file()]
+
+
+def test_what_dask_computes_first_is_said_with_its_size(docs, cluster):
+    ordered = docs.sort_values("n").pipe(cdf.drop_exact_duplicates)
+    said = remarks(ordered)["working files"]
+    assert said.startswith(f"Dask computes sort_values first and writes its rows to {cluster.workdir}/spool: about ")
+    assert said.endswith(" on disk")
+    assert not files(cluster)
+    assert cdf.explain(ordered).input_bytes == cdf.explain(docs).input_bytes
+
+
+def test_rows_of_pandas_have_a_plan_without_a_cluster():
+    plan = cdf.explain(dd.from_pandas(ROWS, npartitions=3).pipe(cdf.normalize_whitespace), memory="2GB")
+    assert (
+        "Dask computes the table that the chain begins with first and writes its rows to the working folder"
+        in dict(plan.remarks)["working files"]
+    )
+    assert plan.projected_bytes < 2_000_000_000
+    assert "working files" in repr(plan)
+
+
+def test_what_was_computed_is_read_again(docs, cluster, tmp_path):
+    ordered = docs.sort_values("n")
+    cdf.write_parquet(ordered, tmp_path / "out")
+    said = remarks(ordered.pipe(cdf.normalize_whitespace))
+    assert "working files" not in said
+    assert said["reused"].startswith(
+        f"Dask has computed sort_values before; its rows are read from {cluster.workdir}/spool/"
+    )
+
+
+def numbered(table):
+    return cdf.add_ids(table, into="number", dense=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("drop_near_duplicates", cdf.drop_near_duplicates),
+        ("drop_exact_duplicates", cdf.drop_exact_duplicates),
+        ("add_ids", numbered),
+    ],
+)
+def test_passes_of_a_look_are_said_to_be_reused(docs, cluster, name, step):
+    table = step(docs)
+    assert "reused" not in remarks(table)
+    len(table.compute())
+    assert remarks(table)["reused"] == f"passes of {name}: done by an earlier look, reused"
+    assert "reused" not in remarks(docs[docs["n"] > 1].pipe(step))
+
+
+def test_forgetting_a_chain_frees_its_files_and_no_others(docs, cluster):
+    kept, other = docs.pipe(cdf.drop_exact_duplicates), docs.pipe(cdf.drop_exact_duplicates, keep="last")
+    len(kept), len(other)
+    before = files(cluster)
+    freed_bytes = sum(path.stat().st_size for path in before)
+    freed = kept.curate.forget()
+    assert freed == freed_bytes - sum(path.stat().st_size for path in files(cluster))
+    assert 0 < freed < freed_bytes
+    assert "reused" not in remarks(kept)
+    assert "reused" in remarks(other)
+    assert kept.curate.forget() == 0
+    assert len(kept) == 20
+
+
+def test_forgetting_a_chain_of_dask_frees_its_working_files(docs, cluster):
+    kept = docs.sort_values("n").pipe(cdf.drop_exact_duplicates)
+    assert len(kept) == 20
+    freed_bytes = sum(path.stat().st_size for path in files(cluster))
+    assert kept.pipe(cdf.normalize_whitespace).curate.forget() == freed_bytes
+    assert not files(cluster)
+    assert len(kept) == 20
+
+
+def test_without_a_cluster_there_is_nothing_to_forget(docs):
+    assert docs.pipe(cdf.drop_exact_duplicates).curate.forget() == 0
