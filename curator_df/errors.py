@@ -47,7 +47,8 @@ _LIBRARIES = (os.path.dirname(__file__), *{sysconfig.get_path(name) for name in 
 """Folders whose frames a user did not write."""
 
 
-def _is_library(filename: str) -> bool:
+def is_library(filename: str) -> bool:
+    """Tell whether a source file is of a library, Python or this package, and not the user's."""
     return filename.startswith(_LIBRARIES) or filename.startswith("<frozen")
 
 
@@ -61,7 +62,7 @@ class CuratorError(Exception):
         if cause is not None:
             said = str(cause).strip().split("\n", maxsplit=1)[0]
             lines.append(f"Caused by {type(cause).__name__}{': ' * bool(said)}{said}")
-        own = [frame for frame in traceback.extract_tb(self.__traceback__) if not _is_library(frame.filename)]
+        own = [frame for frame in traceback.extract_tb(self.__traceback__) if not is_library(frame.filename)]
         if own:
             cell = linecache.getline(own[-1].filename, own[-1].lineno or 0).strip() or own[-1].line
             lines.insert(0, f"----> {own[-1].lineno} {cell}")
