@@ -6,12 +6,17 @@ Nothing of Dask is replaced. Without IPython, or with tables that are not ours, 
 
 from __future__ import annotations
 
+import functools
 import sys
+import traceback
 from typing import Any
 
 import dask.dataframe as dd
+from dask.dataframe.dask_expr import FrameBase
+from dask.dataframe.dask_expr._expr import Expr
 
-from curator_df.ops.table_summary import is_ours, summarize_table
+from curator_df.errors import CuratorError, notebook_lines
+from curator_df.ops.table_summary import begins_with_reader, is_ours, summarize_table
 
 ACCESSOR = "curate"
 """Name under which a table has our operators."""
@@ -31,6 +36,8 @@ def integrate(shell: Any = None) -> None:
     if shell is None:
         return
     _show_tables(shell.display_formatter.formatters)
+    if not shell.custom_exceptions:  # there is one place for a handler, and that of the user stays
+        shell.set_custom_exc((Exception,), _show_error)
     if getattr(shell, "Completer", None) is not None and not any(
         getattr(one, "matcher_identifier", "") == MATCHER for one in shell.Completer.custom_matchers
     ):
@@ -50,6 +57,29 @@ def _show_text(df: Any, printer: Any, cycle: bool) -> None:
 def _show_html(df: Any) -> str:
     summary = summarize_table(df)
     return str(df.to_html() if summary is None else summary._repr_html_())
+
+
+def _show_error(
+    shell: Any, kind: type[BaseException], exc: BaseException, tb: Any, tb_offset: int | None = None
+) -> Any:
+    """Show an error: in a few lines where it came through a table of ours, and as IPython does everywhere else.
+
+    ``%xmode Verbose`` shows all frames.
+    """
+    is_short = shell.InteractiveTB.mode != "Verbose" and not isinstance(exc, CuratorError) and _is_about_ours(tb)
+    if is_short:
+        exc._render_traceback_ = functools.partial(notebook_lines, exc)  # type: ignore[attr-defined]
+    shell.showtraceback((kind, exc, tb), tb_offset=tb_offset, running_compiled_code=True)
+
+
+def _is_about_ours(tb: Any) -> bool:
+    """Tell whether Dask or this package was at work on a table of ours when an error was raised."""
+    tables: dict[str, Any] = {}
+    for frame, _ in traceback.walk_tb(tb):
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in ("dask", "curator_df"):
+            found = (value for value in frame.f_locals.values() if isinstance(value, FrameBase | Expr))
+            tables.update({value._name: value for value in found})
+    return any(begins_with_reader(value) for value in tables.values())
 
 
 MATCHER = "curator_df.tables"

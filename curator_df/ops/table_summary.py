@@ -10,9 +10,10 @@ from typing import Any
 
 import dask.dataframe as dd
 from dask.dataframe.dask_expr._expr import MapPartitions
+from dask.dataframe.dask_expr.io import FromMap
 
 from curator_df.core.planning.dask_steps import title
-from curator_df.core.planning.program import lower, origin_of
+from curator_df.core.planning.program import ReadPartition, lower, origin_of
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.source import Source
 from curator_df.core.sizes import show_size
@@ -75,14 +76,13 @@ def summarize_table(df: Any) -> TableSummary | None:
 
 
 def is_ours(value: Any) -> bool:
-    """Tell whether a value is a lazy table that begins with one of our readers."""
-    if not isinstance(value, dd.DataFrame):
-        return False
-    try:
-        origin_of(value)
-    except CuratorError:
-        return False
-    return True
+    """Tell whether a value is a lazy table that one of our readers reads."""
+    return isinstance(value, dd.DataFrame) and begins_with_reader(value.expr)
+
+
+def begins_with_reader(table: Any) -> bool:
+    """Tell whether an expression or a collection of Dask reads, among other things, with one of our readers."""
+    return any(isinstance(node, FromMap) and isinstance(node.operand("func"), ReadPartition) for node in table.walk())
 
 
 def _reads(source: Source) -> str:

@@ -43,6 +43,7 @@ from curator_df.core.tasks.job_parcel import JobParcel, run_with_job
 from curator_df.core.tasks.leak_probe import treat
 from curator_df.core.tasks.peaks import Peaks
 from curator_df.core.tasks.task import Attempt, Job, request_stop, run_range
+from curator_df.core.user_frames import with_user_frames
 from curator_df.errors import CuratorError, SchedulerLostError, WorkerLostError
 
 SMALLEST_BLOCK_BYTES = 64_000
@@ -245,7 +246,9 @@ class Dispatcher:
             )
             return None
         if manifest.outcome != "memory":
-            raise manifest.error if manifest.error is not None else CuratorError(f"range {attempt.piece.number} failed")
+            if manifest.error is None:
+                raise CuratorError(f"range {attempt.piece.number} failed")
+            raise with_user_frames(manifest.error, self.job)
         return self._after_memory_error(attempt, manifest)
 
     def _after_memory_error(self, attempt: Attempt, manifest: Manifest) -> Attempt | None:

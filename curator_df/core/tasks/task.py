@@ -50,6 +50,7 @@ from curator_df.core.ranges.source import BadRow, Range
 from curator_df.core.tasks.beside import leave_if_room, may_leave
 from curator_df.core.tasks.stretch import OnError, Stretch
 from curator_df.core.tasks.worker_profile import profile_without_collections
+from curator_df.core.user_frames import ATTRIBUTE, keep_user_frames
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError
 
 __all__ = ["Attempt", "Job", "OnError", "OnOom", "load_job", "request_stop", "run_guarded", "run_range"]
@@ -183,9 +184,8 @@ def _with_limit(exc: BaseException) -> BaseException:
 
 def _portable(exc: BaseException) -> BaseException:
     """Return an error that can travel: its frames would keep the blocks alive, and not every class can be pickled."""
-    traceback.clear_frames(exc.__traceback__)
     text = "".join(traceback.format_exception(exc))
-    exc = exc.with_traceback(None)
+    keep_user_frames(exc)
     exc.__cause__ = exc.__context__ = None
     if not isinstance(exc, CuratorError):
         exc.add_note(f"On the worker:\n{text}")
@@ -193,6 +193,7 @@ def _portable(exc: BaseException) -> BaseException:
         return exc
     # A class whose arguments are not what it says, such as UnicodeDecodeError, arrives without words, or not at all.
     said = OperatorError(f"{type(exc).__name__}: {exc}")
+    setattr(said, ATTRIBUTE, getattr(exc, ATTRIBUTE))
     said.add_note(f"On the worker:\n{text}")
     return said
 
