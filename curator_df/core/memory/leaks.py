@@ -9,6 +9,8 @@ more first.
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -102,6 +104,7 @@ class LeakReceipt:
         unseen = "no step was seen to leave memory behind"
         if not self.step and not self.again:
             return f"{held}; {unseen}: a cache that fills, or memory of something else; looked at again if it grows much more"
+        unseen = "which step left it could not be found out" if self.again else unseen
         named = f"{self.step} leaves {show_size(self.left_bytes)} behind at each block" if self.step else unseen
         goes_on = ", and it went on growing" if self.again else ""
         then = "started again, no work was lost" if self.recycled else "not started again: no nanny does that"
@@ -118,9 +121,23 @@ class LeakWatch:
         self._floors: dict[str, list[int]] = {}
         self._minima: dict[str, list[int]] = {}
         self._waits: dict[str, int] = {}
+        self._held: dict[str, collections.deque[int]] = {}
+        self._first: dict[str, int] = {}
+        self._tasks: collections.Counter[str] = collections.Counter()
 
-    def add(self, worker: str, floor_bytes: int) -> Leak | None:
-        """Take a floor; return the leak when a window is full and its worker leaks."""
+    def add(self, worker: str, floor_bytes: int, idle_bytes: int = 0) -> Leak | None:
+        """Take a floor; return the leak when a window is full and its worker leaks, or is full.
+
+        ``idle_bytes`` are what the worker held before its first task, where that is known.
+        """
+        self._tasks[worker] += 1
+        if idle_bytes:
+            held = self._held.setdefault(worker, collections.deque(maxlen=self._window))
+            held.append(floor_bytes - idle_bytes)
+            if len(held) == self._window:
+                grown_bytes = min(held) - self._first.setdefault(worker, min(held))
+                if grown_bytes > self._much:
+                    return self._full(worker, grown_bytes)
         floors = self._floors.setdefault(worker, [])
         floors.append(floor_bytes)
         if len(floors) < self._window:
@@ -136,6 +153,18 @@ class LeakWatch:
         self._floors.pop(worker, None)
         self._minima.pop(worker, None)
         self._waits.pop(worker, None)
+        self._held.pop(worker, None)
+        self._first.pop(worker, None)
+        self._tasks.pop(worker, None)
+
+    def fullest(self, worker: str = "") -> Leak | None:
+        """Return what a worker holds of earlier tasks, or the fullest of all; None if that is little, or nobody knows."""
+        held = {name: min(each) for name, each in self._held.items() if worker in ("", name) and each}
+        found = max(held, key=lambda name: held[name], default="")
+        return self._full(found, held[found]) if found and held[found] >= self._least else None
+
+    def _full(self, worker: str, held_bytes: int) -> Leak:
+        return Leak(worker, self._tasks[worker], held_bytes, held_bytes // self._tasks[worker], again=True)
 
     def wait(self, worker: str) -> None:
         """Look at a worker that was told of only when it has grown by much more: a cache is full before that."""
@@ -197,11 +226,15 @@ def left_by(calls: Sequence[tuple[str, Callable[[], Any]]]) -> dict[str, int]:
     """Return by name how many bytes a call leaves behind, on average over `PROBE_CALLS`, where that is not nothing."""
     left: dict[str, int] = {}
     for name, call in calls:
-        call()
+        calls = 0
         before = _floor()
-        for _ in range(PROBE_CALLS):
+        with contextlib.suppress(MemoryError):  # of a worker that is almost full; the calls before it tell as much
             call()
-        each = (_floor() - before) // PROBE_CALLS
+            before = _floor()
+            for _ in range(PROBE_CALLS):
+                call()
+                calls += 1
+        each = (_floor() - before) // max(calls, 1)
         if each > PROBE_LEFT_BYTES:
             left[name] = each
     return left

@@ -56,6 +56,8 @@ from curator_df.errors import CuratorError, OperatorError, OversizeRowError, Row
 __all__ = ["Attempt", "Job", "OnError", "OnOom", "load_job", "request_stop", "run_guarded", "run_range"]
 
 _stopped_stages: set[str] = set()
+_idle_bytes: list[int] = []
+"""Private resident bytes of this process before its first task."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,9 @@ def run_range(job_bytes: bytes, attempt: Attempt) -> Manifest:
 def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
     """Do the work of a task; an error becomes part of its manifest, and freed pages go back to the system in time."""
     manifest, started = Manifest(attempt.piece.number, block_bytes=attempt.block_bytes), time.perf_counter()
+    if not _idle_bytes:
+        _idle_bytes.append(status_bytes("RssAnon"))
+    manifest.idle_bytes = _idle_bytes[0]
     with freed_pages.of_process.task():
         enter_step(work.__qualname__.partition(".")[0].removeprefix("run_"))
         profile_without_collections()
@@ -153,7 +158,8 @@ def _work_patiently(attempt: Attempt, manifest: Manifest, work: Callable[[Manife
 
     def once() -> None:
         _end_if_stopped(attempt)
-        vars(manifest).update(vars(Manifest(attempt.piece.number, block_bytes=attempt.block_bytes)))
+        fresh = Manifest(attempt.piece.number, block_bytes=attempt.block_bytes, idle_bytes=manifest.idle_bytes)
+        vars(manifest).update(vars(fresh))
         work(manifest)
 
     # However long the work takes: it is the number of tries that counts.
