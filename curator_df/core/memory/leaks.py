@@ -104,7 +104,6 @@ class LeakReceipt:
         unseen = "no step was seen to leave memory behind"
         if not self.step and not self.again:
             return f"{held}; {unseen}: a cache that fills, or memory of something else; looked at again if it grows much more"
-        unseen = "which step left it could not be found out" if self.again else unseen
         named = f"{self.step} leaves {show_size(self.left_bytes)} behind at each block" if self.step else unseen
         goes_on = ", and it went on growing" if self.again else ""
         then = "started again, no work was lost" if self.recycled else "not started again: no nanny does that"
@@ -226,15 +225,14 @@ def left_by(calls: Sequence[tuple[str, Callable[[], Any]]]) -> dict[str, int]:
     """Return by name how many bytes a call leaves behind, on average over `PROBE_CALLS`, where that is not nothing."""
     left: dict[str, int] = {}
     for name, call in calls:
-        calls = 0
-        before = _floor()
+        before, done = _floor(), 0
         with contextlib.suppress(MemoryError):  # of a worker that is almost full; the calls before it tell as much
             call()
             before = _floor()
             for _ in range(PROBE_CALLS):
                 call()
-                calls += 1
-        each = (_floor() - before) // max(calls, 1)
+                done += 1
+        each = (_floor() - before) // max(done, 1)
         if each > PROBE_LEFT_BYTES:
             left[name] = each
     return left
