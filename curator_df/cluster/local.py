@@ -55,6 +55,7 @@ from curator_df.cluster.surroundings import (
 )
 from curator_df.cluster.worker_processes import (
     MAIN_GUARD,
+    BudgetNanny,
     close_or_kill,
     is_starting,
     suppressed_end_of_loop,
@@ -165,7 +166,7 @@ class Cluster:
         if self._devices is not None:
             del environment[WORK_BYTES_VARIABLE]
             os.environ.pop(WORK_BYTES_VARIABLE, None)  # nannies leave that of an earlier cluster in this process
-        with dask.config.set(_settings(layout, self._spill_bytes // layout.workers, environment)):
+        with dask.config.set(self._settings(environment)):
             if self._devices is not None:
                 on_gpus = start_gpu_workers(
                     layout,
@@ -188,12 +189,17 @@ class Cluster:
                 preload=[PRELOAD],
                 preload_nanny=[PRELOAD],
                 env=environment,
+                worker_class=BudgetNanny,
+                settings=self._settings(environment),
                 silence_logs=logging.CRITICAL,
                 **self._comm,
             )
             cluster.scale(layout.workers)
             wait_for_workers(cluster, layout.workers)
             return cluster
+
+    def _settings(self, environment: dict[str, str]) -> dict[str, Any]:
+        return _settings(self.layout, self._spill_bytes // self.layout.workers, environment)
 
     def _prepare(self) -> Held:
         """Set the limits of all processes, and return what they hold."""

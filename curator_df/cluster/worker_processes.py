@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+import dask
 import psutil
-from distributed import LocalCluster, Status
+from distributed import LocalCluster, Nanny, Status
 
 from curator_df.cluster.surroundings import limits_in_force
 from curator_df.errors import NoClusterError
@@ -21,6 +23,20 @@ MAIN_GUARD = (
     "In a script, start_cluster must stand below \"if __name__ == '__main__':\", because worker processes import the script "
     "that starts them; in a notebook or with memory so small that no worker process is started it need not"
 )
+
+
+class BudgetNanny(Nanny):  # type: ignore[misc]
+    """A nanny that gives the settings of its cluster to every worker process that it starts.
+
+    Dask's nanny (distributed 2026.7.1) takes the settings in force when it is made, and shares parts of that dictionary with the
+    process: workers that it starts again would have the settings of that moment. And a cluster that replaces lost workers makes
+    nannies long after it started.
+    """
+
+    def __init__(self, *arguments: Any, settings: Mapping[str, Any], **named: Any) -> None:
+        with dask.config.set(settings):
+            super().__init__(*arguments, **named)
+            self.config: dict[str, Any] = dask.config.merge(self.config)
 
 
 def worker_processes() -> int:

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import dask
 import numpy as np
 import psutil
 import pyarrow as pa
@@ -211,3 +212,36 @@ def test_a_restarted_worker_has_a_limit_again(cluster):
     cluster.client.restart(timeout=120)
     assert before.isdisjoint(cluster.client.run(os.getpid).values())
     assert all(0 < limit < 3_000_000_000 for limit in cluster.client.run(data_limit).values())
+
+
+def memory_settings(dask_worker) -> dict[str, object]:
+    """Return what a worker process goes by (runs on it)."""
+    import os
+    import resource
+
+    manager = dask_worker.memory_manager
+    return {
+        "target": manager.memory_target_fraction,
+        "spill": manager.memory_spill_fraction,
+        "pause": manager.memory_pause_fraction,
+        "max_spill": manager.max_spill,
+        "limit": manager.memory_limit,
+        "has_data_limit": resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY,
+        "shuffle": dask.config.get("distributed.p2p.comm.buffer"),
+        "environment": [os.environ.get(name) for name in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "OMP_NUM_THREADS")],
+    }
+
+
+def test_workers_that_are_started_again_keep_their_memory_settings():
+    with cdf.start_cluster(memory="1200MB", cpus=1) as cluster:
+        (first,) = cluster.client.run(memory_settings).values()
+        assert first["pause"] is False
+        assert first["target"] < 0.3
+        cluster.client.restart_workers(list(cluster.client.nthreads()), timeout=60)
+        assert list(cluster.client.run(memory_settings).values()) == [first]
+        cluster._local.scale(0)
+        while cluster.client.nthreads():
+            time.sleep(0.05)
+        cluster._revive()
+        cluster.client.wait_for_workers(1, timeout=60)
+        assert list(cluster.client.run(memory_settings).values()) == [first]

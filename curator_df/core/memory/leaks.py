@@ -226,7 +226,7 @@ def left_by(calls: Sequence[tuple[str, Callable[[], Any]]]) -> dict[str, int]:
     left: dict[str, int] = {}
     for name, call in calls:
         before, done = _floor(), 0
-        with contextlib.suppress(MemoryError):  # of a worker that is almost full; the calls before it tell as much
+        with contextlib.suppress(MemoryError):  # a worker may be almost full; the calls before that tell as much
             call()
             before = _floor()
             for _ in range(PROBE_CALLS):

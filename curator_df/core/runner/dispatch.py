@@ -52,6 +52,8 @@ REMEMBER_AFTER = 2
 """When so many ranges ran out of memory with a block size, later ranges begin with half of it. One range may be odd."""
 MOST_LOST_ROWS = 2
 """So many rows of one range may end their worker; more of them, and it is the step that does."""
+MOST_EMPTIED = 3
+"""Workers that are started again for one range that runs out of memory."""
 LOST_ROW = "its worker process ended"
 """How the reason begins for a row that is set aside because of that."""
 
@@ -95,7 +97,7 @@ class Dispatcher:
         self._failed_at: collections.Counter[int] = collections.Counter()
         self._leaks = LeakWatch(self.session.layout.work_bytes, self.session.layout.threads + self.stage.beside)
         self._leak: tuple[Leak, Attempt] | None = None
-        self._emptied_for: set[tuple[int, bool]] = set()
+        self._emptied_for: collections.Counter[tuple[int, bool]] = collections.Counter()
         self._empties = not self.session.layout.in_process
         self._again: list[Attempt] = []
         self._due: str | None = None
@@ -116,6 +118,8 @@ class Dispatcher:
             with remembered_interrupts():
                 more = True
                 while more or self._again:
+                    if self._again:
+                        self._empty_workers(self._again[0])
                     more = self._run_together(pieces)
                     if self._leak is not None:
                         self._after_leak(*self._leak)
@@ -134,10 +138,11 @@ class Dispatcher:
     def _run_together(self, pieces: Iterator[Range]) -> bool:
         """Run ranges side by side until there are no more, or one was given up by workers; tell whether there are more."""
         lost_before = self.retries["worker lost"]
-        again, self._again = self._again, []
-        for attempt in again:
+        workers = self.session.layout.workers
+        again, self._again = self._again[:workers], self._again[workers:]
+        for attempt in again:  # each on an empty worker
             self._submit(attempt)
-        more = self._submit_next(pieces)
+        more = bool(again) or self._submit_next(pieces)
         while self._flying:
             retry = self._settle(*self._next_finished())
             if retry is not None:
@@ -267,14 +272,12 @@ class Dispatcher:
     def _again_on_an_empty_worker(self, attempt: Attempt, held_before: Leak | None) -> bool:
         """Try a range again with the memory that it was promised, where a worker held much of earlier tasks when it failed.
 
-        A range has that once beside others and once alone. If that does not help, later failures are those of the ranges.
+        What fails on an empty worker is charged to the range.
         """
         how = (attempt.piece.number, attempt.exclusive_bytes is None)
-        if how in self._emptied_for:
-            self._empties = False
-        if held_before is None or not self._empties:
+        if held_before is None or not self._empties or self._emptied_for[how] >= MOST_EMPTIED:
             return False
-        self._emptied_for.add(how)
+        self._emptied_for[how] += 1
         self._count("full worker", attempt)
         if attempt.exclusive_bytes is None:
             # The worker is started again when nothing is in flight.
