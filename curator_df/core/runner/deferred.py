@@ -174,7 +174,7 @@ class Looks:
             told_run(session, RunStarted(f"a look at {names}", plan.input_bytes, plan.projected_bytes)),
             progress_bar(f"passes of {names}", 1) as show,
         ):
-            return stages.resolve(program, lambda title, done, total: show(0, f"{title} {done}/{total}")).steps
+            return stages.resolve(program, lambda title, done, total: show(done, title, total)).steps
 
 
 def look_at_deferred(session: Session) -> Looks | None:

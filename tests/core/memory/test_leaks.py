@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import curator_df as cdf
 from curator_df.core.memory.leaks import Leak, LeakWatch, theil_sen, trend_probability
 from curator_df.core.tasks import leak_probe
 from curator_df.core.tasks.leak_probe import restart, treat
@@ -258,7 +259,7 @@ HELD: list[bytearray] = []
 
 
 def hold_more(block):
-    """Leave 8 MB behind at each block: a quarter of a worker's memory for each range."""
+    """Leave 8 MB behind at each block; a range has many blocks."""
     HELD.append(bytearray(b"x") * 8 * MB)
     return block
 
