@@ -64,8 +64,15 @@ threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
 slow = clean.map_partitions(lambda block: (time.sleep(30), block)[1], meta=clean._meta)
 cdf.write_parquet(slow, "slow")
 ---
-receipt = cdf.write_parquet(clean, "out")
+with cdf.monitor_memory() as monitor:
+    receipt = cdf.write_parquet(clean, "out")
 receipt.rows_written
+---
+monitor.plot()
+---
+receipt.plot()
+---
+last = docs.pipe(cdf.drop_exact_duplicates, keep="last").persist()
 ---
 cluster.close()
 with cdf.start_cluster(memory="700MB", cpus=1):
@@ -110,7 +117,7 @@ def test_values_are_right(cells):
     )
     kept = {text: n for n, text in reversed(list(enumerate(texts))) if n % 50 > 30}
     assert value_of(cells, "len(clean)") == str((len(kept), sum(n < 100 for n in kept.values())))
-    assert value_of(cells, "receipt") == str(len(kept))
+    assert value_of(cells, "with cdf.monitor_memory") == str(len(kept))
     assert outputs_of(cells, "cluster.close()")[-1].text == f"{len(kept)}\n"
 
 
@@ -119,7 +126,18 @@ def test_a_table_says_that_a_drop_is_deferred(cells):
 
 
 def test_a_plot_is_a_picture(cells):
-    assert "image/png" in outputs_of(cells, "axis")[-1].data
+    for beginning in ("axis", "monitor.plot", "receipt.plot"):
+        assert "image/png" in outputs_of(cells, beginning)[-1].data
+
+
+def test_a_saved_notebook_has_no_widget_as_text(cells):
+    assert "VBox(children" not in json.dumps([cell.outputs for cell in cells])
+
+
+def test_persist_shows_the_passes_that_it_runs(cells):
+    assert any(
+        "a look at drop_exact_duplicates" in output.data["text/plain"] for output in outputs_of(cells, "last = ")
+    )
 
 
 def test_a_lack_of_memory_is_a_few_lines_with_the_line_of_the_user(cells):
