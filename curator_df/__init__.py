@@ -50,6 +50,7 @@ from curator_df.ops.markup import remove_html, remove_markdown
 from curator_df.ops.metrics import add_metrics
 from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_duplicates
 from curator_df.ops.near_report import describe_near_duplicates
+from curator_df.ops.notebook import integrate as _integrate
 from curator_df.ops.profile import add_profile, keep_profile
 from curator_df.ops.quality_tiers import add_quality_tier
 from curator_df.ops.redaction import redact_pii
@@ -198,3 +199,9 @@ _register_operators(
         write_parquet,
     )
 )
+_integrate()
+
+
+def __dir__() -> list[str]:
+    """Return the public names, for completion."""
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

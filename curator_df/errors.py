@@ -40,32 +40,85 @@ import linecache
 import os
 import sysconfig
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import TracebackType
 from typing import Self
 
+MOST_LINES = 10
+"""Lines of an error in a notebook."""
+MOST_REMARKS = 4
+"""Lines after the message, such as what it was caused by."""
+MOST_INNER_FRAMES = 3
+"""Lines of the user's functions, the innermost, after the line of the cell."""
+LONGEST_LINE = 1_000
+"""Characters of a line of an error in a notebook: values of a table may be in it."""
+_NO_META = "Metadata inference failed"
+"""Begins the message of Dask when a function raises while Dask looks what it returns."""
+_HOW_TO_GIVE_META = (
+    "Dask called the function on two made-up rows, one of them with missing values, to learn what it returns. To skip that, say "
+    "what it returns with meta=: an empty table such as df._meta, or ('name', 'int64') for a column."
+)
 _LIBRARIES = (os.path.dirname(__file__), *{sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")})
 """Folders whose frames a user did not write."""
 
 
-def _is_library(filename: str) -> bool:
-    return filename.startswith(_LIBRARIES) or filename.startswith("<frozen")
+def is_library(filename: str) -> bool:
+    """Tell whether a source file is of a library, Python or this package, and not the user's."""
+    return filename.startswith((*_LIBRARIES, "<frozen")) or filename.endswith(
+        (".pyx", ".pxi")
+    )  # of Cython: no whole path
 
 
 class CuratorError(Exception):
     """Root of all errors that curator_df raises on purpose."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return the lines that IPython and Jupyter show: the user's own line, and the message, without frames of libraries."""
-        lines = [f"{type(self).__name__}: {self}"]
-        cause = self.__cause__
-        if cause is not None:
-            said = str(cause).strip().split("\n", maxsplit=1)[0]
-            lines.append(f"Caused by {type(cause).__name__}{': ' * bool(said)}{said}")
-        own = [frame for frame in traceback.extract_tb(self.__traceback__) if not _is_library(frame.filename)]
-        if own:
-            cell = linecache.getline(own[-1].filename, own[-1].lineno or 0).strip() or own[-1].line
-            lines.insert(0, f"----> {own[-1].lineno} {cell}")
-        return lines
+        """Return the lines that IPython and Jupyter show."""
+        return notebook_lines(self)
+
+
+def notebook_lines(exc: BaseException) -> list[str]:
+    """Return an error in a few lines for a notebook: the user's own lines, the message, and what it came from.
+
+    Parameters
+    ----------
+    exc : BaseException
+        Any error. Frames of libraries are left out.
+
+    Returns
+    -------
+    list of str
+        At most `MOST_LINES` lines.
+    """
+    cause, message, tracebacks = exc.__cause__, f"{type(exc).__name__}: {exc}", [exc.__traceback__]
+    remarks = list(getattr(exc, "__notes__", ()))
+    if cause is not None and str(exc).startswith(_NO_META):
+        message, remarks = f"{type(cause).__name__}: {cause}", [_HOW_TO_GIVE_META]
+        tracebacks.append(cause.__traceback__)
+    elif cause is not None and repr(cause) != repr(exc):
+        said = str(cause).strip().split("\n", maxsplit=1)[0]
+        remarks.insert(0, f"Caused by {type(cause).__name__}{': ' * bool(said)}{said}")
+    frames = _own_frames(tracebacks)
+    after = [line for remark in remarks for line in remark.strip().split("\n")][:MOST_REMARKS]
+    said_lines = message.rstrip().split("\n")[: MOST_LINES - len(frames) - len(after)]
+    return [*frames, *(_shortened(line) for line in said_lines + after)]
+
+
+def _own_frames(tracebacks: Sequence[TracebackType | None]) -> list[str]:
+    """Return the user's lines, the outermost with an arrow, as IPython shows it."""
+    own = [frame for tb in tracebacks for frame in traceback.extract_tb(tb) if not is_library(frame.filename)]
+    if not own:
+        return []
+    texts = [linecache.getline(frame.filename, frame.lineno or 0).strip() or frame.line or "" for frame in own]
+    inner = [
+        f"in {frame.name}, line {frame.lineno}{': ' * bool(text)}{text}"
+        for frame, text in zip(own[1:], texts[1:], strict=True)
+    ]
+    return [_shortened(line) for line in (f"----> {own[0].lineno} {texts[0]}", *inner[-MOST_INNER_FRAMES:])]
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}..."
 
 
 class ParameterError(CuratorError, ValueError):

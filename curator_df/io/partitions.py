@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import dask
 import dask.dataframe as dd
 import numpy as np
+from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dask_expr.io import FromMapProjectable
 from dask.utils import parse_bytes
 
 from curator_df.core.backend import Backend
 from curator_df.core.planning.program import ReadPartition
 from curator_df.core.ranges.source import Ranges
 from curator_df.core.ranges.stream_parts import PARTED_FROM, Parts
+from curator_df.core.runner.session import warn_without_budget
 from curator_df.errors import ParameterError
 from curator_df.io.cut import COMPRESSION_RATIO
 from curator_df.io.moves import to_backend
@@ -26,6 +30,33 @@ LARGEST_DEFAULT_BLOCK_BYTES = 32_000_000
 """Default block size of a large input."""
 DEFAULT_PARTITIONS = 4_000
 """Partitions above which the default blocks grow: Dask's graph of a table grows with their number."""
+INSPECTORS = ("IPython.core.oinspect", "jedi.")
+"""Modules that show help about an object. They ask for its length, for which Dask computes the whole table."""
+
+
+class ReadTable(FromMapProjectable):  # type: ignore[misc]
+    """Partitions of a table of ours, in a Dask expression, which Dask lowers before it computes them.
+
+    Help about a table (``docs?`` in IPython) then reads nothing, and a computation without a cluster begins with a warning.
+    """
+
+    def _lower(self) -> Any:
+        if is_inspected():
+            raise TypeError("The length of a lazy table is unknown before it is computed, and help computes nothing.")
+        warn_without_budget()
+        return super()._lower()
+
+
+def is_inspected() -> bool:
+    """Tell whether this is called, directly or not, by a module of `INSPECTORS`."""
+    if "IPython" not in sys.modules:
+        return False
+    frame = sys._getframe(1)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith(INSPECTORS):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 MOST_ASKED = 1_000
@@ -86,7 +117,8 @@ def from_source(
     read = ReadPartition(source, ranges, block_bytes, explicit, parts)
     with dask.config.set({"dataframe.convert-string": False}):
         # Otherwise Dask converts blocks, and turns lists and dicts into their text.
-        table = dd.from_map(read, range(len(ranges if parts is None else parts)), meta=source.meta, label="read")
+        mapped = dd.from_map(read, range(len(ranges if parts is None else parts)), meta=source.meta, label="read")
+    table = new_collection(ReadTable(*mapped.expr.operands))
     return to_backend(table, backend)
 
 

@@ -21,7 +21,7 @@ from curator_df.core.arguments import strings_of
 from curator_df.core.columns import choose, require_names, require_table
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.sizes import show_count
-from curator_df.errors import ParameterError, SchemaError
+from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.kernels.metrics import METRICS
 from curator_df.ops.host_only import require_host
 from curator_df.ops.rules import Keep, Profile, Rule
@@ -286,7 +286,14 @@ def _explored(df: Any, profile: Profile | None, metrics: Sequence[str] | None) -
     if not names:
         raise ParameterError(
             "explore_thresholds found no metric in the table, which has: "
-            f"{', '.join(map(str, df.columns))}. Make some with add_metrics, or name columns of numbers with metrics="
+            f"{', '.join(map(str, df.columns))}. Make some with add_profile or add_metrics, or name columns of numbers with "
+            "metrics="
+        )
+    missing = [name for name in names if name not in df.columns]
+    if missing and metrics is None and profile is not None:
+        raise ColumnError(
+            f"explore_thresholds needs the metrics of the profile {profile.name!r} as columns, and the table lacks "
+            f"{', '.join(missing)}. Add them first with add_profile(df, profile), then pass its result to explore_thresholds"
         )
     require_names(list(df.columns), "explore_thresholds", *names)
     for name in names:

@@ -214,16 +214,18 @@ def test_a_restarted_worker_has_a_limit_again(cluster):
     assert all(0 < limit < 3_000_000_000 for limit in cluster.client.run(data_limit).values())
 
 
-def memory_settings(dask_worker):
-    """Return what a worker goes by."""
+def memory_settings(dask_worker) -> dict[str, object]:
+    """Return what a worker process goes by (runs on it)."""
     manager = dask_worker.memory_manager
     return {
-        "pause": manager.memory_pause_fraction,
-        "spill": manager.memory_spill_fraction,
         "target": manager.memory_target_fraction,
-        "buffer": dask.config.get("distributed.p2p.comm.buffer"),
-        "has a limit": resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY,
-        "arenas": os.environ.get("MALLOC_ARENA_MAX"),
+        "spill": manager.memory_spill_fraction,
+        "pause": manager.memory_pause_fraction,
+        "max_spill": manager.max_spill,
+        "limit": manager.memory_limit,
+        "has_data_limit": resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY,
+        "shuffle": dask.config.get("distributed.p2p.comm.buffer"),
+        "environment": [os.environ.get(name) for name in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "OMP_NUM_THREADS")],
     }
 
 
@@ -244,5 +246,5 @@ def test_a_worker_that_is_started_again_has_the_same_settings(is_killed):
         ((other, second),) = cluster.client.run(memory_settings).items()
     assert other != address
     assert first["pause"] is False
-    assert first["has a limit"]
+    assert first["has_data_limit"]
     assert second == first

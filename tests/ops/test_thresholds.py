@@ -187,3 +187,12 @@ def test_without_ipywidgets_there_is_the_picture_and_without_matplotlib_the_text
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"pip install .*\[monitor\]"):
         found.plot()
+
+
+def test_a_table_without_the_metrics_of_a_profile_is_told_of_add_profile():
+    with pytest.raises(
+        errors.ColumnError, match=r"lacks .*hash_ratio.*\. Add them first with add_profile\(df, profile\)"
+    ):
+        cdf.explore_thresholds(TABLE[["word_count"]], RULES)
+    with pytest.raises(errors.ParameterError, match="Make some with add_profile or add_metrics"):
+        cdf.explore_thresholds(pd.DataFrame({"text": ["word"]}))

@@ -9,6 +9,8 @@ more first.
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -118,9 +120,23 @@ class LeakWatch:
         self._floors: dict[str, list[int]] = {}
         self._minima: dict[str, list[int]] = {}
         self._waits: dict[str, int] = {}
+        self._held: dict[str, collections.deque[int]] = {}
+        self._first: dict[str, int] = {}
+        self._tasks: collections.Counter[str] = collections.Counter()
 
-    def add(self, worker: str, floor_bytes: int) -> Leak | None:
-        """Take a floor; return the leak when a window is full and its worker leaks."""
+    def add(self, worker: str, floor_bytes: int, idle_bytes: int = 0) -> Leak | None:
+        """Take a floor; return the leak when a window is full and its worker leaks, or is full.
+
+        ``idle_bytes`` are what the worker held before its first task, where that is known.
+        """
+        self._tasks[worker] += 1
+        if idle_bytes:
+            held = self._held.setdefault(worker, collections.deque(maxlen=self._window))
+            held.append(floor_bytes - idle_bytes)
+            if len(held) == self._window:
+                grown_bytes = min(held) - self._first.setdefault(worker, min(held))
+                if grown_bytes > self._much:
+                    return self._full(worker, grown_bytes)
         floors = self._floors.setdefault(worker, [])
         floors.append(floor_bytes)
         if len(floors) < self._window:
@@ -136,6 +152,18 @@ class LeakWatch:
         self._floors.pop(worker, None)
         self._minima.pop(worker, None)
         self._waits.pop(worker, None)
+        self._held.pop(worker, None)
+        self._first.pop(worker, None)
+        self._tasks.pop(worker, None)
+
+    def fullest(self, worker: str = "") -> Leak | None:
+        """Return what a worker holds of earlier tasks, or the fullest of all; None if that is little, or nobody knows."""
+        held = {name: min(each) for name, each in self._held.items() if worker in ("", name) and each}
+        found = max(held, key=lambda name: held[name], default="")
+        return self._full(found, held[found]) if found and held[found] >= self._least else None
+
+    def _full(self, worker: str, held_bytes: int) -> Leak:
+        return Leak(worker, self._tasks[worker], held_bytes, held_bytes // self._tasks[worker], again=True)
 
     def wait(self, worker: str) -> None:
         """Look at a worker that was told of only when it has grown by much more: a cache is full before that."""
@@ -197,11 +225,14 @@ def left_by(calls: Sequence[tuple[str, Callable[[], Any]]]) -> dict[str, int]:
     """Return by name how many bytes a call leaves behind, on average over `PROBE_CALLS`, where that is not nothing."""
     left: dict[str, int] = {}
     for name, call in calls:
-        call()
-        before = _floor()
-        for _ in range(PROBE_CALLS):
+        before, done = _floor(), 0
+        with contextlib.suppress(MemoryError):  # a worker may be almost full; the calls before that tell as much
             call()
-        each = (_floor() - before) // PROBE_CALLS
+            before = _floor()
+            for _ in range(PROBE_CALLS):
+                call()
+                done += 1
+        each = (_floor() - before) // max(done, 1)
         if each > PROBE_LEFT_BYTES:
             left[name] = each
     return left

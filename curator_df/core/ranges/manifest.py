@@ -55,6 +55,8 @@ class Manifest:
     """Bytes that it moved from its GPU to the host in this run so far; None likewise."""
     worker: str = ""
     """Host and process number of the worker."""
+    idle_bytes: int = 0
+    """Private resident bytes of its worker before the first task of the process; 0 where nobody knows."""
     floor_bytes: int = 0
     """What the worker held after the task, when free memory was given back (private pages)."""
     error: BaseException | None = None

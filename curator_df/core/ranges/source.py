@@ -39,6 +39,18 @@ class Range:
     stop: int
     """Offset in the last file at which the range ends (exclusive); for a compressed file its compressed size."""
 
+    def place(self, files: Sequence[str]) -> str:
+        """Return in words which rows these are.
+
+        Examples
+        --------
+        >>> Range(2, 0, 4_000, 0, 6_000).place(["a.jsonl"]), Range(0, 0, 0, 1, 900).place(["a.jsonl", "b.jsonl"])
+        ('a.jsonl from offset 4,000 to offset 6,000', 'a.jsonl from offset 0 to b.jsonl offset 900')
+        """
+        first, last = files[self.first_file], files[self.last_file]
+        end = f"offset {self.stop:,}" if first == last else f"{last} offset {self.stop:,}"
+        return f"{first} from offset {self.start:,} to {end}"
+
 
 @dataclass(frozen=True)
 class Ranges(Sequence[Range]):

@@ -339,7 +339,7 @@ class Looks:
             told_run(session, RunStarted(f"a look at {names}", plan.input_bytes, plan.projected_bytes)),
             progress_bar(f"passes of {names}", 1) as show,
         ):
-            tell: SHOW = lambda title, done, total: show(0, f"{title} {done}/{total}")  # noqa: E731
+            tell: SHOW = lambda title, done, total: show(done, title, total)  # noqa: E731
             try:
                 whole = here = run.resolve(dataclasses.replace(program, steps=begun.whole), tell).steps
                 if not np.array_equal(ranges.table, partitions.table):

@@ -43,6 +43,7 @@ from curator_df.core.tasks.job_parcel import JobParcel, run_with_job
 from curator_df.core.tasks.leak_probe import treat
 from curator_df.core.tasks.peaks import Peaks
 from curator_df.core.tasks.task import Attempt, Job, request_stop, run_range
+from curator_df.core.user_frames import with_user_frames
 from curator_df.errors import CuratorError, SchedulerLostError, WorkerLostError
 
 SMALLEST_BLOCK_BYTES = 64_000
@@ -51,6 +52,8 @@ REMEMBER_AFTER = 2
 """When so many ranges ran out of memory with a block size, later ranges begin with half of it. One range may be odd."""
 MOST_LOST_ROWS = 2
 """So many rows of one range may end their worker; more of them, and it is the step that does."""
+MOST_EMPTIED = 3
+"""Workers that are started again for one range that runs out of memory."""
 LOST_ROW = "its worker process ended"
 """How the reason begins for a row that is set aside because of that."""
 
@@ -94,6 +97,9 @@ class Dispatcher:
         self._failed_at: collections.Counter[int] = collections.Counter()
         self._leaks = LeakWatch(self.session.layout.work_bytes, self.session.layout.threads + self.stage.beside)
         self._leak: tuple[Leak, Attempt] | None = None
+        self._emptied_for: collections.Counter[tuple[int, bool]] = collections.Counter()
+        self._empties = not self.session.layout.in_process
+        self._again: list[Attempt] = []
         self._due: str | None = None
         self._stage_id = uuid.uuid4().hex
         layout = self.session.layout
@@ -111,7 +117,9 @@ class Dispatcher:
         try:
             with remembered_interrupts():
                 more = True
-                while more:
+                while more or self._again:
+                    if self._again:
+                        self._empty_workers(self._again[0])
                     more = self._run_together(pieces)
                     if self._leak is not None:
                         self._after_leak(*self._leak)
@@ -130,12 +138,17 @@ class Dispatcher:
     def _run_together(self, pieces: Iterator[Range]) -> bool:
         """Run ranges side by side until there are no more, or one was given up by workers; tell whether there are more."""
         lost_before = self.retries["worker lost"]
-        more = self._submit_next(pieces)
+        workers = self.session.layout.workers
+        again, self._again = self._again[:workers], self._again[workers:]
+        for attempt in again:  # each on an empty worker
+            self._submit(attempt)
+        more = bool(again) or self._submit_next(pieces)
         while self._flying:
-            again = self._settle(*self._next_finished())
-            if again is not None:
-                self._submit(again)
-            if self.retries["worker lost"] == lost_before and self._leak is None and self._due is None:
+            retry = self._settle(*self._next_finished())
+            if retry is not None:
+                self._submit(retry)
+            is_disturbed = self._leak is not None or self._due is not None or self._again
+            if self.retries["worker lost"] == lost_before and not is_disturbed:
                 # Otherwise that range is tried alone first: if it still kills, no other worker is to die for it. And a
                 # worker that leaks, or is due, is started again when nothing is in flight, so that no work is lost.
                 more = self._submit_next(pieces)
@@ -227,12 +240,7 @@ class Dispatcher:
         if manifest is None:
             return self._after_lost_worker(future, attempt)
         self.peaks.add(manifest)
-        leak = self._leaks.add(manifest.worker, manifest.floor_bytes)
-        if leak is not None and self._leak is None:
-            self._leak = (leak, attempt)
-        if self.session.recycling is not None:
-            due = self.session.recycling.add(manifest.worker, manifest.floor_bytes)
-            self._due = self._due or due
+        held_before = self._note_held(attempt, manifest)
         if manifest.outcome == "done":
             if self.balance is not None and self.balance.add(attempt.beside, manifest):
                 self.session.tell(Note("balance", str(self.balance)))
@@ -245,10 +253,50 @@ class Dispatcher:
             )
             return None
         if manifest.outcome != "memory":
-            raise manifest.error if manifest.error is not None else CuratorError(f"range {attempt.piece.number} failed")
-        return self._after_memory_error(attempt, manifest)
+            if manifest.error is None:
+                raise CuratorError(f"range {attempt.piece.number} failed")
+            raise with_user_frames(manifest.error, self.job)
+        return self._after_memory_error(attempt, manifest, held_before)
 
-    def _after_memory_error(self, attempt: Attempt, manifest: Manifest) -> Attempt | None:
+    def _note_held(self, attempt: Attempt, manifest: Manifest) -> Leak | None:
+        """Note what a worker holds after a task; return what it held before that was left by earlier ones."""
+        held_before = self._leaks.fullest(manifest.worker)
+        leak = self._leaks.add(manifest.worker, manifest.floor_bytes, manifest.idle_bytes)
+        if leak is not None and self._leak is None:
+            self._leak = (leak, attempt)
+        if self.session.recycling is not None:
+            due = self.session.recycling.add(manifest.worker, manifest.floor_bytes)
+            self._due = self._due or due
+        return held_before
+
+    def _again_on_an_empty_worker(self, attempt: Attempt, held_before: Leak | None) -> bool:
+        """Try a range again with the memory that it was promised, where a worker held much of earlier tasks when it failed.
+
+        What fails on an empty worker is charged to the range.
+        """
+        how = (attempt.piece.number, attempt.exclusive_bytes is None)
+        if held_before is None or not self._empties or self._emptied_for[how] >= MOST_EMPTIED:
+            return False
+        self._emptied_for[how] += 1
+        self._count("full worker", attempt)
+        if attempt.exclusive_bytes is None:
+            # The worker is started again when nothing is in flight.
+            self._leak = self._leak or (held_before, attempt)
+            self._again.append(attempt)
+        else:
+            self._alone.appendleft(attempt)
+        return True
+
+    def _empty_workers(self, attempt: Attempt) -> None:
+        """Start workers again that hold much of earlier tasks; nothing is in flight."""
+        self._leak = None
+        while (leak := self._leaks.fullest()) is not None:
+            self._after_leak(leak, attempt)
+            self._leaks.forget(leak.worker)
+
+    def _after_memory_error(self, attempt: Attempt, manifest: Manifest, held_before: Leak | None) -> Attempt | None:
+        if self._again_on_an_empty_worker(attempt, held_before):
+            return None
         error = manifest.error if manifest.error is not None else MemoryError(f"range {attempt.piece.number}")
         if self._on_oom == "fail":
             raise error
@@ -305,6 +353,13 @@ class Dispatcher:
             raise WorkerLostError(f"range {number} did not run: {exc}") from exc
         if self._on_oom == "fail":
             raise WorkerLostError(f"range {number} ended its worker, and on_oom='fail' asks to stop: {exc}") from exc
+        held_before = self._leaks.fullest()
+        if held_before is not None:
+            self._leaks.forget(held_before.worker)  # that process is gone
+            if self._again_on_an_empty_worker(attempt, held_before):
+                self._leak = None
+                self._wait_for_worker()
+                return None
         if attempt.exclusive_bytes is not None:
             return self._after_lost_alone(attempt, exc)
         self._count("worker lost", attempt)
@@ -343,6 +398,8 @@ class Dispatcher:
         if self.session.recycling is not None:
             self.session.recycling.join()  # limits are lifted on the workers that are there
         self._wait_for_worker()  # it may have died just now
+        if self._empties:
+            self._empty_workers(attempt)
         self._client.run(release_free_memory, on_error="ignore")
         layout = self.session.layout
         more_bytes = (

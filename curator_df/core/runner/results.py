@@ -19,7 +19,9 @@ from typing import Any
 
 import psutil
 from dask._expr import _ExprSequence
+from dask.dataframe.dask_expr._expr import Blockwise
 from dask.dataframe.dask_expr._repartition import RepartitionToFewer, _concat
+from dask.dataframe.dask_expr.io import FromMap
 from dask.sizeof import sizeof
 from dask.utils import key_split
 from distributed import KilledWorker, as_completed
@@ -28,9 +30,11 @@ from distributed.utils import thread_state
 from curator_df.core.backend import is_on_device
 from curator_df.core.memory.budget import MARGIN_FRACTION, MIN_THREAD_BYTES
 from curator_df.core.memory.limits import release_free_memory, status_bytes
+from curator_df.core.planning.program import ReadPartition
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.runner.session import Session
 from curator_df.core.sizes import show_size
+from curator_df.core.user_frames import KEY, with_user_frames
 from curator_df.errors import BudgetError, CuratorError
 
 RESULT_FRACTION = 0.6
@@ -56,16 +60,12 @@ def return_in_pieces(session: Session) -> None:
             with _workers_brought_back(session):
                 session.weigh_client()
                 return _computed(session, dask_get, dsk, keys, options)
-        except CuratorError as exc:
-            failure = exc.with_traceback(None)
-        except Exception as exc:
-            error = _lack_of_memory(session, exc)
-            if error is None:
-                raise
-            failure = error
+        except Exception as exc:  # noqa: BLE001 - each is raised again below
+            # The original holds frames, and these the futures, whose results would stay on the workers.
+            error = None if isinstance(exc, CuratorError) else _lack_of_memory(session, exc)
+            failure = _told_where(exc.with_traceback(None), dsk) if error is None else error
         release_free_memory()
-        # The original holds frames, and these the futures, whose results would stay on the workers.
-        raise failure from None
+        raise failure from failure.__cause__
 
     # Bound to the client, as Dask recognizes its default client by ``client.get``.
     client.get = types.MethodType(get, client)
@@ -203,6 +203,29 @@ def _too_large(session: Session, needed_bytes: int, room_bytes: int) -> BudgetEr
         "curator_df.write_parquet(df, 'folder/').\n"
         f"To hold all of it, start the cluster with memory={enough}."
     )
+
+
+def _told_where(exc: BaseException, dsk: _ExprSequence) -> BaseException:
+    """Return an error of a task with the user's lines in its traceback, and the rows of its partition as a note."""
+    key = vars(exc).get(KEY, "")
+    if key and not isinstance(exc, CuratorError) and (place := _place_of(key, dsk)):
+        exc.add_note(f"The rows are those of {place}.")
+    return with_user_frames(exc, dsk)
+
+
+def _place_of(key: str, dsk: _ExprSequence) -> str:
+    """Return which rows the partition of a task has, in words; empty where it is not one partition of one reader."""
+    name, _, number = key.strip("()").rpartition(", ")
+    node = next((one for one in dsk.walk() if one._name == name.strip("'\"")), None)
+    if node is None or not number.isdecimal():
+        return ""
+    below = list(node.walk())
+    readers = [one for one in below if isinstance(one, FromMap) and isinstance(one.operand("func"), ReadPartition)]
+    if len({one._name for one in readers}) != 1 or not all(isinstance(one, Blockwise) for one in below):
+        return ""
+    chosen, reader = readers[0].operand("_partitions"), readers[0].operand("func")
+    place: str = reader.ranges[int(number) if chosen is None else chosen[int(number)]].place(reader.source.files)
+    return place
 
 
 def _lack_of_memory(session: Session, exc: Exception) -> BudgetError | None:

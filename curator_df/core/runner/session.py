@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ from curator_df.core.memory.held import release_bare
 from curator_df.core.memory.limits import lower_data_limit, release_free_memory, status_bytes
 from curator_df.core.runner.events import Event
 from curator_df.core.tasks.worker_limits import WorkerLimits
-from curator_df.errors import NoClusterError
+from curator_df.errors import NoClusterError, is_library
 
 if TYPE_CHECKING:
     from curator_df.core.runner.recycling import Recycling
@@ -48,6 +49,8 @@ class Patience:
 
 
 _open_sessions: list[Session] = []
+_warned: list[bool] = []
+"""Not empty when `warn_without_budget` has warned since the latest session opened."""
 
 
 class PeakSampler:
@@ -225,6 +228,7 @@ def open_session(session: Session) -> None:
     if dask.config.get("scheduler", None) is _refuse_to_compute:
         del dask.config.config["scheduler"]
     _open_sessions.append(session)
+    _warned.clear()
 
 
 def close_session(session: Session) -> None:
@@ -251,6 +255,21 @@ def current_session() -> Session:
 def has_session() -> bool:
     """Tell whether a session of this process is open."""
     return any(session.process == os.getpid() for session in _open_sessions)
+
+
+def warn_without_budget() -> None:
+    """Warn, once until the next cluster starts, that Dask is about to compute a table of ours without a memory limit."""
+    if _open_sessions or _warned:
+        return
+    _warned.append(True)
+    depth, frame = 1, sys._getframe()
+    while frame.f_back is not None and is_library(frame.f_code.co_filename):
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(
+        "No curator_df cluster is running, so Dask computes this table in the current process without a memory limit. To set "
+        "one, start a cluster before you compute: cluster = curator_df.start_cluster(memory='4GB').",
+        stacklevel=depth,
+    )
 
 
 def _of_another_process(started: int) -> NoClusterError:

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any
 
 from dask.utils import key_split
+from distributed import Reschedule
 from distributed.core import error_message
 from distributed.diagnostics.plugin import WorkerPlugin
 
@@ -30,6 +31,7 @@ from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.ranges.stream_parts import PARTS_FOLDER
 from curator_df.core.sizes import show_size
+from curator_df.core.user_frames import keep_user_frames
 from curator_df.errors import BudgetError
 
 PLUGIN_NAME = "curator_df-second-try"
@@ -117,15 +119,15 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         """Submit a task; called in the event loop, from the asyncio task that Dask names after the key."""
         current = asyncio.current_task()
         name = current.get_name() if current is not None else ""
-        return self._submit(self.run, partial(call, *arguments, **named), operation_of(name))
+        return self._submit(self.run, partial(call, *arguments, **named), operation_of(name), key_of(name))
 
-    def run(self, call: Callable[[], Any], operation: str) -> Any:
+    def run(self, call: Callable[[], Any], operation: str, key: str = "") -> Any:
         """Run a task in its thread; return Dask's message with the result or the error."""
         with self._gate.with_others():
             self._release_when_full()
             message = _attempt(call)
         if not _ran_out_of_memory(message):
-            return message
+            return _told_by_user_frames(message, key)
         del message  # it holds the frames of the failure
         with self._gate.alone():
             self._back_to_floor()
@@ -175,8 +177,18 @@ def operation_of(name: str) -> str:
     >>> operation_of("execute(inc-434d7603026c99f4ace235fc451c0edd)")
     'inc'
     """
-    key = name.removeprefix("execute").strip("()").split(",")[0].strip("'\"")
-    return str(key_split(key))
+    return str(key_split(key_of(name).strip("()").split(",")[0].strip("'\"")))
+
+
+def key_of(name: str) -> str:
+    """Return the key of a task as text, from the name of the asyncio task that executes it.
+
+    Examples
+    --------
+    >>> key_of("execute(('getitem-434d7603026c99f4ace235fc451c0edd', 6))")
+    "('getitem-434d7603026c99f4ace235fc451c0edd', 6)"
+    """
+    return name.removeprefix("execute(").removesuffix(")")
 
 
 def _attempt(call: Callable[[], Any]) -> Any:
@@ -191,6 +203,15 @@ def _attempt(call: Callable[[], Any]) -> Any:
 def _ran_out_of_memory(message: Any) -> bool:
     error = message.get("actual_exception") if isinstance(message, dict) else None
     return error is not None and is_out_of_memory(error)
+
+
+def _told_by_user_frames(message: Any, key: str) -> Any:
+    """Return Dask's message; that of an error has the user's lines and the task, in place of the frames of all libraries."""
+    error = message.get("actual_exception") if isinstance(message, dict) else None
+    if error is None or isinstance(error, Reschedule):
+        return message
+    keep_user_frames(error, key)
+    return {**message, **error_message(error), "actual_exception": error, "op": "task-erred"}
 
 
 async def _spill_all(worker: Any) -> None:

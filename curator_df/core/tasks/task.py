@@ -51,11 +51,14 @@ from curator_df.core.sizes import show_count
 from curator_df.core.tasks.beside import leave_if_room, may_leave
 from curator_df.core.tasks.stretch import OnError, Stretch
 from curator_df.core.tasks.worker_profile import profile_without_collections
+from curator_df.core.user_frames import ATTRIBUTE, keep_user_frames
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError
 
 __all__ = ["Attempt", "Job", "OnError", "OnOom", "load_job", "request_stop", "run_guarded", "run_range"]
 
 _stopped_stages: set[str] = set()
+_idle_bytes: list[int] = []
+"""Private resident bytes of this process before its first task."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,9 @@ def run_range(job_bytes: bytes, attempt: Attempt) -> Manifest:
 def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
     """Do the work of a task; an error becomes part of its manifest, and freed pages go back to the system in time."""
     manifest, started = Manifest(attempt.piece.number, block_bytes=attempt.block_bytes), time.perf_counter()
+    if not _idle_bytes:
+        _idle_bytes.append(status_bytes("RssAnon"))
+    manifest.idle_bytes = _idle_bytes[0]
     with freed_pages.of_process.task():
         enter_step(work.__qualname__.partition(".")[0].removeprefix("run_"))
         profile_without_collections()
@@ -153,7 +159,8 @@ def _work_patiently(attempt: Attempt, manifest: Manifest, work: Callable[[Manife
 
     def once() -> None:
         _end_if_stopped(attempt)
-        vars(manifest).update(vars(Manifest(attempt.piece.number, block_bytes=attempt.block_bytes)))
+        fresh = Manifest(attempt.piece.number, block_bytes=attempt.block_bytes, idle_bytes=manifest.idle_bytes)
+        vars(manifest).update(vars(fresh))
         work(manifest)
 
     # However long the work takes: it is the number of tries that counts.
@@ -184,9 +191,8 @@ def _with_limit(exc: BaseException) -> BaseException:
 
 def _portable(exc: BaseException) -> BaseException:
     """Return an error that can travel: its frames would keep the blocks alive, and not every class can be pickled."""
-    traceback.clear_frames(exc.__traceback__)
     text = "".join(traceback.format_exception(exc))
-    exc = exc.with_traceback(None)
+    keep_user_frames(exc)
     exc.__cause__ = exc.__context__ = None
     if not isinstance(exc, CuratorError):
         exc.add_note(f"On the worker:\n{text}")
@@ -194,6 +200,7 @@ def _portable(exc: BaseException) -> BaseException:
         return exc
     # A class whose arguments are not what it says, such as UnicodeDecodeError, arrives without words, or not at all.
     said = OperatorError(f"{type(exc).__name__}: {exc}")
+    setattr(said, ATTRIBUTE, getattr(exc, ATTRIBUTE))
     said.add_note(f"On the worker:\n{text}")
     return said
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import curator_df as cdf
 from curator_df.core.memory.leaks import Leak, LeakWatch, theil_sen, trend_probability
 from curator_df.core.tasks import leak_probe
 from curator_df.core.tasks.leak_probe import restart, treat
@@ -252,3 +253,24 @@ def test_an_operator_that_leaks_a_megabyte_a_block_is_named_and_2000_clean_block
     assert named[0]["left_bytes"] == pytest.approx(1_000_000, rel=0.3)
     assert receipt["retries"] == {}  # no work was lost, and no allocation had to fail
     assert any("because keep_where leaves memory behind" in text for text in receipt["advice"])
+
+
+HELD: list[bytearray] = []
+
+
+def hold_more(block):
+    """Leave 8 MB behind at each block; a range has many blocks."""
+    HELD.append(bytearray(b"x") * 8 * MB)
+    return block
+
+
+@pytest.mark.slow
+def test_one_worker_that_is_full_of_earlier_ranges_is_started_again_and_all_rows_are_written(tmp_path):
+    row = json.dumps({"text": "word " * 120}) + "\n"
+    (tmp_path / "in.jsonl").write_text(row * 60_000)
+    with cdf.start_cluster(memory="1GB", cpus=1):
+        docs = cdf.read_jsonl(tmp_path / "in.jsonl", blocksize="512kB")
+        receipt = cdf.write_parquet(docs.map_partitions(hold_more, meta=docs._meta), tmp_path / "out")
+    assert (receipt.rows_written, receipt.rows_quarantined) == (60_000, 0)
+    assert set(receipt.retries) <= {"full worker"}
+    assert [leak.recycled for leak in receipt.leaks] == [True] * len(receipt.leaks) != []

@@ -8,6 +8,7 @@ import gzip
 import json
 import math
 import time
+import traceback
 from pathlib import Path
 
 import dask
@@ -120,6 +121,30 @@ def test_a_task_that_cannot_fit_is_named_and_leaves_the_worker_free(docs, cluste
     assert worker_bytes(cluster) < before + 100_000_000
 
 
+def test_an_error_of_a_function_has_the_line_of_the_user_the_rows_and_few_frames(docs, path, capfd):
+    with pytest.raises(ZeroDivisionError) as failed:
+        docs.map_partitions(lambda block: block.assign(n=1 / (0 * len(block))), meta=docs._meta).compute()
+    frames = traceback.extract_tb(failed.value.__traceback__)
+    assert (frames[-1].filename, frames[-1].name) == (__file__, "<lambda>")
+    assert frames[-1].line.startswith("docs.map_partitions(lambda block:")
+    assert len(frames) <= 6
+    assert failed.value.__notes__[0].startswith(f"The rows are those of {path} from offset ")
+    with pytest.raises(KeyError) as failed:
+        docs.partitions[2].map_partitions(lambda block: block["nope"], meta=docs._meta).compute()
+    third = docs.expr.operand("func").ranges[2]
+    assert failed.value.__notes__ == [
+        f"The rows are those of {path} from offset {third.start:,} to offset {third.stop:,}."
+    ]
+    assert capfd.readouterr().err == ""
+
+
+def test_the_rows_of_an_error_after_a_shuffle_are_not_guessed(docs):
+    shuffled = docs[["n"]].sort_values("n")
+    with pytest.raises(ZeroDivisionError) as failed:
+        shuffled.map_partitions(lambda block: block / (0 * len(block)) + 1 // 0, meta=shuffled._meta).compute()
+    assert not getattr(failed.value, "__notes__", [])
+
+
 @pytest.mark.parametrize(
     ("operation", "expected"),
     [
@@ -129,11 +154,18 @@ def test_a_task_that_cannot_fit_is_named_and_leaves_the_worker_free(docs, cluste
         (lambda d: d["n"].describe().compute()["max"], ROWS - 1),
         (lambda d: d["n"].quantile(0.5).compute(), pytest.approx(ROWS / 2, rel=0.15)),
         (lambda d: d.nlargest(2, "n").compute()["id"].tolist(), [f"r{ROWS - 1}", f"r{ROWS - 2}"]),
+        (lambda d: d.nsmallest(2, "n").compute()["id"].tolist(), ["r0", "r1"]),
+        (lambda d: d["n"].nlargest(2).compute().tolist(), [ROWS - 1, ROWS - 2]),
+        (lambda d: d["n"].where(d["n"] > 5).nsmallest(2).compute().tolist(), [6, 7]),
+        (lambda d: d["text"].apply(len, meta=("text", "int64")).max().compute(), 5 + len(TEXT) * 250),
         (lambda d: d.groupby(d["n"] % 3)["n"].max().compute().tolist(), [7998, 7999, 7997]),
         (lambda d: len(d.merge(d[["id", "n"]], on="id")[["id"]].compute()), ROWS),
         (lambda d: d.sort_values("n", ascending=False).head(1)["id"].tolist(), [f"r{ROWS - 1}"]),
     ],
-    ids=["nunique", "drop_duplicates", "words", "describe", "quantile", "nlargest", "groupby", "merge", "sort"],
+    ids=[
+        *("nunique", "drop_duplicates", "words", "describe", "quantile", "nlargest", "nsmallest", "column", "nulls"),
+        *("apply", "groupby", "merge", "sort"),
+    ],
 )
 def test_operations_of_dask_give_the_values_of_pandas(docs, operation, expected):
     assert operation(docs) == expected
