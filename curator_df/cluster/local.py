@@ -70,6 +70,7 @@ from curator_df.core.memory.budget import (
 )
 from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.memory.peak import children_bytes
+from curator_df.core.memory.wall import WALL_VARIABLE, Wall, leave_wall, stand_in
 from curator_df.core.runner.interactive import keep_budget_of_dask
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
 from curator_df.core.runner.session import PeakSampler, Session, close_session, has_session, open_session
@@ -107,6 +108,7 @@ class Cluster:
         self._spill, self._spill_bytes = spill, spill_bytes
         self._comm, self._devices, self._gpus = comm, devices, gpus
         self._own_limit: tuple[int, int] | None = None
+        self._wall = Wall(f"{spill.path}/wall", layout.memory_argument)
         self._pid = os.getpid()
         self._at_exit: Finalize | None = None
         for starts in range(1, MOST_STARTS + 1):
@@ -123,7 +125,10 @@ class Cluster:
             self._stop()
             self.layout = smaller
         try:
-            self._session.sampler = PeakSampler()
+            if self.layout.in_process:
+                stand_in(self._wall.folder, is_users=True)
+            guarding = (self._wall.folder, self.layout.wall_bytes, self.layout.exclusive_bytes)
+            self._session.sampler = PeakSampler(guarding=guarding)
         except BaseException:
             self.close()
             raise
@@ -152,6 +157,7 @@ class Cluster:
             self.client,
             layout,
             limits_data=self._devices is None,
+            wall=self._wall,
             workdir=workdir,
             revive=self._revive,
             compile=compile_kernels,
@@ -161,7 +167,8 @@ class Cluster:
 
     def _start_workers(self, dashboard: str | None) -> LocalCluster:
         layout = self.layout
-        environment = worker_environment(layout)
+        environment = worker_environment(layout, self._wall)
+        os.environ.pop(WALL_VARIABLE, None)  # nannies leave that of an earlier cluster in this process
         if self._devices is not None:
             del environment[WORK_BYTES_VARIABLE]
             os.environ.pop(WORK_BYTES_VARIABLE, None)  # nannies leave that of an earlier cluster in this process
@@ -246,7 +253,10 @@ class Cluster:
             if session.sampler is not None:
                 session.sampler.close()
                 session.sampler = None
+        if self.layout.in_process:
+            leave_wall()
         self._stop()
+        self._wall.close()
         self._spill.delete()
 
     def _stop(self) -> None:
@@ -274,6 +284,7 @@ class Cluster:
             ("memory", f"{show_size(layout.allowed_bytes)} for all processes together"),
             ("layout", f"{layout.shape}, {show_size(layout.work_bytes)} of work memory for each process"),
             ("why", layout.reason),
+            ("wall", self._wall.says),
             *([("gpus", self._gpus)] if self._gpus else []),
             *([] if layout.in_process else of_processes),
         ]

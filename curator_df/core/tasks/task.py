@@ -50,7 +50,7 @@ from curator_df.core.ranges.source import BadRow, Range
 from curator_df.core.tasks.beside import leave_if_room, may_leave
 from curator_df.core.tasks.stretch import OnError, Stretch
 from curator_df.core.tasks.worker_profile import profile_without_collections
-from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError
+from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError, StepMemoryError
 
 __all__ = ["Attempt", "Job", "OnError", "OnOom", "load_job", "request_stop", "run_guarded", "run_range"]
 
@@ -171,6 +171,8 @@ def _outcome_of(exc: BaseException) -> Literal["memory", "oversize", "stopped", 
         return "oversize"
     if isinstance(exc, _StoppedError):
         return "stopped"
+    if isinstance(exc, StepMemoryError) or (isinstance(exc, OperatorError) and exc.may_be_memory):
+        return "memory"
     return "memory" if is_out_of_memory(exc) else "failed"
 
 
