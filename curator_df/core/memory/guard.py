@@ -10,7 +10,6 @@ What it knows of workers, and what it tells them, is in the files of FOLDER (`cu
 modules of the standard library and nothing else, like `peak`.
 """
 
-import mmap
 import os
 import resource
 import signal
@@ -127,8 +126,8 @@ def is_process(pid: int) -> bool:
 class Family:
     """The processes of a tree, found as they appear, with the pages of each."""
 
-    def __init__(self, root: int) -> None:
-        self.root, self.began = root, read_stat(os.getpid())[2]
+    def __init__(self, root: int, excluded: int, folder: str) -> None:
+        self.root, self.excluded, self.began, self.folder = root, excluded, read_stat(os.getpid())[2], folder
         self.members: dict[int, Member] = {}
         self._files: dict[int, tuple[int, int]] = {}
         self._last, self._walked = -1, 0.0
@@ -140,12 +139,12 @@ class Family:
         if now - self._walked < WALK_SECONDS and 0 <= last - self._last <= MOST_NUMBERS:
             waiting = list(range(self._last + 1, last + 1))
         else:
-            waiting, self._walked = sorted(peak.processes(self.root, os.getpid())), now
+            waiting, self._walked = sorted(peak.processes(self.root, self.excluded)), now
         self._last = last
         return [new for pid in waiting if (new := self._admit(pid)) is not None]
 
     def _admit(self, pid: int) -> "Member | None":
-        if pid in self.members or pid == os.getpid():
+        if pid in self.members or pid == self.excluded:
             return None
         try:
             state, parent, started = read_stat(pid)
@@ -161,6 +160,8 @@ class Family:
     def _kind(self, pid: int, parent: int, started: int) -> "tuple[str, int]":
         if pid == self.root:
             return CLIENT, 0
+        if os.path.exists(f"{self.folder}/{WORKER}-{pid}"):
+            return WORKER, pid
         above = self.members[parent]
         if above.kind in (WORKER, OTHER):
             return OTHER, above.worker
@@ -227,13 +228,15 @@ class Guard:
         What a worker may hold at most, over what it holds when it is idle.
     folder : str
         Where workers say that they are workers, and are told what was ended.
+    excluded : int
+        A process that does not count: the guard's own.
     """
 
-    def __init__(self, root: int, wall_bytes: int, exclusive_bytes: int, folder: str) -> None:
+    def __init__(self, root: int, wall_bytes: int, exclusive_bytes: int, folder: str, excluded: int) -> None:
         self.wall, self.exclusive, self.folder = wall_bytes, exclusive_bytes, folder
-        self.family = Family(root)
-        self.slots: dict[int, mmap.mmap] = {}
-        self._free = shared_file(f"{folder}/{FREE}", 8)
+        self.family = Family(root, excluded, folder)
+        self.slots: dict[int, int] = {}
+        self._free = open_file(f"{folder}/{FREE}")
         self._bound = self._base = self._pages = self._faults = self._foreign = 0
         self._looked = self._read_due = 0.0
         self._has_forks, self._limits_due = False, wall_bytes
@@ -260,15 +263,15 @@ class Guard:
         for name in os.listdir(self.folder):
             kind, _, number = name.partition("-")
             if kind == WORKER and int(number) in self.family.members and int(number) not in self.slots:
-                slot = shared_file(f"{self.folder}/{name}", SLOT_BYTES)
+                slot = os.open(f"{self.folder}/{name}", os.O_RDONLY)
                 one, pid = self.family.members[int(number)], int(number)
                 one.kind, one.worker = (CLIENT if pid == self.family.root else WORKER), pid
                 self.slots[pid] = slot
         for pid, slot in list(self.slots.items()):
             if pid in self.family.members:
-                self.family.members[pid].limit = HEAD.unpack_from(slot)[1] + self.exclusive + SLACK_BYTES
+                self.family.members[pid].limit = read_head(slot)[1] + self.exclusive + SLACK_BYTES
             else:
-                slot.close()
+                os.close(slot)
                 del self.slots[pid]
                 os.unlink(f"{self.folder}/{WORKER}-{pid}")
 
@@ -321,7 +324,7 @@ class Guard:
         while child.kind == OTHER and child.parent in self.family.members and child.parent != one.worker:
             child = self.family.members[child.parent]
         slot = self.slots.get(one.worker)
-        steps = b"" if slot is None else bytes(slot[HEAD.size :]).rstrip(b"\0")
+        steps = b"" if slot is None else os.pread(slot, SLOT_BYTES, HEAD.size).rstrip(b"\0")
         what = PROCESS if one.kind == OTHER else SHARED if 2 * one.shmem > took_bytes else PRIVATE
         fields = [one.worker, one.pid, child.pid, what, took_bytes, free_bytes, steps.decode(errors="replace")]
         append_line(f"{self.folder}/{ENDED}", fields)
@@ -335,7 +338,7 @@ class Guard:
             )
 
     def _handled(self, worker: int) -> int:
-        return int(HEAD.unpack_from(self.slots[worker])[0])
+        return read_head(self.slots[worker])[0]
 
     def _end_waiting(self, now: float) -> None:
         """End workers whose step goes on although what it had started was ended: it may wait for it for ever."""
@@ -352,7 +355,7 @@ class Guard:
     def _tell_free(self, new: "list[Member]") -> None:
         """Say how much is free, and let what steps have started ask for no more than that."""
         free = max(0, self.wall - self._bound)
-        struct.pack_into("q", self._free, 0, free)
+        os.pwrite(self._free, struct.pack("q", free), 0)
         if new or abs(free - self._limits_due) > LIMIT_STEP * self.wall:
             self._limits_due = free
             for one in self.family.members.values():
@@ -389,15 +392,18 @@ def append_line(path: str, fields: "list[object]") -> None:
         os.close(file)
 
 
-def shared_file(path: str, size_bytes: int) -> mmap.mmap:
-    """Return a file that several processes have in their memory, made if it is not there."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        if os.fstat(file).st_size < size_bytes:
-            os.ftruncate(file, size_bytes)
-        return mmap.mmap(file, size_bytes)
-    finally:
-        os.close(file)
+def open_file(path: str) -> int:
+    """Open a file in which processes leave each other a few bytes, made if it is not there.
+
+    It is not mapped: a process that maps a file to change it would count dirty pages of other files as well (`peak.counted`).
+    """
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def read_head(file: int) -> "tuple[int, int]":
+    """Return what the file of a worker begins with: ends that it has handled, and bytes when idle; zeros if it is empty."""
+    head = os.pread(file, HEAD.size, 0)
+    return HEAD.unpack(head) if len(head) == HEAD.size else (0, 0)
 
 
 def come_first() -> None:
@@ -412,4 +418,4 @@ if __name__ == "__main__":
     come_first()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that is guarded; this one ends with it
     root, *sizes = (int(argument) for argument in sys.argv[1:4])
-    peak.sample_forever(root, False, Guard(root, sizes[0], sizes[1], sys.argv[4]).look)
+    peak.sample_forever(root, False, Guard(root, sizes[0], sizes[1], sys.argv[4], os.getpid()).look)

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ from curator_df.core.memory.guard import (
     WORKER,
     append_line,
     limit_data_of,
-    shared_file,
+    open_file,
 )
 from curator_df.core.memory.peak import counted_bytes
 from curator_df.core.sizes import show_size
@@ -119,26 +120,30 @@ class WorkerSide:
     def __init__(self, folder: str) -> None:
         self.folder, self._pid = folder, os.getpid()
         self._number = Path(folder, NUMBER).read_text()
-        self._free = shared_file(f"{folder}/{FREE}", 8)
+        self._free = open_file(f"{folder}/{FREE}")
         self._lock = threading.Lock()
         self._steps: dict[int, str] = {}
         self._started: dict[int, int] = {}
         self._promised: list[tuple[float, int, int]] = []
         self._place = self._handled = 0
         self._ended: list[Ended] = []
-        # Written whole before it gets its name, by which the guard knows that this is a worker.
-        path = f"{folder}/{WORKER}-{self._pid}"
-        self._slot = shared_file(f"{folder}/new-{self._pid}", SLOT_BYTES)
-        HEAD.pack_into(self._slot, 0, 0, counted_bytes(self._pid))
-        os.rename(f"{folder}/new-{self._pid}", path)
+        # Written before it gets its name, by which the guard knows that this is a worker.
+        self._slot = open_file(f"{folder}/new-{self._pid}")
+        self.weigh()
+        os.rename(f"{folder}/new-{self._pid}", f"{folder}/{WORKER}-{self._pid}")
 
     def weigh(self) -> None:
         """Say what this process holds when it is idle."""
-        HEAD.pack_into(self._slot, 0, self._handled, counted_bytes(self._pid))
+        self._idle_bytes = counted_bytes(self._pid)
+        self._write_head()
+
+    def _write_head(self) -> None:
+        os.pwrite(self._slot, HEAD.pack(self._handled, self._idle_bytes), 0)
 
     def free_bytes(self) -> int:
         """Return what is free now for all that nobody has planned."""
-        now, free = time.monotonic(), int(struct.unpack_from("q", self._free)[0])
+        now, told = time.monotonic(), os.pread(self._free, 8, 0)
+        free = int(struct.unpack("q", told)[0]) if len(told) == 8 else 0
         self._promised = [promise for promise in self._promised if promise[0] > now]
         # What has been taken since a promise was made is part of it.
         return max(0, free - sum(max(0, size - max(0, before - free)) for _, size, before in self._promised))
@@ -181,7 +186,7 @@ class WorkerSide:
     def _show_steps(self) -> None:
         names = ", ".join(sorted({repr(name) for name in self._steps.values()})).replace("\t", " ").replace("\n", " ")
         room = SLOT_BYTES - HEAD.size
-        self._slot[HEAD.size :] = names.encode()[:room].ljust(room, b"\0")
+        os.pwrite(self._slot, names.encode()[:room].ljust(room, b"\0"), HEAD.size)
 
     def _of_thread(self, thread: int) -> Ended | None:
         """Return something that was ended and that a thread has started, as far as is known; None if there is nothing."""
@@ -192,7 +197,7 @@ class WorkerSide:
             self._ended = [one for one in self._ended if one not in mine]
             if mine:
                 self._handled += len(mine)
-                HEAD.pack_into(self._slot, 0, self._handled, HEAD.unpack_from(self._slot)[1])
+                self._write_head()
             return max(mine, key=lambda one: one.took_bytes, default=None)
 
     def bound_child(self, pid: int) -> None:
@@ -297,12 +302,21 @@ def leave_wall() -> None:
 
 @contextlib.contextmanager
 def users_step(name: str) -> Iterator[None]:
-    """Work on a step of the user; do nothing in a process around which there is no wall."""
-    if _side is None:
-        yield
-    else:
-        with _side.step(name):
+    """Work on a step of the user, in a process around which there may be a wall.
+
+    A process that the step has forked ends where the step does: it would go on with the task, and write its rows again.
+    """
+    pid, side = os.getpid(), _side
+    with contextlib.nullcontext() if side is None else side.step(name):
+        try:
             yield
+        except BaseException:
+            if os.getpid() != pid:
+                traceback.print_exc()
+            raise
+        finally:
+            if os.getpid() != pid:
+                os._exit(1)
 
 
 def adopt_orphans() -> None:
