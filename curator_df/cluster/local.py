@@ -24,6 +24,7 @@ import dask
 from distributed import Client, LocalCluster, wait
 from distributed.security import Security
 
+from curator_df.cluster.cgroups import CGROUP_VARIABLE, MemoryCgroup
 from curator_df.cluster.clock import watch_streams
 from curator_df.cluster.compiling import (
     COMPILER_BYTES,
@@ -67,6 +68,7 @@ from curator_df.core.memory.budget import (
     Layout,
     choose_layout,
     parse_memory,
+    worker_rss_bytes,
 )
 from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.memory.peak import children_bytes
@@ -109,6 +111,7 @@ class Cluster:
         self._comm, self._devices, self._gpus = comm, devices, gpus
         self._own_limit: tuple[int, int] | None = None
         self._wall = Wall(f"{spill.path}/wall", layout.memory_argument)
+        self._cgroup: MemoryCgroup | None = None
         self._pid = os.getpid()
         self._at_exit: Finalize | None = None
         for starts in range(1, MOST_STARTS + 1):
@@ -168,7 +171,12 @@ class Cluster:
     def _start_workers(self, dashboard: str | None) -> LocalCluster:
         layout = self.layout
         environment = worker_environment(layout, self._wall)
-        os.environ.pop(WALL_VARIABLE, None)  # nannies leave that of an earlier cluster in this process
+        for name in (WALL_VARIABLE, CGROUP_VARIABLE):
+            os.environ.pop(name, None)  # nannies leave that of an earlier cluster in this process
+        self._cgroup = self._cgroup or MemoryCgroup.make(layout.allowed_bytes)
+        if self._cgroup is not None:
+            self._wall.says = f"the kernel, in the cgroup {self._cgroup.path}, and a guard that says what was ended"
+            environment[CGROUP_VARIABLE] = f"{layout.exclusive_bytes + worker_rss_bytes()} {self._cgroup.path}"
         if self._devices is not None:
             del environment[WORK_BYTES_VARIABLE]
             os.environ.pop(WORK_BYTES_VARIABLE, None)  # nannies leave that of an earlier cluster in this process
@@ -256,6 +264,8 @@ class Cluster:
         if self.layout.in_process:
             leave_wall()
         self._stop()
+        if self._cgroup is not None:
+            self._cgroup.close()
         self._wall.close()
         self._spill.delete()
 

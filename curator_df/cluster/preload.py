@@ -21,6 +21,7 @@ from typing import Any
 
 from distributed import Nanny, Status
 
+from curator_df.cluster.cgroups import CGROUP_VARIABLE, enter_worker_cgroup
 from curator_df.cluster.clock import send_what_waits
 from curator_df.core.memory.held import release_held
 from curator_df.core.memory.limits import give_back_large_buffers, limit_data, release_free_memory
@@ -52,6 +53,9 @@ def dask_setup(worker: Any) -> None:
         # Ctrl-C in a terminal, and an interrupt in a notebook, reach all processes of the group. They are for the one that the
         # user sees: it lets the workers be, or has their nannies end them.
         signal.signal(signal.SIGINT, _let_be)
+    if place := os.environ.get(CGROUP_VARIABLE):
+        limit_bytes, _, cgroup = place.partition(" ")
+        enter_worker_cgroup(cgroup, int(limit_bytes))
     if folder := os.environ.get(WALL_VARIABLE):
         stand_in(folder)
     work_bytes = os.environ.get(WORK_BYTES_VARIABLE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of users that take memory outside of their worker: the number holds, and the run ends with a clear error or success."""
+"""Functions of users that take memory outside of their worker: the number holds, and the end is a clear error or success."""
 
 import json
 import subprocess
@@ -19,8 +19,8 @@ import curator_df as cdf
 
 warnings.simplefilter("ignore")
 AT_ONCE = "x = bytearray(600_000_000)\\nfor i in range(0, len(x), 4096): x[i] = 1"
-BIT_BY_BIT = "import time\\nx = []\\nfor i in range(60): x.append(bytearray(b'1') * 10_000_000); time.sleep(0.005)\\ntime.sleep(5)"
-NO_LIMIT = "import resource\\nresource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY,) * 2)\\n" + BIT_BY_BIT
+TAKES = "import time\\nx = []\\nfor i in range(60): x.append(bytearray(b'1') * 10_000_000); time.sleep(0.005)\\ntime.sleep(5)"
+NO_LIMIT = "import resource\\nresource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY,) * 2)\\n" + TAKES
 
 def start(code):
     subprocess.run([sys.executable, "-c", code], check=True, stderr=subprocess.DEVNULL)

@@ -43,6 +43,10 @@ SLACK_BYTES = 48_000_000
 """What a worker may hold more than it is said to: libraries that it imports with its first tasks."""
 LEAST_SHARE = 0.25
 """Share of what the largest holds from which on a process is an offender; of those the youngest is ended first."""
+SETTLE_SECONDS = 0.1
+"""How long shares are read again after a process has appeared or ended: a program that starts has its parent's pages at first."""
+REFRESH_SECONDS = 1.0
+"""How often shares are read in any case, since pages of libraries look like memory until then."""
 READ_SHARE = 0.1
 """Share of its time that the guard may spend on reading the shares of pages, unless the sum grows."""
 PATIENCE_SECONDS = 3.0
@@ -201,6 +205,10 @@ class Family:
         """Read the counted bytes of all."""
         for pid, one in self.members.items():
             one.bytes, one.shmem = one.private, 0
+            above = self.members.get(one.parent)
+            if above is not None and (one.private, one.shared) == (above.private, above.shared):
+                one.bytes = 0  # between vfork and exec a process runs in the memory of its parent
+                continue
             try:
                 fields = peak.rollup(pid)
                 one.bytes = peak.counted(fields, lambda pid=pid: peak.changes_files(pid))  # type: ignore[misc]
@@ -238,7 +246,7 @@ class Guard:
         self.slots: dict[int, int] = {}
         self._free = open_file(f"{folder}/{FREE}")
         self._bound = self._base = self._pages = self._faults = self._foreign = 0
-        self._looked = self._read_due = 0.0
+        self._looked = self._read_due = self._read_at = self._unsettled_until = 0.0
         self._has_forks, self._limits_due = False, wall_bytes
         self._waiting: list[tuple[float, int, int, list[object]]] = []
 
@@ -250,8 +258,13 @@ class Guard:
         before = self._bound
         self._bound = self._upper_bound(bool(new), gone)
         ahead = self._ahead(now)
-        if self._bound + ahead > self.wall and (now >= self._read_due or self._bound > before):
-            self._read()
+        if new or gone:
+            self._unsettled_until = now + SETTLE_SECONDS
+        is_over, is_due = self._bound + ahead > self.wall, now >= self._read_due
+        if (is_over and self._bound > before) or (
+            is_due and (is_over or now < self._unsettled_until or now - self._read_at > REFRESH_SECONDS)
+        ):
+            self._read(now)
             self._end(ahead)
         self._tell_free(new)
         self._end_waiting(now)
@@ -296,9 +309,10 @@ class Guard:
         elapsed, self._looked = max(now - self._looked, SHORT_SECONDS), now
         return int(min(max(0, grown) / elapsed * AHEAD_SECONDS, AHEAD_FRACTION * self.wall))
 
-    def _read(self) -> None:
+    def _read(self, now: float = 0.0) -> None:
         """Read the shares of all pages, from which later looks go on."""
         began = time.monotonic()
+        self._read_at = now
         self.family.read_shares()
         members = self.family.members.values()
         self._base = self._bound = sum(one.bytes for one in members)

@@ -202,6 +202,27 @@ def test_pages_that_a_fork_shares_count_once(watch):
         os.close(write)
 
 
+def test_a_program_that_starts_does_not_count_with_the_pages_of_its_parent(worker, watch):
+    process, _ = worker(100 * MB)
+    watching = watch(os.getpid(), 50 * MB)
+    watching.look()
+    members = watching.family.members
+    starting = members[987654321] = Member(987654321, process.pid, 0, OTHER, process.pid)
+    starting.private, starting.shared = members[process.pid].private, members[process.pid].shared
+    watching.family.read_shares()
+    assert starting.bytes == 0
+    assert members[process.pid].bytes > MB
+
+
+def test_what_is_free_is_told_again_soon_after_a_process_has_ended(worker, watch, tmp_path):
+    _, (pid,) = worker(100 * MB)
+    watching = watch(os.getpid(), 50 * MB)
+    watching.look()
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: watching.look() and pid not in watching.family.members)
+    wait_until(lambda: watching.look() and struct.unpack("q", (tmp_path / "free").read_bytes())[0] > 140 * MB, 2)
+
+
 def test_a_process_that_ignores_signals_is_ended():
     ignores = "import signal, sys\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('there', flush=True)\nsys.stdin.read()"
     process = subprocess.Popen([sys.executable, "-c", ignores], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
