@@ -134,8 +134,7 @@ def watch(tmp_path):
 def test_the_youngest_process_of_a_worker_is_ended_and_named(worker, watch, tmp_path):
     process, (first, second) = worker(100 * MB, 100 * MB)
     watching = watch(os.getpid(), -20 * MB)
-    watching.look()
-    wait_until(lambda: not is_alive(second))
+    wait_until(lambda: watching.look() and not is_alive(second))
     assert is_alive(first)
     (ended,), _ = read_ended(str(tmp_path))
     assert (ended.worker, ended.pid, ended.child, ended.what) == (process.pid, second, second, "processes")
@@ -170,14 +169,14 @@ def test_a_worker_that_goes_on_with_its_step_is_ended(worker, watch, tmp_path, m
 
 
 def test_a_worker_that_has_handled_the_end_goes_on(worker, watch, tmp_path, monkeypatch):
-    monkeypatch.setattr(guard, "PATIENCE_SECONDS", 0.05)
-    process, _ = worker(100 * MB)
+    monkeypatch.setattr(guard, "PATIENCE_SECONDS", 0.5)
+    process, (pid,) = worker(100 * MB)
     watching = watch(os.getpid(), -20 * MB)
-    watching.look()
+    wait_until(lambda: watching.look() and not is_alive(pid))
     slot = open_file(f"{tmp_path}/worker-{process.pid}")
     os.pwrite(slot, HEAD.pack(1, 20 * MB), 0)
     os.close(slot)
-    deadline = time.monotonic() + 0.3
+    deadline = time.monotonic() + 0.7
     while time.monotonic() < deadline:
         watching.look()
     assert is_alive(process.pid)
