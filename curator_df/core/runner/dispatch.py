@@ -269,10 +269,9 @@ class Dispatcher:
 
     def _after_memory_error(self, attempt: Attempt, manifest: Manifest) -> Attempt | None:
         error = manifest.error if manifest.error is not None else MemoryError(f"range {attempt.piece.number}")
-        if not isinstance(error, CuratorError):
-            error = _of_step(error, manifest.step)
+        named = error if isinstance(error, CuratorError) else _of_step(error, manifest.step)
         if self._on_oom == "fail":
-            raise error
+            raise named
         if isinstance(manifest.error, StepMemoryError | OperatorError):
             return self._after_step_memory(attempt, manifest.unit, manifest.error)
         self._count("memory", attempt)
@@ -286,9 +285,9 @@ class Dispatcher:
             return None
         if smaller == attempt.block_bytes and attempt.halves:
             if manifest.unit is None or manifest.unit.step != "write":
-                raise error  # a step's rows were halved already, and what else there is does not depend on rows
+                raise named  # a step's rows were halved already, and what else there is does not depend on rows
             reason = f"out of memory: writing this row alone on the node raised {type(error).__name__}: {error}"
-            retry = narrowed(retry, manifest.unit, reason, error)
+            retry = narrowed(retry, manifest.unit, reason, named)
         return dataclasses.replace(retry, halves=smaller <= SMALLEST_BLOCK_BYTES)
 
     def _after_step_memory(self, attempt: Attempt, unit: Unit | None, error: CuratorError) -> Attempt | None:
@@ -441,10 +440,9 @@ def _fetched(future: SentTask, timeout_seconds: float) -> Manifest | None:
 
 
 def _of_step(error: BaseException, step: str) -> StepMemoryError:
-    """Return the error of a run for an allocation that failed in a step."""
+    """Return the error of a run for an allocation that failed in a step, or in the work of a task without steps."""
     named = StepMemoryError(
-        f"step {step!r} ran out of memory, and smaller blocks did not help: {type(error).__name__}: {error}. Start the cluster "
-        "with more memory=, and resume"
+        f"step {step!r} ran out of memory: {type(error).__name__}: {error}. Start the cluster with more memory=, and resume"
     )
     named.__cause__ = error
     return named
