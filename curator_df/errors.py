@@ -21,6 +21,7 @@
     ├── OutputChangedError (RuntimeError)   what a run has written was renamed, changed or deleted before the run ended
     ├── ResumeError (RuntimeError)          the journal there belongs to another input or program
     ├── OperatorError (RuntimeError)        a user's function raised; names the step and the rows
+    ├── StepMemoryError (MemoryError)       what a step started or shared would have passed the number; names the step
     ├── WorkerLostError (RuntimeError)      workers kept dying on one range
     ├── SchedulerLostError (RuntimeError)   the connection to the scheduler was lost; the run can be resumed
     ├── RowCountError (RuntimeError)        not all rows read are accounted for
@@ -256,7 +257,22 @@ class ResumeError(CuratorError, RuntimeError):
 
 
 class OperatorError(CuratorError, RuntimeError):
-    """A user's function raised an exception, or returned what it must not. The message names the step and the rows."""
+    """A user's function raised an exception, or returned what it must not. The message names the step and the rows.
+
+    Attributes
+    ----------
+    may_be_memory : bool
+        Whether the step had started processes, which may have failed because memory was short.
+    """
+
+    may_be_memory: bool = False
+
+
+class StepMemoryError(MemoryError, CuratorError):
+    """A step started processes, shared memory or took memory with which all processes together would have passed the number.
+
+    What took it was ended. The message names the step, what it took and what was free.
+    """
 
 
 class WorkerLostError(CuratorError, RuntimeError):
@@ -321,6 +337,7 @@ EXIT_CODES: Mapping[type[BaseException], int] = {
     OutputChangedError: MAY_PASS,
     ResumeError: PERMANENT,
     OperatorError: PERMANENT,
+    StepMemoryError: PERMANENT,
     WorkerLostError: MAY_PASS,
     SchedulerLostError: MAY_PASS,
     RowCountError: PERMANENT,

@@ -25,6 +25,7 @@ import dask
 from distributed import Client, LocalCluster, wait
 from distributed.security import Security
 
+from curator_df.cluster.cgroups import CGROUP_VARIABLE, MemoryCgroup
 from curator_df.cluster.clock import watch_streams
 from curator_df.cluster.compiling import (
     COMPILER_BYTES,
@@ -73,9 +74,11 @@ from curator_df.core.memory.budget import (
     Layout,
     choose_layout,
     parse_memory,
+    worker_rss_bytes,
 )
 from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.memory.peak import children_bytes
+from curator_df.core.memory.wall import WALL_VARIABLE, Wall, leave_wall, stand_in
 from curator_df.core.runner.interactive import keep_budget_of_dask
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
 from curator_df.core.runner.session import PeakSampler, Session, close_session, has_session, open_session
@@ -114,6 +117,8 @@ class Cluster:
         self._spill, self._spill_bytes = spill, spill_bytes
         self._comm, self._devices, self._gpus, self._host = comm, devices, gpus, host
         self._own_limit: tuple[int, int] | None = None
+        self._wall = Wall(f"{spill.path}/wall", layout.memory_argument)
+        self._cgroup: MemoryCgroup | None = None
         self._pid = os.getpid()
         self._at_exit: Finalize | None = None
         for starts in range(1, MOST_STARTS + 1):
@@ -130,7 +135,10 @@ class Cluster:
             self._stop()
             self.layout = smaller
         try:
-            self._session.sampler = PeakSampler()
+            if self.layout.in_process:
+                stand_in(self._wall.folder, is_users=True)
+            guarding = (self._wall.folder, self.layout.wall_bytes, self.layout.exclusive_bytes)
+            self._session.sampler = PeakSampler(guarding=guarding)
         except BaseException:
             self.close()
             raise
@@ -166,6 +174,7 @@ class Cluster:
             self.client,
             layout,
             limits_data=self._devices is None,
+            wall=self._wall,
             workdir=workdir,
             revive=self._revive,
             compile=compile_kernels,
@@ -175,7 +184,13 @@ class Cluster:
 
     def _start_workers(self, dashboard: Any) -> LocalCluster:
         layout = self.layout
-        environment = worker_environment(layout)
+        environment = worker_environment(layout, self._wall)
+        for name in (WALL_VARIABLE, CGROUP_VARIABLE):
+            os.environ.pop(name, None)  # nannies leave that of an earlier cluster in this process
+        self._cgroup = self._cgroup or MemoryCgroup.make(layout.allowed_bytes)
+        if self._cgroup is not None:
+            self._wall.says = f"the kernel, in the cgroup {self._cgroup.path}, and a guard that says what was ended"
+            environment[CGROUP_VARIABLE] = f"{layout.exclusive_bytes + worker_rss_bytes()} {self._cgroup.path}"
         if self._devices is not None:
             del environment[WORK_BYTES_VARIABLE]
             os.environ.pop(WORK_BYTES_VARIABLE, None)  # nannies leave that of an earlier cluster in this process
@@ -267,7 +282,12 @@ class Cluster:
             if session.sampler is not None:
                 session.sampler.close()
                 session.sampler = None
+        if self.layout.in_process:
+            leave_wall()
         self._stop()
+        if self._cgroup is not None:
+            self._cgroup.close()
+        self._wall.close()
         self._spill.delete()
 
     def _stop(self) -> None:
@@ -295,6 +315,7 @@ class Cluster:
             ("memory", f"{show_size(layout.allowed_bytes)} for all processes together"),
             ("layout", f"{layout.shape}, {show_size(layout.work_bytes)} of work memory for each process"),
             ("why", layout.reason),
+            ("wall", self._wall.says),
             *([("gpus", self._gpus)] if self._gpus else []),
             *([] if layout.in_process else of_processes),
         ]

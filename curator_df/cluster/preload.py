@@ -21,10 +21,12 @@ from typing import Any
 
 from distributed import Nanny, Status
 
+from curator_df.cluster.cgroups import CGROUP_VARIABLE, enter_worker_cgroup
 from curator_df.cluster.clock import send_what_waits
 from curator_df.core.memory.held import release_held
 from curator_df.core.memory.limits import give_back_large_buffers, limit_data, release_free_memory
 from curator_df.core.memory.peak import counted_bytes, private_bytes, resident_bytes
+from curator_df.core.memory.wall import WALL_VARIABLE, note_end_by_nanny, stand_in, weigh_idle
 from curator_df.kernels.warm import BASIC, compile_group
 
 WORK_BYTES_VARIABLE = "CURATOR_DF_WORK_BYTES"
@@ -47,6 +49,11 @@ def dask_setup(worker: Any) -> None:
         # Ctrl-C in a terminal, and an interrupt in a notebook, reach all processes of the group. They are for the one that the
         # user sees: it lets the workers be, or has their nannies end them.
         signal.signal(signal.SIGINT, _let_be)
+    if place := os.environ.get(CGROUP_VARIABLE):
+        limit_bytes, _, cgroup = place.partition(" ")
+        enter_worker_cgroup(cgroup, int(limit_bytes))
+    if folder := os.environ.get(WALL_VARIABLE):
+        stand_in(folder)
     work_bytes = os.environ.get(WORK_BYTES_VARIABLE)
     if work_bytes:
         limit_data(int(work_bytes), threads=OTHER_THREADS + worker.state.nthreads)
@@ -78,6 +85,7 @@ def end_for_counted_memory(nanny: Any) -> None:
         if time.monotonic() >= due:
             others_bytes, due = max(0, counted_bytes(nanny.pid) - private), time.monotonic() + ROLLUP_SECONDS
         if private + others_bytes > limit:
+            note_end_by_nanny(nanny.pid, private + others_bytes, int(limit))
             manager.memory_monitor(nanny)
 
     if callback is not None:  # none where there is no limit
@@ -105,4 +113,5 @@ def tighten_limit(work_bytes: int, threads: int = 0) -> int:
     if not threads:  # a process of our own: in the user's there may be cycles that are to go
         # Modules stay: one collection that walks them took 0.2 s on a busy machine, one that does not under 1 ms.
         gc.freeze()
+    weigh_idle()
     return limit_data(work_bytes, threads=threads)

@@ -12,6 +12,7 @@ from typing import Any
 
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE
 from curator_df.core.memory.budget import Layout, worker_rss_bytes
+from curator_df.core.memory.wall import WALL_VARIABLE, Wall
 
 PRELOAD = "curator_df.cluster.preload"
 TERMINATE_FRACTION = 0.95
@@ -24,9 +25,10 @@ LOG_MESSAGES = 50
 messages of a stage have its whole plan (`core.tasks.job_parcel`)."""
 
 
-def worker_environment(layout: Layout) -> dict[str, str]:
+def worker_environment(layout: Layout, wall: Wall | None = None) -> dict[str, str]:
     """Return the environment variables of a worker process. Dask prefers those that the environment has already."""
     return {
+        **({} if wall is None else {WALL_VARIABLE: wall.folder}),
         WORK_BYTES_VARIABLE: str(layout.work_bytes),
         "ARROW_DEFAULT_MEMORY_POOL": "system",
         "OMP_NUM_THREADS": "1",

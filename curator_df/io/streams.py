@@ -33,6 +33,7 @@ OUTPUT_BYTES = 1 << 20
 LARGEST_WINDOW_BYTES = 1 << 27
 """Largest window of a zstd frame and dictionary of an xz file: what ``zstd -d`` takes by default, and more than
 ``xz -9`` makes. Such a window is held besides the few MB; most files have one of 2 to 8 MiB."""
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZSTD_SUFFIXES = (".zst", ".zstd")
 STORE_BYTES = 1 << 21
 """Asked of a store at once, ahead of what is needed, in a file that is read in order; four times that is held for a moment.

@@ -32,10 +32,9 @@ from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_file
 from curator_df.io.moves import require_gpu, to_backend
 from curator_df.io.page_blocks import COLUMNS, NOTED, SKIPPED, HeldPages
 from curator_df.io.partitions import block_bytes_of, from_source
-from curator_df.io.streams import is_compressed, open_bytes, open_file
+from curator_df.io.streams import ZSTD_MAGIC, is_compressed, open_bytes, open_file
 from curator_df.io.warc_pages import Page, has_no_page, other_type, page_of, page_of_head
 from curator_df.io.warc_records import BadRecord, Head, StreamPieces, WarcRecords
-from curator_df.io.zstd_frames import MAGIC as ZSTD_MAGIC
 
 SUFFIXES = tuple(plain + packed for plain in (".warc", ".wet") for packed in ("", *COMPRESSED_SUFFIXES))
 """What files found in a directory must end in."""

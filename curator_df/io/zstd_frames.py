@@ -6,7 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from curator_df.io.streams import LARGEST_WINDOW_BYTES, READ_BYTES, SHOWN_BYTES, TrailingData, UnsupportedData
+from curator_df.io.streams import (
+    LARGEST_WINDOW_BYTES,
+    READ_BYTES,
+    SHOWN_BYTES,
+    ZSTD_MAGIC,
+    TrailingData,
+    UnsupportedData,
+)
 
 STEP_BYTES = 256
 """Compressed bytes given to zstandard at once: it cannot bound its output, and four bytes can become a block of 128
@@ -14,7 +21,6 @@ KiB, so 256 bytes become 8 MiB at most, held three times for a moment. Steps of 
 KiB 640, of 128 bytes 330 (``test_a_bomb_is_read_in_a_few_megabytes``)."""
 LARGEST_DICTIONARY_BYTES = 1 << 23
 """Largest dictionary of a zstd file, decompressed. It is held besides the few MB, three times for a moment; crawls have 1 MB."""
-MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = tuple(bytes([number]) + b"\x2a\x4d\x18" for number in range(0x50, 0x60))
 _DICTIONARY = b"\x37\xa4\x30\xec"
 _DICTIONARY_FRAME = b"\x5d\x2a\x4d\x18"
@@ -88,14 +94,14 @@ class ZstdFrames:
             self._file.seek(begins + len(window))
             data: bytes = self._file.read(READ_BYTES)
             window += data
-            place = window.find(MAGIC)
+            place = window.find(ZSTD_MAGIC)
             while place >= 0:
                 if self._begins_with(begins + place, beginning):
                     return begins + place
-                place = window.find(MAGIC, place + 1)
+                place = window.find(ZSTD_MAGIC, place + 1)
             if not data:
                 return None
-            passed = max(0, len(window) - len(MAGIC) + 1)
+            passed = max(0, len(window) - len(ZSTD_MAGIC) + 1)
             window, begins = window[passed:], begins + passed
 
     def _begins_with(self, at: int, beginning: bytes) -> bool:
@@ -117,11 +123,11 @@ class ZstdFrames:
         """Raise `TrailingData` if other data follows the frames; return the data from the frame on, enough to tell."""
         while len(data) - place < SHOWN_BYTES and (more := self._file.read(READ_BYTES)):
             data, place = data[place:] + more, 0
-        head = data[place : place + len(MAGIC)]
-        if self.member and not any(magic.startswith(head) for magic in (MAGIC, *_SKIPPABLE)):
+        head = data[place : place + len(ZSTD_MAGIC)]
+        if self.member and not any(magic.startswith(head) for magic in (ZSTD_MAGIC, *_SKIPPABLE)):
             shown = data[place : place + SHOWN_BYTES]
             raise TrailingData(self.member, shown, f"(head -c {self.member} old.zst > new.zst)")
-        if len(data) - place < len(MAGIC):
+        if len(data) - place < len(ZSTD_MAGIC):
             raise EOFError("the compressed data ends in the middle of a frame")
         return data, place
 
@@ -147,7 +153,7 @@ def _read_dictionary(file: Any, data: bytes) -> tuple[Any, bytes]:
 
     size = int.from_bytes(data[4:8], "little")
     content = data[8 : 8 + size]
-    if not content.startswith((_DICTIONARY, MAGIC)):
+    if not content.startswith((_DICTIONARY, ZSTD_MAGIC)):
         return None, data
     _check_dictionary(size)
     parts = [content]
@@ -159,7 +165,7 @@ def _read_dictionary(file: Any, data: bytes) -> tuple[Any, bytes]:
         raise UnsupportedData("the zstd dictionary at the beginning of the file is truncated")
     content = b"".join(parts)
     try:
-        if content.startswith(MAGIC):
+        if content.startswith(ZSTD_MAGIC):
             _check_dictionary(zstandard.frame_content_size(content))
             content = zstandard.ZstdDecompressor(max_window_size=LARGEST_DICTIONARY_BYTES).decompress(
                 content, max_output_size=LARGEST_DICTIONARY_BYTES

@@ -6,8 +6,8 @@ import zstandard
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.io.streams import TrailingData
-from curator_df.io.zstd_frames import MAGIC, ZstdFrames
+from curator_df.io.streams import ZSTD_MAGIC, TrailingData
+from curator_df.io.zstd_frames import ZstdFrames
 from tests.io.warc_files import rows_of, source_of, wet
 
 RECORDS = [wet(f"page {number} " + "word " * (number * 37 % 91), number) for number in range(12)]
@@ -25,7 +25,7 @@ def test_frames_and_what_may_be_skipped_between_them_are_read():
     assert read(SKIPPABLE.join(PACKED) + SKIPPABLE) == b"".join(RECORDS)
 
 
-@pytest.mark.parametrize("garbage", [b"x", b"\n", b"\0" * 9, b"garbage" * 99, MAGIC[1:], bytes(400_000)])
+@pytest.mark.parametrize("garbage", [b"x", b"\n", b"\0" * 9, b"garbage" * 99, ZSTD_MAGIC[1:], bytes(400_000)])
 def test_other_data_after_the_frames_is_told_by_its_place(garbage):
     frames, found = ZstdFrames(io.BytesIO(b"".join(PACKED) + garbage)), []
     with pytest.raises(TrailingData, match=f"from byte {STARTS[-1]:,} of the file on") as told:

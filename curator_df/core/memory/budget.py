@@ -142,6 +142,11 @@ class Layout:
         return self.work_bytes // self.threads
 
     @property
+    def wall_bytes(self) -> int:
+        """Counted memory of all processes together at which what steps have started is ended."""
+        return int(self.allowed_bytes * (1 - MARGIN_FRACTION)) - self.library_bytes
+
+    @property
     def capacity(self) -> Capacity:
         """What the tasks of one worker share."""
         return Capacity(self.threads + self.spare_cpus, self.device_bytes, self.device_held_bytes)

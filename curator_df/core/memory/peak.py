@@ -157,19 +157,23 @@ class Tree:
 
     def __init__(self, root: int, exact: bool) -> None:
         self._root, self._exact = root, exact
-        self._samples = self._others = 0
+        self._samples = 0
         self._pids: list[int] = []
+        self._others: dict[int, int] = {}
 
     def held(self, *, anew: bool = False) -> int:
         """Return the bytes that it holds; ``anew``: all of them looked at now, whatever was looked at before."""
-        anew = anew or self._exact
+        anew = anew or self._exact or self._samples % OTHERS_EVERY == 0
         if anew or self._samples % TREE_EVERY == 0:
-            self._pids = processes(self._root, os.getpid())
-        private = sum(private_bytes(pid) for pid in self._pids)
-        if anew or self._samples % OTHERS_EVERY == 0:
-            self._others = max(0, sum(counted_bytes(pid) for pid in self._pids) - private)
+            pids = processes(self._root, os.getpid())
+            # A process shares its pages with a fork of it, so that each of them holds less than its private pages.
+            anew = anew or pids != self._pids
+            self._pids = pids
+        private = {pid: private_bytes(pid) for pid in self._pids}
+        if anew:
+            self._others = {pid: counted_bytes(pid) - private[pid] for pid in self._pids}
         self._samples += 1
-        return private + self._others
+        return sum(max(0, held + self._others.get(pid, 0)) for pid, held in private.items() if held)
 
 
 class Questions:
@@ -189,8 +193,18 @@ class Questions:
         return [line.decode() for line in lines]
 
 
-def sample_forever(root: int, exact: bool) -> None:
-    """Sample until standard input ends."""
+def sample_forever(root: int, exact: bool, watch: "Callable[[], float] | None" = None) -> None:
+    """Sample until standard input ends.
+
+    Parameters
+    ----------
+    root : int
+        The process whose tree is sampled.
+    exact : bool
+        Whether all of it is read at every sample.
+    watch : callable, optional
+        Called between samples; returns the seconds after which it is to be called again.
+    """
     tree, trace, peak, questions = Tree(root, exact), Trace(), 0, Questions()
     while os.path.exists(f"/proc/{root}"):
         held = tree.held()
@@ -198,7 +212,7 @@ def sample_forever(root: int, exact: bool) -> None:
         trace.add(held)
         deadline = time.monotonic() + INTERVAL_SECONDS
         while (left := deadline - time.monotonic()) > 0:
-            lines = questions.within(left)
+            lines = questions.within(left if watch is None else min(left, watch()))
             if lines is None:
                 return
             for line in lines:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from curator_df.core.host_blocks import host_block
+from curator_df.core.memory.wall import started_processes
 from curator_df.core.planning.program import Step, run_step
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.foreign_step import Graph
-from curator_df.core.ranges.out_of_memory import is_out_of_memory
+from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, is_out_of_memory
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
 from curator_df.core.sizes import show_count
 from curator_df.errors import CuratorError, OperatorError
@@ -27,7 +28,15 @@ def may_be_users(step: Step) -> bool:
 def operator_error(step: Step, block: Any, exc: Exception, files: Sequence[str]) -> OperatorError:
     """Return the error that names the step and the rows of the block."""
     raised = f"step {step.name!r} raised {type(exc).__name__}: {exc} on a block"
-    remedy = getattr(exc, "remedy", "Fix the function")
+    started = started_processes(exc)
+    fix = f"{started}. Start the cluster with more memory=, fix the function" if started else "Fix the function"
+    remedy = getattr(exc, "remedy", fix)
+    error = _operator_error(raised, remedy, block, files)
+    error.may_be_memory = bool(started)
+    return error
+
+
+def _operator_error(raised: str, remedy: str, block: Any, files: Sequence[str]) -> OperatorError:
     if not len(block):
         return OperatorError(f"{raised} of no rows, such as steps before it may leave. {remedy}")
     rows = f"of {show_count(len(block), 'row')}"
@@ -48,13 +57,17 @@ def _place(address: int, files: Sequence[str]) -> str:
 def without_failing_rows(step: Step, block: Any, files: Sequence[str], set_aside: Callable[[BadRow], None]) -> Any:
     """Find the rows on which a step raises, by halving; set them aside and return the others, of which there may be none."""
     failing: dict[int, str] = {}
-    waiting = [(0, len(block))]
+    waiting, in_a_row = [(0, len(block))], 0
     while waiting:
         start, stop = waiting.pop()
         exc = _raised(step, block.iloc[start:stop])
         if exc is None:
+            in_a_row = 0
             continue
         if stop - start == 1:
+            in_a_row += 1
+            if in_a_row > MOST_IN_A_ROW and started_processes(exc):  # each try takes long, and it is not the rows
+                raise operator_error(step, block, exc, files)
             failing[start] = f"step {step.name!r} raised {type(exc).__name__}: {exc}"
         else:
             middle = (start + stop) // 2

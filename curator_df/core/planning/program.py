@@ -30,6 +30,7 @@ from curator_df.core.exchange.row_count import RowCount
 from curator_df.core.files.storage import Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.resources import NO_LIMITS, Resources
+from curator_df.core.memory.wall import users_step
 from curator_df.core.planning.dask_steps import (
     EXPLODES,
     no_reader,
@@ -241,10 +242,13 @@ def run_step(step: Step, block: Any, of_range: OfRange | None = None) -> tuple[O
         if of_range is None:
             raise ExpressionError(f"{step.name} was run without its range; this is a defect in curator_df")
         outcome = of_range.run(block)
-    elif isinstance(step.action, BlockKernel):
+    elif isinstance(step.action, BlockKernel) and not step.action.is_users:
         outcome = step.action.run(block)
     else:
-        outcome = foreign_outcome(step.action, block)
+        with users_step(step.name):
+            outcome = (
+                step.action.run(block) if isinstance(step.action, BlockKernel) else foreign_outcome(step.action, block)
+            )
     return outcome, time.perf_counter() - started
 
 

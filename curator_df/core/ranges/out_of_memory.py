@@ -136,7 +136,8 @@ class UnitLog:
     def __init__(self, number: int, folder: Folder | None) -> None:
         self.unit: Unit | None = None
         """Rows in work; None while the reader or nobody works."""
-        self._notes = folder is not None
+        self.is_alone = self._notes = folder is not None
+        """Whether the task has the node to itself."""
         self._descriptor: int | None = None
         enter_step(READ)
         if folder is not None and folder.is_local:

@@ -32,7 +32,7 @@ from curator_df.core.memory.limits import more_than_limits, release_free_memory
 from curator_df.core.planning.balance import Balance, works_elsewhere
 from curator_df.core.planning.plan import StagePlan
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.out_of_memory import OnOom, unit_left
+from curator_df.core.ranges.out_of_memory import OnOom, Unit, unit_left
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
@@ -44,7 +44,7 @@ from curator_df.core.tasks.leak_probe import treat
 from curator_df.core.tasks.peaks import Peaks
 from curator_df.core.tasks.task import Attempt, Job, request_stop, run_range
 from curator_df.core.user_frames import with_user_frames
-from curator_df.errors import CuratorError, SchedulerLostError, WorkerLostError
+from curator_df.errors import CuratorError, OperatorError, SchedulerLostError, StepMemoryError, WorkerLostError
 
 SMALLEST_BLOCK_BYTES = 64_000
 """Where halving ends. Then the rows of a block are halved: `core.tasks.stretch`."""
@@ -54,9 +54,15 @@ MOST_LOST_ROWS = 2
 """So many rows of one range may end their worker; more of them, and it is the step that does."""
 MOST_EMPTIED = 3
 """Workers that are started again for one range that runs out of memory."""
+STEP_MEMORY_PARTS = 4
+"""Blocks become so many times smaller when a step took too much memory outside of its worker."""
+STEP_MEMORY_ROW = "out of memory:"
+"""How the reason begins for a row that is set aside because a step took too much memory outside of its worker."""
 LOST_ROW = "its worker process ended"
 """How the reason begins for a row that is set aside because of that."""
 
+WALL_SECONDS = 0.2
+"""How often a run looks whether one of its workers was ended for what a step took."""
 STOP_POLL_SECONDS = 0.02
 """How often a run that ends early looks whether its tasks have ended."""
 LOG = logging.getLogger("curator_df.core")
@@ -114,6 +120,8 @@ class Dispatcher:
 
     def run(self, pieces: Iterator[Range]) -> None:
         """Run all ranges; raise the first error that no retry can mend."""
+        if self.session.wall is not None:
+            self.session.wall.skip_ended()
         try:
             with remembered_interrupts():
                 more = True
@@ -128,8 +136,8 @@ class Dispatcher:
                     while self._alone:
                         self._run_alone(self._alone.popleft())
                 raise_lost_interrupt()
-        except BaseException:
-            self._stop()
+        except BaseException as exc:
+            self._stop(waits=not isinstance(exc, StepMemoryError))
             raise
         finally:
             if self.session.recycling is not None:
@@ -189,10 +197,8 @@ class Dispatcher:
         """Wait for a task and what it tells, if it tells anything; look now and then whether a worker could finish one."""
         workless = 0.0
         while True:
-            future: SentTask | None
-            try:
-                future = self._finished.get(timeout=self._patience.watch_seconds)
-            except queue.Empty:
+            future = self._finished_within(self._patience.watch_seconds)
+            if future is None:
                 workless = self._watch(workless)
                 future = next((held for held in self._unfetched if held.done()), None)
             raise_lost_interrupt()
@@ -205,6 +211,19 @@ class Dispatcher:
                 continue
             self._unfetched.discard(future)
             return future, self._flying.pop(future), manifest
+
+    def _finished_within(self, seconds: float) -> SentTask | None:
+        """Return a task that has ended, or None after so long; raise `StepMemoryError` if a worker was ended for a step."""
+        deadline = time.monotonic() + seconds
+        while True:
+            wall, left = self.session.wall, deadline - time.monotonic()
+            if wall is not None and (ended := wall.ended_worker()) is not None:
+                raise ended.error(wall.memory_argument)
+            try:
+                return self._finished.get(timeout=max(0.0, left if wall is None else min(left, WALL_SECONDS)))
+            except queue.Empty:
+                if left <= 0:
+                    return None
 
     def _wait_for_worker(self) -> None:
         workless = 0.0
@@ -298,8 +317,11 @@ class Dispatcher:
         if self._again_on_an_empty_worker(attempt, held_before):
             return None
         error = manifest.error if manifest.error is not None else MemoryError(f"range {attempt.piece.number}")
+        named = error if isinstance(error, CuratorError) else _of_step(error, manifest.step)
         if self._on_oom == "fail":
-            raise error
+            raise named
+        if isinstance(manifest.error, StepMemoryError | OperatorError):
+            return self._after_step_memory(attempt, manifest.unit, manifest.error)
         self._count("memory", attempt)
         self._remember(attempt)
         smaller = max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES)
@@ -311,10 +333,34 @@ class Dispatcher:
             return None
         if smaller == attempt.block_bytes and attempt.halves:
             if manifest.unit is None or manifest.unit.step != "write":
-                raise error  # a step's rows were halved already, and what else there is does not depend on rows
+                raise named  # a step's rows were halved already, and what else there is does not depend on rows
             reason = f"out of memory: writing this row alone on the node raised {type(error).__name__}: {error}"
-            retry = narrowed(retry, manifest.unit, reason, error)
+            retry = narrowed(retry, manifest.unit, reason, named)
         return dataclasses.replace(retry, halves=smaller <= SMALLEST_BLOCK_BYTES)
+
+    def _after_step_memory(self, attempt: Attempt, unit: Unit | None, error: CuratorError) -> Attempt | None:
+        """Return the attempt after a step took memory outside of its worker: alone, then with smaller blocks, then fewer rows.
+
+        Blocks become smaller in larger steps than after an allocation that failed: each try starts processes again.
+        """
+        again = dataclasses.replace(attempt, tries=attempt.tries + 1)
+        if attempt.exclusive_bytes is None:
+            self._count("memory", attempt)
+            self._alone.append(again)
+            return None
+        if isinstance(error, OperatorError):  # what it started failed, and memory need not be the reason
+            raise error
+        retry = dataclasses.replace(
+            again, block_bytes=max(attempt.block_bytes // STEP_MEMORY_PARTS, SMALLEST_BLOCK_BYTES)
+        )
+        if attempt.block_bytes > SMALLEST_BLOCK_BYTES * STEP_MEMORY_PARTS and not attempt.aside:
+            self._count("memory", attempt)
+            return retry
+        rows_aside = sum(row.reason.startswith(STEP_MEMORY_ROW) for row in attempt.aside)
+        if not self._is_job or self.job.on_error == "raise" or unit is None or rows_aside >= MOST_LOST_ROWS:
+            raise error
+        self._count("memory", attempt)
+        return narrowed(retry, unit, f"{STEP_MEMORY_ROW} {error}", error)
 
     def _count(self, cause: str, attempt: Attempt) -> None:
         self.retries[cause] += 1
@@ -413,8 +459,11 @@ class Dispatcher:
                 self._submit(again)
                 again = self._settle(*self._next_finished())
 
-    def _stop(self) -> None:
-        """Make what is in flight end, and wait for it: a task that still ran would hold memory, and write, in the next run."""
+    def _stop(self, *, waits: bool = True) -> None:
+        """Make what is in flight end, and wait for it: a task that still ran would hold memory, and write, in the next run.
+
+        Tasks of a worker that was ended begin again on another one, and need not be waited for.
+        """
         client, flying = self._client, list(self._flying)
         self._flying.clear()
         self._submitted.clear()
@@ -424,7 +473,8 @@ class Dispatcher:
         try:
             if client.nthreads():
                 client.run(request_stop, self._stage_id, wait=False, on_error="ignore")
-                self._wait_for_end(flying)
+                if waits:
+                    self._wait_for_end(flying)
         finally:
             client.cancel(flying, force=True, asynchronous=False)
 
@@ -444,6 +494,15 @@ def _fetched(future: SentTask, timeout_seconds: float) -> Manifest | None:
         return future.result(timeout=timeout_seconds) if future.status == "finished" else None
     except (TimeoutError, KilledWorker, CancelledError):  # the future's status tells which
         return None
+
+
+def _of_step(error: BaseException, step: str) -> StepMemoryError:
+    """Return the error of a run for an allocation that failed in a step, or in the work of a task without steps."""
+    named = StepMemoryError(
+        f"step {step!r} ran out of memory: {type(error).__name__}: {error}. Start the cluster with more memory=, and resume"
+    )
+    named.__cause__ = error
+    return named
 
 
 def _scheduler_lost(client: ClusterClient) -> SchedulerLostError:

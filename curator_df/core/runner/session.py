@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 import dask
 
 from curator_df.core.files.storage import Folder
-from curator_df.core.memory import peak
+from curator_df.core.memory import guard, peak
 from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, Layout
 from curator_df.core.memory.held import release_bare
 from curator_df.core.memory.limits import lower_data_limit, release_free_memory, status_bytes
+from curator_df.core.memory.wall import Wall
 from curator_df.core.runner.events import Event
 from curator_df.core.tasks.worker_limits import WorkerLimits
 from curator_df.errors import NoClusterError, is_library
@@ -54,18 +55,31 @@ _warned: list[bool] = []
 
 
 class PeakSampler:
-    """A process that samples this process tree every 50 ms, itself not counted."""
+    """A process that samples this process tree every 50 ms, itself not counted.
 
-    def __init__(self, *, exact: bool = False) -> None:
+    Parameters
+    ----------
+    exact : bool
+        Whether all of the tree is read at every sample.
+    guarding : tuple of (str, int, int), optional
+        The folder of a wall, what all processes may hold, and what a worker may hold over what it holds when it is idle: the
+        process is also the guard of this wall (`curator_df.core.memory.guard`).
+    """
+
+    def __init__(self, *, exact: bool = False, guarding: tuple[str, int, int] | None = None) -> None:
         # -S and -E: no site-packages, so that it starts in 20 ms and stays at 9 MB.
         command = [
             sys.executable,
             "-S",
             "-E",
-            str(Path(peak.__file__)),
+            str(Path(peak.__file__ if guarding is None else guard.__file__)),
             str(os.getpid()),
-            *(["--exact"] if exact else []),
         ]
+        if guarding is not None:
+            folder, wall_bytes, exclusive_bytes = guarding
+            command += [str(wall_bytes), str(exclusive_bytes), folder]
+        elif exact:
+            command.append("--exact")
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self._asked = 0
         self._asking = threading.Lock()  # the runner asks, and whoever serves or shows figures
@@ -130,6 +144,8 @@ class Session:
     """Whether the worker processes have a hard data limit of ours (and an exclusive task may raise it)."""
     sampler: PeakSampler | None = None
     """Measures the tree, where all workers are on this node."""
+    wall: Wall | None = None
+    """What ends whatever passes the number, where all workers are on this node."""
     workdir: str | None = None
     """Where ``find_`` operators leave their results by default; all workers see it."""
     working_folder: Callable[[], str] | None = None

@@ -12,6 +12,7 @@ Not covered: a task that is killed from outside, and tasks that leave their thre
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import shutil
 import threading
@@ -28,12 +29,15 @@ from distributed.core import error_message
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from curator_df.core.memory.limits import release_free_memory, status_bytes
+from curator_df.core.memory.wall import users_step
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.ranges.stream_parts import PARTS_FOLDER
 from curator_df.core.sizes import show_size
 from curator_df.core.user_frames import keep_user_frames
-from curator_df.errors import BudgetError
+from curator_df.errors import BudgetError, StepMemoryError
 
+RANGE_KEY = "curate-range"
+"""How the keys of the tasks of a run begin (`core.runner.dispatch`)."""
 PLUGIN_NAME = "curator_df-second-try"
 FULL_FRACTION = 0.5
 """Share of the working memory that may be taken before a task starts; above it, freed memory is given back first."""
@@ -125,15 +129,16 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         """Run a task in its thread; return Dask's message with the result or the error."""
         with self._gate.with_others():
             self._release_when_full()
-            message = _attempt(call)
+            message = _attempt(call, operation)
         if not _ran_out_of_memory(message):
             return _told_by_user_frames(message, key)
         del message  # it holds the frames of the failure
         with self._gate.alone():
             self._back_to_floor()
-            message = _attempt(call)
+            message = _attempt(call, operation)
             if _ran_out_of_memory(message):
-                error = self._error(operation, message["actual_exception"])
+                cause = message["actual_exception"]
+                error = cause if isinstance(cause, StepMemoryError) else self._error(operation, cause)
                 message.update(error_message(error), actual_exception=error, op="task-erred")
                 release_free_memory()
         return message
@@ -191,18 +196,20 @@ def key_of(name: str) -> str:
     return name.removeprefix("execute(").removesuffix(")")
 
 
-def _attempt(call: Callable[[], Any]) -> Any:
+def _attempt(call: Callable[[], Any], operation: str) -> Any:
     """Run a task; a lack of memory while Dask composes its message about one is a message, too."""
     started = time.time()
     try:
-        return call()
+        # The steps of a run are named by themselves.
+        with contextlib.nullcontext() if operation.startswith(RANGE_KEY) else users_step(operation):
+            return call()
     except MemoryError as exc:
         return {"actual_exception": exc, "start": started, "stop": time.time(), "thread": threading.get_ident()}
 
 
 def _ran_out_of_memory(message: Any) -> bool:
     error = message.get("actual_exception") if isinstance(message, dict) else None
-    return error is not None and is_out_of_memory(error)
+    return error is not None and (isinstance(error, StepMemoryError) or is_out_of_memory(error))
 
 
 def _told_by_user_frames(message: Any, key: str) -> Any:

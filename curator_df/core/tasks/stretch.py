@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from curator_df.core.memory.limits import release_free_memory
+from curator_df.core.memory.wall import started_processes
 from curator_df.core.planning.addresses import require_kept_addresses
 from curator_df.core.planning.balance import works_elsewhere
 from curator_df.core.planning.failing_rows import may_be_users, operator_error, without_failing_rows
@@ -117,8 +118,10 @@ class Stretch:
         except Exception as exc:
             if isinstance(exc, CuratorError) or is_out_of_memory(exc) or not may_be_users(step):
                 raise
+            # What a step starts may fail because of what others have started; then all of it is tried alone first.
+            is_first = bool(started_processes(exc)) and not self._log.is_alone
             # Of no rows none can be set aside; and without addresses nobody could say which they were.
-            if self._on_error == "raise" or not len(block) or block.index.name != ADDRESS:
+            if self._on_error == "raise" or is_first or not len(block) or block.index.name != ADDRESS:
                 raise operator_error(step, block, exc, self._files) from exc
             block = without_failing_rows(step, block, self._files, failing.append)
             outcome = self._run_on_others(step, block)

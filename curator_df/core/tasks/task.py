@@ -52,7 +52,7 @@ from curator_df.core.tasks.beside import leave_if_room, may_leave
 from curator_df.core.tasks.stretch import OnError, Stretch
 from curator_df.core.tasks.worker_profile import profile_without_collections
 from curator_df.core.user_frames import ATTRIBUTE, keep_user_frames
-from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError
+from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError, StepMemoryError
 
 __all__ = ["Attempt", "Job", "OnError", "OnOom", "load_job", "request_stop", "run_guarded", "run_range"]
 
@@ -179,6 +179,8 @@ def _outcome_of(exc: BaseException) -> Literal["memory", "oversize", "stopped", 
         return "oversize"
     if isinstance(exc, _StoppedError):
         return "stopped"
+    if isinstance(exc, StepMemoryError) or (isinstance(exc, OperatorError) and exc.may_be_memory):
+        return "memory"
     return "memory" if is_out_of_memory(exc) else "failed"
 
 

@@ -11,7 +11,9 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.files.storage import Folder
+from curator_df.core.memory.guard import append_line
 from curator_df.core.memory.limits import release_free_memory
+from curator_df.core.memory.wall import Wall
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.plan import MIN_BLOCK_BYTES, plan_fork
 from curator_df.core.planning.program import lower
@@ -22,7 +24,7 @@ from curator_df.core.runner.events import Note, TaskEnded
 from curator_df.core.runner.narrowing import MOST_UNITS
 from curator_df.core.runner.recycling import RecycleAfter, Recycling
 from curator_df.core.tasks.task import Job
-from curator_df.errors import OversizePageError, OversizeRowError
+from curator_df.errors import OperatorError, OversizePageError, OversizeRowError, StepMemoryError
 from curator_df.io.output import FileSink
 from curator_df.io.write import ParquetFormat
 from tests.core.runner.fake_client import (
@@ -524,3 +526,76 @@ def test_an_interrupt_ends_the_run_and_what_is_in_flight(dispatch):
     with pytest.raises(KeyboardInterrupt):
         ran.run()
     assert [task.status for task in ran.client._tasks][:2] == ["cancelled"] * 2
+
+
+def step_memory(attempt, error=None, **told):
+    """Return what a task tells whose step took too much memory outside of its worker."""
+    error = StepMemoryError("step 'f' starts processes that took 700 MB") if error is None else error
+    return out_of_memory(attempt, error=error, **told)
+
+
+def test_a_step_that_took_too_much_outside_of_its_worker_is_tried_alone_with_the_same_blocks(dispatch):
+    def script(attempt):
+        is_odd = attempt.piece.number == 2 and attempt.exclusive_bytes is None
+        return step_memory(attempt) if is_odd else done(attempt)
+
+    ran = dispatch(script).run()
+    assert sorted(ran.numbers) == list(range(RANGES))
+    first, second = ran.tries(2)
+    assert second.exclusive_bytes and second.block_bytes == first.block_bytes
+
+
+def test_then_its_blocks_become_smaller_and_then_it_is_the_error(dispatch):
+    ran = dispatch(step_memory, block_bytes=64 * SMALLEST_BLOCK_BYTES)
+    with pytest.raises(StepMemoryError, match="step 'f' starts processes"):
+        ran.run()
+    alone = [attempt.block_bytes // SMALLEST_BLOCK_BYTES for attempt in ran.client.attempts if attempt.exclusive_bytes]
+    assert alone == [64, 16, 4]
+
+
+def test_a_failure_that_may_be_of_memory_is_tried_alone_once(dispatch):
+    error = OperatorError("step 'f' raised CalledProcessError")
+    error.may_be_memory = True
+    ran = dispatch(lambda attempt: step_memory(attempt, error), block_bytes=64 * SMALLEST_BLOCK_BYTES)
+    with pytest.raises(OperatorError, match="CalledProcessError"):
+        ran.run()
+    assert len([attempt for attempt in ran.client.attempts if attempt.exclusive_bytes]) == 1
+
+
+def test_with_fail_it_is_the_error_at_once(dispatch):
+    ran = dispatch(step_memory, on_oom="fail")
+    with pytest.raises(StepMemoryError):
+        ran.run()
+    assert not any(attempt.exclusive_bytes for attempt in ran.client.attempts)
+
+
+def test_rows_are_set_aside_for_it_where_that_was_asked_for_and_only_a_few(dispatch):
+    def script(attempt):
+        if attempt.piece.number != 2:
+            return done(attempt)
+        address = len(attempt.aside)
+        return step_memory(attempt, unit=Unit(address, address, 1, "f"))
+
+    ran = dispatch(script)
+    ran.dispatcher.job = dataclasses.replace(ran.dispatcher.job, on_error="quarantine")
+    with pytest.raises(StepMemoryError):
+        ran.run()
+    last = ran.tries(2)[-1]
+    assert [row.address for row in last.aside] == list(range(MOST_LOST_ROWS))
+    assert last.aside[0].reason.startswith("out of memory: step 'f' starts processes")
+
+
+def test_a_worker_that_was_ended_for_its_step_is_the_error_although_its_task_says_nothing(dispatch, tmp_path):
+    wall = Wall(str(tmp_path / "wall"), "'1GB'")
+
+    def script(attempt):
+        append_line(f"{wall.folder}/ended", [7, 7, 7, "shared", 600_000_000, 480_000_000, "'f'"])
+        return Silent(10**9)
+
+    ran = dispatch(script)
+    ran.dispatcher.session.wall = wall
+    with pytest.raises(
+        StepMemoryError, match="step 'f' shares memory and took 600 MB; 480 MB were free of memory='1GB'"
+    ):
+        ran.run()
+    wall.close()

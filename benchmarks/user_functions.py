@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of users that take memory outside of their worker: peak (PSS, from outside), seconds and end of each, as a table.
+
+``python benchmarks/user_functions.py [--memory 1GB] [--megabytes 600]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psutil
+
+import curator_df as cdf
+from curator_df.core.sizes import read_size
+
+ROWS = 60_000
+PAGE_BYTES = mmap.PAGESIZE
+
+
+def functions(size_bytes: int) -> list[Callable[[Any], Any]]:
+    """Return the functions, each of which takes so many bytes in its way."""
+    code = f"x = bytearray({size_bytes})\nfor i in range(0, len(x), 4096): x[i] = 1\nimport time; time.sleep(0.5)"
+
+    def starts_a_program(block: Any) -> Any:
+        subprocess.run([sys.executable, "-c", code], check=True, stderr=subprocess.DEVNULL)
+        return block
+
+    def forks(block: Any) -> Any:
+        pid = os.fork()
+        if pid == 0:
+            _touch(bytearray(size_bytes))
+            time.sleep(0.5)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        return block
+
+    def shares_memory(block: Any) -> Any:
+        from multiprocessing import shared_memory
+
+        memory = shared_memory.SharedMemory(create=True, size=size_bytes)
+        try:
+            _touch(memory.buf)
+            time.sleep(0.5)
+        finally:
+            memory.close()
+            memory.unlink()
+        return block
+
+    def maps_memory(block: Any) -> Any:
+        with mmap.mmap(-1, size_bytes) as memory:
+            _touch(memory)
+            time.sleep(0.5)
+        return block
+
+    def lifts_its_limit(block: Any) -> Any:
+        resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        held = [np.ones(1_250_000) for _ in range(3 * size_bytes // 10_000_000)]
+        time.sleep(0.5)
+        return block if held else None
+
+    return [starts_a_program, forks, shares_memory, maps_memory, lifts_its_limit]
+
+
+def _touch(memory: Any) -> None:
+    for place in range(0, len(memory), PAGE_BYTES):
+        memory[place] = 1
+
+
+class Peak(threading.Thread):
+    """The most PSS of this process and all below it, every 30 ms."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.bytes = 0
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        """Sample until it is over."""
+        me = psutil.Process()
+        while not self.over.wait(0.03):
+            self.bytes = max(self.bytes, sum(_pss(one) for one in [me, *me.children(recursive=True)]))
+
+
+def _pss(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_full_info().pss)
+    except psutil.Error:
+        return 0
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--memory", default="1GB")
+    parser.add_argument("--megabytes", type=int, default=600)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    allowed_bytes = read_size("memory", arguments.memory)
+    with tempfile.TemporaryDirectory() as folder, cdf.start_cluster(memory=arguments.memory, cpus=2) as cluster:
+        path = os.path.join(folder, "in.jsonl")
+        with open(path, "w", encoding="utf-8") as out:
+            out.writelines(json.dumps({"id": n, "text": f"row {n} " + "word " * 120}) + "\n" for n in range(ROWS))
+        print(cluster)
+        print("| in a step | peak, MB | share of the number | seconds | end |\n|---|---|---|---|---|")
+        for function in functions(arguments.megabytes * 1_000_000):
+            docs = cdf.read_jsonl(path)
+            docs = docs.map_partitions(function, meta=docs._meta)
+            peak, began = Peak(), time.monotonic()
+            peak.start()
+            try:
+                end = f"{cdf.write_parquet(docs, os.path.join(folder, function.__name__)).rows_written:,} rows"
+            except cdf.errors.CuratorError as exc:
+                end = f"{type(exc).__name__}: {str(exc)[:110]}"
+            peak.over.set()
+            peak.join()
+            seconds, share = time.monotonic() - began, peak.bytes / allowed_bytes
+            print(
+                f"| {function.__name__} | {peak.bytes / 1e6:,.0f} | {share:.2f} | {seconds:.1f} | {end} |", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,435 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guard the budget of a process tree from a process of its own: end what a step starts before the sum passes the number.
+
+Run as a script (``python -S -E guard.py PID BYTES EXCLUSIVE FOLDER``) it samples like `peak`, and looks at the tree 100 times a
+second, and 500 times when memory runs short. A look costs microseconds: the files of ``/proc`` stay open, and only if the sum
+of resident pages could pass the wall are the shares of shared pages read, which takes milliseconds. New processes are found by
+the number that the kernel gave last (``/proc/loadavg``).
+
+What it knows of workers, and what it tells them, is in the files of FOLDER (`curator_df.core.memory.wall`). It imports a few
+modules of the standard library and nothing else, like `peak`.
+"""
+
+import os
+import resource
+import signal
+import struct
+import sys
+import time
+
+TYPE_CHECKING = False  # what typing has under this name, without the import
+if TYPE_CHECKING or __name__ != "__main__":
+    from curator_df.core.memory import peak
+else:
+    import peak
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+LOOK_SECONDS = 0.01
+"""Time between two looks at the tree."""
+SHORT_SECONDS = 0.002
+"""Time between two looks after a process has appeared, and while memory is short."""
+SHORT_FRACTION = 0.75
+"""Share of the number from which on memory is short, if something is there that may take the rest."""
+WALK_SECONDS = 0.5
+"""How often the whole tree is walked, in case the kernel's last number told nothing."""
+AHEAD_SECONDS = 0.02
+"""Growth of this time counts as if it had happened: it takes as long to read the shares, and for a process to end."""
+AHEAD_FRACTION = 0.03
+"""Share of the number that such growth counts for at most."""
+LEAST_BYTES = 8_000_000
+"""A process that holds less is not ended: it would change nothing."""
+SLACK_BYTES = 48_000_000
+"""What a worker may hold more than it is said to: libraries that it imports with its first tasks."""
+LEAST_SHARE = 0.25
+"""Share of what the largest holds from which on a process is an offender; of those the youngest is ended first."""
+SETTLE_SECONDS = 0.1
+"""How long shares are read again after a process has appeared or ended: a program that starts has its parent's pages at first."""
+REFRESH_SECONDS = 1.0
+"""How often shares are read in any case, since pages of libraries look like memory until then."""
+READ_SHARE = 0.1
+"""Share of its time that the guard may spend on reading the shares of pages, unless the sum grows."""
+PATIENCE_SECONDS = 3.0
+"""How long a worker may go on with a step of which something was ended, such as a pool that waits for it for ever."""
+OURS = (b"curator_df", b"multiprocessing")
+"""Parts of the command line of what the client itself starts for the cluster, such as workers and compilers."""
+PRIORITY = -15
+"""Of the guard's process, as of ``nice``."""
+MOST_NUMBERS = 64
+"""More new numbers than this between two looks, and the whole tree is walked."""
+LIMIT_STEP = 0.02
+"""Share of the number by which what is free has changed when limits of processes are set again."""
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+FREE, ENDED = "free", "ended"
+"""Files of the folder: bytes that are free now; a line for all that was ended."""
+HEAD = struct.Struct("qq")
+"""What the file of a worker begins with: how many ends it has handled, and its counted bytes when it was idle. Then come the
+names of the user's steps that it works on."""
+SLOT_BYTES = 1024
+PROCESS, SHARED, PRIVATE = "processes", "shared", "private"
+"""What was ended: something that a step had started, or a worker for its shared memory or for private memory."""
+CLIENT, OWN, WORKER, OTHER = "client", "own", "worker", "other"
+"""What a process is: the user's own, what it starts for the cluster, a worker, or something that a step has started."""
+
+
+class Member:
+    """One process of the tree."""
+
+    __slots__ = ("bytes", "ended", "kind", "limit", "parent", "pid", "private", "shared", "shmem", "started", "worker")
+
+    def __init__(self, pid: int, parent: int, started: int, kind: str = OTHER, worker: int = 0) -> None:
+        self.pid, self.parent, self.started, self.kind, self.worker = pid, parent, started, kind, worker
+        self.private = self.shared = self.bytes = self.shmem = 0
+        self.limit = 0
+        """Counted bytes that a worker may hold."""
+        self.ended = False
+
+
+def offender(members: "Iterable[Member]", over_bytes: int) -> "Member | None":
+    """Return what is to be ended, if anything.
+
+    Parameters
+    ----------
+    members : iterable of Member
+        The processes of the tree, with their counted bytes.
+    over_bytes : int
+        By how much they pass the wall together. What was ended and is still there counts as gone.
+    """
+    members = list(members)
+    if over_bytes - sum(one.bytes for one in members if one.ended) <= 0:
+        return None
+    others = [one for one in members if one.kind == OTHER and not one.ended and one.bytes >= LEAST_BYTES]
+    if others:
+        least = LEAST_SHARE * max(one.bytes for one in others)
+        return max((one for one in others if one.bytes >= least), key=lambda one: (one.started, one.pid))
+    workers = [one for one in members if one.kind == WORKER and not one.ended and excess(one) >= LEAST_BYTES]
+    return max(workers, key=excess, default=None)
+
+
+def excess(worker: Member) -> int:
+    """Return the bytes of a worker that no limit of its own binds: shared memory, and what is over the limit."""
+    return worker.shmem + max(0, worker.bytes - worker.shmem - worker.limit)
+
+
+def read_stat(pid: int) -> "tuple[str, int, int]":
+    """Return state, parent and start of a process. Raises `OSError` if it has ended."""
+    with open(f"/proc/{pid}/stat", "rb") as stat:
+        state, parent, *fields = stat.read().rpartition(b")")[2].split()
+    return state.decode(), int(parent), int(fields[17])
+
+
+def is_process(pid: int) -> bool:
+    """Tell whether a number is that of a process, and not of a thread."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:
+            return any(line.split()[1] == str(pid).encode() for line in status if line.startswith(b"Tgid:"))
+    except OSError:
+        return False
+
+
+class Family:
+    """The processes of a tree, found as they appear, with the pages of each."""
+
+    def __init__(self, root: int, excluded: int, folder: str) -> None:
+        self.root, self.excluded, self.began, self.folder = root, excluded, read_stat(os.getpid())[2], folder
+        self.members: dict[int, Member] = {}
+        self._files: dict[int, tuple[int, int]] = {}
+        self._last, self._walked = -1, 0.0
+
+    def find(self, now: float) -> "list[Member]":
+        """Return the processes that are new. The kernel numbers them in turn, so only numbers since the last look are tried."""
+        with open("/proc/loadavg", "rb") as load:
+            last = int(load.read().rpartition(b" ")[2])
+        if now - self._walked < WALK_SECONDS and 0 <= last - self._last <= MOST_NUMBERS:
+            waiting = list(range(self._last + 1, last + 1))
+        else:
+            waiting, self._walked = sorted(peak.processes(self.root, self.excluded)), now
+        self._last = last
+        return [new for pid in waiting if (new := self._admit(pid)) is not None]
+
+    def _admit(self, pid: int) -> "Member | None":
+        if pid in self.members or pid == self.excluded:
+            return None
+        try:
+            state, parent, started = read_stat(pid)
+            if state == "Z" or (pid != self.root and (parent not in self.members or not is_process(pid))):
+                return None
+            kind, worker = self._kind(pid, parent, started)
+            self._files[pid] = os.open(f"/proc/{pid}/statm", os.O_RDONLY), os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+        except OSError:  # it ended while we looked
+            return None
+        self.members[pid] = Member(pid, parent, started, kind, worker)
+        return self.members[pid]
+
+    def _kind(self, pid: int, parent: int, started: int) -> "tuple[str, int]":
+        if pid == self.root:
+            return CLIENT, 0
+        if os.path.exists(f"{self.folder}/{WORKER}-{pid}"):
+            return WORKER, pid
+        above = self.members[parent]
+        if above.kind in (WORKER, OTHER):
+            return OTHER, above.worker
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            command = file.read()
+        is_own = above.kind == OWN or started < self.began or any(part in command for part in OURS)
+        return (OWN, 0) if is_own else (OTHER, above.worker)
+
+    def read_pages(self) -> bool:
+        """Read the resident pages of all; forget those that have ended, and tell whether there were any."""
+        gone = False
+        for pid, (statm, _) in list(self._files.items()):
+            try:
+                _, resident, shared, *_ = (int(word) for word in os.pread(statm, 128, 0).split())
+            except OSError:
+                resident = shared = 0
+            if resident:
+                one = self.members[pid]
+                one.private, one.shared = (resident - shared) * PAGE_BYTES, shared * PAGE_BYTES
+            else:  # a zombie has none
+                self.forget(pid)
+                gone = True
+        return gone
+
+    def faults(self) -> int:
+        """Return the minor faults of all so far. A page that a process copies because its fork has it too is one of them."""
+        return sum(self._read_faults())
+
+    def _read_faults(self) -> "Iterator[int]":
+        for _, stat in self._files.values():
+            try:
+                yield int(os.pread(stat, 1024, 0).rpartition(b")")[2].split()[7])
+            except OSError:
+                continue
+
+    def read_shares(self) -> None:
+        """Read the counted bytes of all."""
+        for pid, one in self.members.items():
+            one.bytes, one.shmem = one.private, 0
+            above = self.members.get(one.parent)
+            if above is not None and (one.private, one.shared) == (above.private, above.shared):
+                one.bytes = 0  # between vfork and exec a process runs in the memory of its parent
+                continue
+            try:
+                fields = peak.rollup(pid)
+                one.bytes = peak.counted(fields, lambda pid=pid: peak.changes_files(pid))  # type: ignore[misc]
+                one.shmem = max(0, one.bytes - fields.get("Pss_Anon", one.bytes))
+            except OSError:  # it has ended
+                continue
+
+    def forget(self, pid: int) -> None:
+        """Forget a process that has ended."""
+        for file in self._files.pop(pid):
+            os.close(file)
+        del self.members[pid]
+
+
+class Guard:
+    """Looks at a tree, says how much is free, and ends what passes the wall.
+
+    Parameters
+    ----------
+    root : int
+        The process at the top, the user's.
+    wall_bytes : int
+        What all processes may hold together: the number, without its margin and without room for pages of libraries.
+    exclusive_bytes : int
+        What a worker may hold at most, over what it holds when it is idle.
+    folder : str
+        Where workers say that they are workers, and are told what was ended.
+    excluded : int
+        A process that does not count: the guard's own.
+    """
+
+    def __init__(self, root: int, wall_bytes: int, exclusive_bytes: int, folder: str, excluded: int) -> None:
+        self.wall, self.exclusive, self.folder = wall_bytes, exclusive_bytes, folder
+        self.family = Family(root, excluded, folder)
+        self.slots: dict[int, int] = {}
+        self._free = open_file(f"{folder}/{FREE}")
+        self._bound = self._base = self._pages = self._faults = self._foreign = 0
+        self._looked = self._read_due = self._read_at = self._unsettled_until = 0.0
+        self._has_forks, self._limits_due = False, wall_bytes
+        self._waiting: list[tuple[float, int, int, list[object]]] = []
+
+    def look(self) -> float:
+        """Look once; return the seconds until the next look."""
+        now = time.monotonic()
+        new, gone = self.family.find(now), self.family.read_pages()
+        self._find_workers()
+        before = self._bound
+        self._bound = self._upper_bound(bool(new), gone)
+        ahead = self._ahead(now)
+        if new or gone:
+            self._unsettled_until = now + SETTLE_SECONDS
+        is_over, is_due = self._bound + ahead > self.wall, now >= self._read_due
+        if (is_over and self._bound > before) or (
+            is_due and (is_over or now < self._unsettled_until or now - self._read_at > REFRESH_SECONDS)
+        ):
+            self._read(now)
+            self._end(ahead)
+        self._tell_free(new)
+        self._end_waiting(now)
+        is_short = self._bound > SHORT_FRACTION * self.wall and self._foreign > LEAST_BYTES
+        return SHORT_SECONDS if new or is_short else LOOK_SECONDS
+
+    def _find_workers(self) -> None:
+        """Take note of processes that have said that they are workers."""
+        for name in os.listdir(self.folder):
+            kind, _, number = name.partition("-")
+            if kind == WORKER and int(number) in self.family.members and int(number) not in self.slots:
+                slot = os.open(f"{self.folder}/{name}", os.O_RDONLY)
+                one, pid = self.family.members[int(number)], int(number)
+                one.kind, one.worker = (CLIENT if pid == self.family.root else WORKER), pid
+                self.slots[pid] = slot
+        for pid, slot in list(self.slots.items()):
+            if pid in self.family.members:
+                self.family.members[pid].limit = read_head(slot)[1] + self.exclusive + SLACK_BYTES
+            else:
+                os.close(slot)
+                del self.slots[pid]
+                os.unlink(f"{self.folder}/{WORKER}-{pid}")
+
+    def _upper_bound(self, is_new: bool, is_gone: bool) -> int:
+        """Return what the tree holds at most, from what it held when shares were read and what its pages have become since."""
+        members = self.family.members.values()
+        pages = sum(one.private + one.shared for one in members)
+        self._has_forks = self._has_forks or is_new
+        if not self._has_forks:
+            return min(self._base + max(0, pages - self._pages), pages)
+        if is_gone:  # its share of pages is that of others now
+            self._base = pages
+        copied = max(0, self.family.faults() - self._faults) * PAGE_BYTES
+        return min(self._base + max(0, pages - self._pages) + copied, pages)
+
+    def _ahead(self, now: float) -> int:
+        """Return by how much what no limit binds grows until it is ended."""
+        members = self.family.members.values()
+        foreign = sum(one.private + one.shared for one in members if one.kind == OTHER)
+        foreign += sum(one.shared + max(0, one.private - one.limit) for one in members if one.kind == WORKER)
+        grown, self._foreign = foreign - self._foreign, foreign
+        elapsed, self._looked = max(now - self._looked, SHORT_SECONDS), now
+        return int(min(max(0, grown) / elapsed * AHEAD_SECONDS, AHEAD_FRACTION * self.wall))
+
+    def _read(self, now: float = 0.0) -> None:
+        """Read the shares of all pages, from which later looks go on."""
+        began = time.monotonic()
+        self._read_at = now
+        self.family.read_shares()
+        members = self.family.members.values()
+        self._base = self._bound = sum(one.bytes for one in members)
+        self._pages = sum(one.private + one.shared for one in members)
+        self._faults = self.family.faults()
+        self._has_forks = sum(one.private for one in members) > self._base + LEAST_BYTES
+        self._read_due = began + (time.monotonic() - began) / READ_SHARE
+
+    def _end(self, ahead: int) -> None:
+        """End what is to be ended, one after the other."""
+        members = self.family.members
+        while (one := offender(members.values(), self._bound + ahead - self.wall)) is not None:
+            same = [other for other in members.values() if other.kind == OTHER and other.worker == one.worker]
+            idle = one.limit - self.exclusive - SLACK_BYTES
+            took = sum(other.bytes for other in same) if one.kind == OTHER else max(one.shmem, one.bytes - idle)
+            self._note(one, took + ahead, max(0, self.wall - self._bound + took))
+            one.ended = True
+            end(one.pid)
+
+    def _note(self, one: Member, took_bytes: int, free_bytes: int) -> None:
+        """Write down what is ended, for the worker whose step has started it and for the client."""
+        child = one
+        while child.kind == OTHER and child.parent in self.family.members and child.parent != one.worker:
+            child = self.family.members[child.parent]
+        slot = self.slots.get(one.worker)
+        steps = b"" if slot is None else os.pread(slot, SLOT_BYTES, HEAD.size).rstrip(b"\0")
+        what = PROCESS if one.kind == OTHER else SHARED if 2 * one.shmem > took_bytes else PRIVATE
+        fields = [one.worker, one.pid, child.pid, what, took_bytes, free_bytes, steps.decode(errors="replace")]
+        append_line(f"{self.folder}/{ENDED}", fields)
+        if one.kind == OTHER and one.worker in self.slots and one.worker != self.family.root:
+            due = time.monotonic() + PATIENCE_SECONDS
+            self._waiting.append((due, one.worker, self._handled(one.worker), fields))
+        elif not one.worker:
+            sys.stderr.write(
+                f"curator_df ended process {one.pid:,}, which had {took_bytes / 1e6:,.0f} MB, of "
+                f"which {free_bytes / 1e6:,.0f} MB were free for what this process starts beside its cluster\n"
+            )
+
+    def _handled(self, worker: int) -> int:
+        return read_head(self.slots[worker])[0]
+
+    def _end_waiting(self, now: float) -> None:
+        """End workers whose step goes on although what it had started was ended: it may wait for it for ever."""
+        for waiting in list(self._waiting):
+            due, worker, handled, fields = waiting
+            if worker not in self.family.members or self._handled(worker) > handled:
+                self._waiting.remove(waiting)
+            elif now >= due:
+                self._waiting.remove(waiting)
+                self.family.members[worker].ended = True
+                append_line(f"{self.folder}/{ENDED}", [worker, worker, worker, *fields[3:]])
+                end(worker)
+
+    def _tell_free(self, new: "list[Member]") -> None:
+        """Say how much is free, and let what steps have started ask for no more than that."""
+        free = max(0, self.wall - self._bound)
+        os.pwrite(self._free, struct.pack("q", free), 0)
+        if new or abs(free - self._limits_due) > LIMIT_STEP * self.wall:
+            self._limits_due = free
+            for one in self.family.members.values():
+                if one.kind == OTHER and not one.ended:
+                    limit_data_of(one.pid, free)
+
+
+def limit_data_of(pid: int, more_bytes: int) -> None:
+    """Let a process ask for so many bytes more than it has asked for by now."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:
+            asked = next((int(line.split()[1]) * 1024 for line in status if line.startswith(b"VmData:")), 0)
+        _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
+        soft = asked + more_bytes
+        resource.prlimit(pid, resource.RLIMIT_DATA, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+    except (OSError, ValueError):  # it has ended, or belongs to somebody else now: then it can only be ended
+        return
+
+
+def end(pid: int) -> None:
+    """End a process, whatever it does about other signals."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:  # it has ended, or belongs to somebody else now
+        return
+
+
+def append_line(path: str, fields: "list[object]") -> None:
+    """Append a line to a file that others read at the same time: at once, so that none of them sees half of it."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(file, ("\t".join(map(str, fields)) + "\n").encode())
+    finally:
+        os.close(file)
+
+
+def open_file(path: str) -> int:
+    """Open a file in which processes leave each other a few bytes, made if it is not there.
+
+    It is not mapped: a process that maps a file to change it would count dirty pages of other files as well (`peak.counted`).
+    """
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def read_head(file: int) -> "tuple[int, int]":
+    """Return what the file of a worker begins with: ends that it has handled, and bytes when idle; zeros if it is empty."""
+    head = os.pread(file, HEAD.size, 0)
+    return HEAD.unpack(head) if len(head) == HEAD.size else (0, 0)
+
+
+def come_first() -> None:
+    """Let this process run before those that compute, where that is permitted: a look that comes late may be too late."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
+    except OSError:  # only root may
+        return
+
+
+if __name__ == "__main__":
+    come_first()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that is guarded; this one ends with it
+    root, *sizes = (int(argument) for argument in sys.argv[1:4])
+    peak.sample_forever(root, False, Guard(root, sizes[0], sizes[1], sys.argv[4], os.getpid()).look)
