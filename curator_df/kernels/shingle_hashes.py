@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 
+from curator_df.kernels.compiled import helper
 from curator_df.kernels.murmur_hash import PIECE_BYTES, fill_normalized
 from curator_df.kernels.murmur_windows import CHUNK_WINDOWS, hash_windows, hash_word_runs, murmur
 from curator_df.kernels.rolled_windows import roll_windows
@@ -37,7 +38,7 @@ PAGE_TABLE = types.Array(types.uint16, 1, "C", readonly=True)
 STEP_TABLE = types.Array(types.int32, 2, "C", readonly=True)
 
 
-@njit(nogil=True)
+@helper
 def shingle_workspace(size: int) -> Any:
     """Return the buffer, and mixed blocks, starts of code points and ends of words, that `next_shingles` overwrites."""
     buffer = np.empty(BUFFER_BYTES, dtype=np.uint8)
@@ -54,7 +55,7 @@ def _windows(
     raise TypeError("_windows is for compiled code")
 
 
-@overload(_windows, jit_options={"nogil": True})
+@overload(_windows, inline="always")
 def _windows_of(data: Any, at: Any, stop: Any, size: Any, seed: Any, mixed: Any, starts: Any, hashes: Any) -> Any:
     if seed.signed:
 
@@ -73,7 +74,7 @@ def _windows_of(data: Any, at: Any, stop: Any, size: Any, seed: Any, mixed: Any,
     return implementation
 
 
-@njit(nogil=True)
+@helper
 def _next_characters(
     data: Any, stop: int, state: Any, size: int, seed: int, mixed: Any, starts: Any, hashes: Any
 ) -> int:
@@ -85,7 +86,7 @@ def _next_characters(
     return count
 
 
-@njit(nogil=True)
+@helper
 def _next_normalized(
     data: Any,
     stop: int,
@@ -126,7 +127,7 @@ def _next_normalized(
         )
 
 
-@njit(nogil=True)
+@helper
 def _next_words(
     data: Any,
     stop: int,
@@ -166,7 +167,7 @@ def _next_words(
             return count, buffer
 
 
-@njit(nogil=True)
+@helper
 def next_shingles(
     data: Any,
     stop: int,

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from curator_df.core.columns import choose
@@ -12,8 +14,11 @@ from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.plan import Plan, plan_stream
 from curator_df.core.planning.program import lower
 from curator_df.core.runner.session import current_session, has_session
+from curator_df.core.sizes import show_duration
 from curator_df.io.output import FileSink
 from curator_df.io.write import TARGET_FILE_BYTES, JsonlFormat, ParquetFormat
+from curator_df.kernels.compile_cache import missing_kernels
+from curator_df.kernels.kernel_sets import EVERY_RUN, compile_seconds
 
 
 def explain(
@@ -62,4 +67,16 @@ def explain(
     choose("explain", "output", output, ("parquet", "jsonl"))
     parquet = FileSink(Folder("."), ParquetFormat("zstd"), TARGET_FILE_BYTES)
     sink = parquet if output == "parquet" else FileSink(Folder("."), JsonlFormat("none"), TARGET_FILE_BYTES)
-    return plan_stream(for_sink(lower(df)), sink, parquet if rejects else None, layout)
+    program = for_sink(lower(df))
+    plan = plan_stream(program, sink, parquet if rejects else None, layout)
+    parts = (program.source, *(step.action for step in program.steps))
+    return dataclasses.replace(plan, remarks=(*plan.remarks, *_compiling(parts)))
+
+
+def _compiling(parts: Iterable[Any]) -> tuple[tuple[str, str], ...]:
+    """Return the remark about the kernels that a run compiles first; none where all of them are compiled."""
+    missing = missing_kernels([*EVERY_RUN, *(kernel for part in parts for kernel in getattr(part, "compiled", ()))])
+    if not missing:
+        return ()
+    seconds = show_duration(compile_seconds(missing))
+    return (("compile", f"{', '.join(missing)}: about {seconds} of CPU time before the run, once on this machine"),)

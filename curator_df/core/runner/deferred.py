@@ -166,7 +166,7 @@ class Looks:
         plan = plan_stream(program, _NoSink(self.folder), None, session.weigh_client())
         stages = StageRunner(session, plan.stages[0], self.folder, ranges, "raise", "halve")
         actions = [step.action for step in steps]
-        prepare_kernels(session, actions)
+        prepare_kernels(session, [program.source, *actions])
         names = ", ".join(step.name for step in steps if step.barrier and not isinstance(step.action, RangeAction))
         with (
             live_panel(session),

@@ -155,7 +155,7 @@ def run_branches(
         require_unread(branch.program, branch.sink, branch.rejects, workdir)
     plan_fork(fork(branches), session.weigh_client())
     actions = [step.action for branch in branches for step in branch.program.steps]
-    prepare_kernels(session, actions)
+    prepare_kernels(session, [*(branch.program.source for branch in branches), *actions])
     with contextlib.ExitStack() as stack:
         pairs = [(stack.enter_context(Journal(branch.sink.folder)), branch) for branch in branches]
         homes = [
