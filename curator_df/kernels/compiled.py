@@ -56,6 +56,18 @@ def inlined(function: Callable[..., Any]) -> Any:
     return function if config.DISABLE_JIT else HelperDispatcher(function, options)
 
 
+def chosen(choose: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Make a function stand for others: ``choose(*types)`` returns the kernel or helper that is called for these types.
+
+    Numba's ``@overload`` would compile and optimize a function around each of them.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        return function if config.DISABLE_JIT else ChoosingDispatcher(function, choose)
+
+    return decorate
+
+
 class KernelDispatcher(CPUDispatcher):
     """A function with one signature that is compiled, or loaded, when it is first called."""
 
@@ -119,6 +131,25 @@ class HelperDispatcher(CPUDispatcher):
         if self._callable is None:
             self._callable = njit(nogil=True)(self.py_func)
         return self._callable
+
+
+class ChoosingDispatcher(CPUDispatcher):
+    """A function that is never compiled: calls go to the one that is chosen for the types of the arguments."""
+
+    def __init__(self, function: Any, choose: Callable[..., Any]) -> None:
+        super().__init__(function, targetoptions=dict(_OPTIONS))
+        self._choose = choose
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Return what numba infers types of a call from."""
+        return self._choose(*args).get_call_template(args, kws)
+
+    def get_overload(self, sig: Any) -> Any:
+        """Return the function that is called for these types."""
+        return self._choose(*sig).get_overload(sig)
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:  # noqa: ARG002 - of a call from Python
+        return self.py_func
 
 
 class _NoCode:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: ARG001 - numba compares the parameters of an overload with those of what it stands for
+# ruff: noqa: ARG001 - what stands for a function has its parameters
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled MurmurHash3 of every window of a text, some thousand windows at a time.
@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from curator_df.kernels.compiled import helper, inlined, kernel
+from curator_df.kernels.compiled import chosen, helper, inlined, kernel
 from curator_df.kernels.murmur_hash import hash_blocks, hash_end
 from curator_df.kernels.murmur_lanes import CAN_GATHER, LANES, hash_lanes
 
@@ -287,22 +286,40 @@ def _hash_windows_64(
     return at, windows
 
 
+def _murmur(data: Any, at: Any, length: Any, seed: Any) -> Any:
+    return murmur_32 if seed.bitwidth == 32 else murmur_64
+
+
+@chosen(_murmur)
 def murmur(data: Any, at: int, length: int, seed: int) -> int:
     """Hash ``length`` bytes from ``at`` on, to as many bits as the seed has; never 0. For compiled code only."""
     raise TypeError("murmur is for compiled code")
 
 
-@overload(murmur, inline="always")
-def _murmur(data: Any, at: Any, length: Any, seed: Any) -> Any:
-    chosen = murmur_32 if seed.bitwidth == 32 else murmur_64
-
-    # Annotated as the function around it: numba compares the two.
-    def implementation(data: Any, at: Any, length: Any, seed: Any) -> Any:
-        return chosen(data, _U(at), _U(length), seed)
-
-    return implementation
+@inlined
+def _word_runs_32(
+    data: Any, ends: Any, count: int, size: int, gap: int, seed: int, room: Any, starts: Any, hashes: Any
+) -> None:
+    _hash_word_runs_32(data, ends, count, size, gap, seed, room, starts.view(np.uint32), hashes)
 
 
+@helper
+def _word_runs_64(
+    data: Any, ends: Any, count: int, size: int, gap: int, seed: int, room: Any, starts: Any, hashes: Any
+) -> None:
+    start = 0
+    for number in range(count):
+        hashes[number] = murmur_64(data, _U(start), _U(ends[number + size - 1] - start), seed)
+        start = ends[number] + gap
+
+
+def _word_runs(
+    data: Any, ends: Any, count: Any, size: Any, gap: Any, seed: Any, room: Any, starts: Any, hashes: Any
+) -> Any:
+    return _word_runs_32 if seed.bitwidth == 32 else _word_runs_64
+
+
+@chosen(_word_runs)
 def hash_word_runs(
     data: Any, ends: Any, count: int, size: int, gap: int, seed: int, room: Any, starts: Any, hashes: Any
 ) -> None:
@@ -314,30 +331,11 @@ def hash_word_runs(
     raise TypeError("hash_word_runs is for compiled code")
 
 
-@overload(hash_word_runs, inline="always")
-def _hash_word_runs(
-    data: Any, ends: Any, count: Any, size: Any, gap: Any, seed: Any, room: Any, starts: Any, hashes: Any
-) -> Any:
-    if seed.bitwidth == 32:
-
-        def implementation(
-            data: Any, ends: Any, count: Any, size: Any, gap: Any, seed: Any, room: Any, starts: Any, hashes: Any
-        ) -> Any:
-            _hash_word_runs_32(data, ends, count, size, gap, seed, room, starts.view(np.uint32), hashes)
-
-    else:
-
-        def implementation(
-            data: Any, ends: Any, count: Any, size: Any, gap: Any, seed: Any, room: Any, starts: Any, hashes: Any
-        ) -> Any:
-            start = 0
-            for number in range(count):
-                hashes[number] = murmur_64(data, _U(start), _U(ends[number + size - 1] - start), seed)
-                start = ends[number] + gap
-
-    return implementation
+def _windows(data: Any, at: Any, stop: Any, width: Any, seed: Any, mixed: Any, starts: Any, hashes: Any) -> Any:
+    return _hash_windows_32 if seed.bitwidth == 32 else _hash_windows_64
 
 
+@chosen(_windows)
 def hash_windows(
     data: Any, at: int, stop: int, width: int, seed: int, mixed: Any, starts: Any, hashes: Any
 ) -> tuple[int, int]:
@@ -348,15 +346,3 @@ def hash_windows(
     were; 0: none left.
     """
     raise TypeError("hash_windows is for compiled code")
-
-
-@overload(hash_windows, inline="always")
-def _hash_windows(data: Any, at: Any, stop: Any, width: Any, seed: Any, mixed: Any, starts: Any, hashes: Any) -> Any:
-    chosen = _hash_windows_32 if seed.bitwidth == 32 else _hash_windows_64
-
-    def implementation(
-        data: Any, at: Any, stop: Any, width: Any, seed: Any, mixed: Any, starts: Any, hashes: Any
-    ) -> Any:
-        return chosen(data, at, stop, width, seed, mixed, starts, hashes)
-
-    return implementation

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: ARG001 - numba compares the parameters of an overload with those of what it stands for
+# ruff: noqa: ARG001 - what stands for a function has its parameters
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled hashes of a text's shingles, a chunk at a time: what signatures and exact similarities are made from.
@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from curator_df.kernels.compiled import helper
+from curator_df.kernels.compiled import chosen, helper, inlined
 from curator_df.kernels.murmur_hash import PIECE_BYTES, fill_normalized
 from curator_df.kernels.murmur_windows import CHUNK_WINDOWS, hash_windows, hash_word_runs, murmur
 from curator_df.kernels.rolled_windows import roll_windows
@@ -48,30 +47,23 @@ def shingle_workspace(size: int) -> Any:
     return buffer, (mixed, starts, word_ends)
 
 
+@inlined
+def _rolled(
+    data: Any, at: int, stop: int, size: int, seed: int, mixed: Any, starts: Any, hashes: Any
+) -> tuple[int, int]:
+    return roll_windows(data, at, stop, size, starts, hashes)
+
+
+def _window_hashes(data: Any, at: Any, stop: Any, size: Any, seed: Any, mixed: Any, starts: Any, hashes: Any) -> Any:
+    return _rolled if seed.signed else hash_windows
+
+
+@chosen(_window_hashes)
 def _windows(
     data: Any, at: int, stop: int, size: int, seed: int, mixed: Any, starts: Any, hashes: Any
 ) -> tuple[int, int]:
     """Hash the next windows as `hash_windows` does, or `roll_windows` where the seed is signed. For compiled code only."""
     raise TypeError("_windows is for compiled code")
-
-
-@overload(_windows, inline="always")
-def _windows_of(data: Any, at: Any, stop: Any, size: Any, seed: Any, mixed: Any, starts: Any, hashes: Any) -> Any:
-    if seed.signed:
-
-        def implementation(
-            data: Any, at: Any, stop: Any, size: Any, seed: Any, mixed: Any, starts: Any, hashes: Any
-        ) -> Any:
-            return roll_windows(data, at, stop, size, starts, hashes)
-
-    else:
-
-        def implementation(
-            data: Any, at: Any, stop: Any, size: Any, seed: Any, mixed: Any, starts: Any, hashes: Any
-        ) -> Any:
-            return hash_windows(data, at, stop, size, seed, mixed, starts, hashes)
-
-    return implementation
 
 
 @helper

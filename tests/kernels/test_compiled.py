@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba import types
 
-from curator_df.kernels.compiled import helper, inlined, kernel
+from curator_df.kernels.compiled import chosen, helper, inlined, kernel
 
 IMPORT_ALL = """
 import importlib, pkgutil
@@ -49,6 +49,31 @@ def doubled(number):
 
 
 @helper
+def negative(number):
+    return -number
+
+
+def _signed(number, is_negative):
+    return negative_of if isinstance(is_negative, types.Boolean) else positive_of
+
+
+@helper
+def negative_of(number, is_negative):
+    return negative(number) if is_negative else number
+
+
+@helper
+def positive_of(number, is_negative):
+    return number
+
+
+@chosen(_signed)
+def signed(number, is_negative):
+    """Return the number, negative if a boolean says so. For compiled code only."""
+    raise TypeError("signed is for compiled code")
+
+
+@helper
 def total(numbers, factor):
     found = 0
     for number in numbers:
@@ -58,7 +83,7 @@ def total(numbers, factor):
 
 @kernel(types.int64(types.Array(types.int64, 1, "C", readonly=True), types.int64))
 def doubled_total(numbers, factor):
-    return total(numbers, factor)
+    return signed(signed(total(numbers, factor), factor > 100), 1)
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +103,13 @@ def test_a_kernel_is_compiled_for_the_types_that_it_declares_alone():
     assert len(doubled_total.signatures) == 1
     with pytest.raises(TypeError, match="No matching definition"):
         doubled_total(np.arange(5.0), 3)
+
+
+def test_a_function_stands_for_others_by_the_types_of_its_arguments():
+    assert doubled_total(np.arange(5), 101) == -2020
+    assert len(negative_of.overloads) == len(positive_of.overloads) == 1
+    with pytest.raises(TypeError, match="signed is for compiled code"):
+        signed(1, 2)
 
 
 def test_helpers_have_no_machine_code_of_their_own_and_can_be_called_from_python():

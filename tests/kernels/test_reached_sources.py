@@ -136,3 +136,8 @@ def test_all_that_compiled_functions_call_is_found():
         found = {f"{place[0]}:{place[1]}" for place in reached(f"kernels.{module}", function)}
         assert set(called) <= found, kernel
     assert max(len(line.split(" ")) for line in lines) > 20
+
+
+def test_what_stands_for_others_by_type_reaches_each_of_them(copied):
+    edit = lambda: replace(copied / "murmur_windows.py", "return max(high, _1)", "return max(high, _2)")  # noqa: E731
+    assert {"minhash_sketch.sketch_32", "minhash_sketch.sketch_64", "murmur_windows.murmur_64"} <= changed_by(edit)
