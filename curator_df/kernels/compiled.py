@@ -56,6 +56,16 @@ def inlined(function: Callable[..., Any]) -> Any:
     return function if config.DISABLE_JIT else HelperDispatcher(function, options)
 
 
+def copied(function: Callable[..., Any]) -> Any:
+    """Make a function one that numba copies into each caller, before types are inferred.
+
+    This takes longer than `inlined`. It is for loops that call with arrays, to which numba counts a reference around each call:
+    measured, n-grams take 5 % less time.
+    """
+    options = {**_HELPER_OPTIONS, "inline": "always"}
+    return function if config.DISABLE_JIT else HelperDispatcher(function, options)
+
+
 def chosen(choose: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     """Make a function stand for others: ``choose(*types)`` returns the kernel or helper that is called for these types.
 

@@ -16,7 +16,7 @@ import numpy as np
 from numba import types
 
 from curator_df.kernels.code_points import SPACE
-from curator_df.kernels.compiled import helper, inlined
+from curator_df.kernels.compiled import copied, helper
 from curator_df.kernels.counts import COUNT_FIRST_GRAM, REPEATED_GRAMS, SHORT_TEXT_BYTES, TOP_GRAMS
 from curator_df.kernels.short_grams import (
     choose_repeated,
@@ -95,7 +95,7 @@ def _is_same_gram(
     return words == n and (at >= stop or is_space(data, at, stop, classes))
 
 
-@inlined
+@copied
 def gram_hash(hashes: Any, number: int, n: int) -> int:
     """Return the hash of the n words of the window from this number on."""
     return (hashes[0, number + n] - hashes[0, number]) * hashes[1, number] * _MIX

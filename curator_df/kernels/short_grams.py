@@ -17,7 +17,7 @@ import numpy as np
 from numba import types
 
 from curator_df.kernels.code_points import SPACE
-from curator_df.kernels.compiled import helper, inlined
+from curator_df.kernels.compiled import copied, helper
 from curator_df.kernels.counts import REPEATED_GRAMS, SHORT_TEXT_BYTES
 from curator_df.kernels.eight_bytes import dark_marks, first_bytes, first_mark, put_word, word_at
 from curator_df.kernels.word_counts import code_point
@@ -160,7 +160,7 @@ def read_words(data: Any, start: int, stop: int, classes: Any, text: ShortText) 
     return types.int64(word)
 
 
-@inlined
+@copied
 def joined_hash(text: ShortText, word: int, n: int) -> int:
     """Return a hash of the n words from this one on, joined by nothing."""
     at, end, mixed = text.ends[word], text.ends[word + _U(n)], _ADD
@@ -172,7 +172,7 @@ def joined_hash(text: ShortText, word: int, n: int) -> int:
     return mixed ^ (mixed >> _32)
 
 
-@inlined
+@copied
 def words_hash(text: ShortText, word: int, n: int) -> int:
     """Return a hash of the n words from this one on, one by one."""
     mixed = text.hashes[word]
