@@ -19,16 +19,23 @@ import tempfile
 import time
 from collections.abc import Sequence
 
+from curator_df import profiles
 from curator_df.kernels import kernel_sets
 from curator_df.kernels.compiled import compile_named
-from curator_df.kernels.kernel_sets import COMPILE_SECONDS, OPERATORS, kernels_to_warm
+from curator_df.kernels.kernel_sets import COMPILE_SECONDS, METRICS, OPERATORS, kernels_to_warm
+from curator_df.kernels.measure import metric_kernels
+from curator_df.ops.rules import Profile
 
 DEMO = kernels_to_warm([], is_all=False)
-NEAR = kernel_sets.near_duplicates(use_64_bit_hash=False, compares_texts=True)
+FINEWEB = kernel_sets.near_duplicates(use_64_bit_hash=True, compares_texts=True)
+WHOLE = (METRICS, OPERATORS["drop_near_duplicates"])
+"""Kernels of operators that no single call needs together: profiles and schemes are measured instead."""
+PROFILES = [profile for profile in vars(profiles).values() if isinstance(profile, Profile)]
 LINES = {
     "demo's chain": (DEMO, 8.0),
-    "demo's chain and drop_near_duplicates": ((*DEMO, *NEAR), 15.0),
-    **{name: ((*kernel_sets.EVERY_RUN, *kernels), 20.0) for name, kernels in OPERATORS.items()},
+    "demo's chain and drop_near_duplicates": ((*DEMO, *FINEWEB), 15.0),
+    **{name: ((*kernel_sets.EVERY_RUN, *kernels), 20.0) for name, kernels in OPERATORS.items() if kernels not in WHOLE},
+    **{f"profile {profile.name}": (metric_kernels(profile.text_metrics, profile.words), 20.0) for profile in PROFILES},
     "all kernels": (tuple(COMPILE_SECONDS), 90.0),
 }
 """Kernels, and the seconds of CPU that they may take."""

@@ -117,14 +117,15 @@ METRICS = (
     *(WORDS + LINES + GRAMS + CHARACTERS + WEB + REPEATS + SENTENCES + SOURCE + LISTED_WORDS),
     *(TOKENS + TOKEN_SENTENCES + DCLM + C4 + C4_LINES),
 )
-_NEAR = near_duplicates(use_64_bit_hash=False, compares_texts=True)
+_SIGNATURES = signatures(use_64_bit_hash=False) + signatures(use_64_bit_hash=True)
+_NEAR = tuple(dict.fromkeys((*_SIGNATURES, *near_duplicates(use_64_bit_hash=True, compares_texts=True))))
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "add_comment_ratio": COMMENTS,
     "add_contamination": CONTAMINATION,
     "add_ids": CONTENT,
     "add_metrics": METRICS,
     "add_profile": METRICS,
-    "add_minhash": signatures(use_64_bit_hash=False),
+    "add_minhash": _SIGNATURES,
     "drop_contaminated": CONTAMINATION,
     "drop_exact_duplicates": CONTENT + NORMALIZED_CONTENT + PARTS,
     "drop_near_duplicates": _NEAR,

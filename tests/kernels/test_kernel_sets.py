@@ -16,7 +16,6 @@ from curator_df.kernels.kernel_sets import (
     compile_seconds,
     kernels_to_warm,
     near_duplicates,
-    signatures,
 )
 
 FOLDER = Path(kernel_sets.__file__).parent
@@ -48,7 +47,6 @@ def test_every_kernel_has_its_seconds():
 def test_every_set_names_kernels_and_every_kernel_is_in_a_set():
     sets = [value for name, value in vars(kernel_sets).items() if name.isupper() and isinstance(value, tuple)]
     named = {kernel for one in sets for kernel in one} | {kernel for one in OPERATORS.values() for kernel in one}
-    named |= set(signatures(use_64_bit_hash=True))
     assert named == set(COMPILE_SECONDS)
 
 
