@@ -25,10 +25,13 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 import curator_df as cdf
+from curator_df.cluster.compiling import compile_kernels
 from curator_df.core.receipts.rich_tables import table_of
 from curator_df.demo_corpus import write_demo_corpus
 from curator_df.errors import UNEXPECTED, CuratorError, ParameterError, exit_code
 from curator_df.io.kinds import holds_parquet
+from curator_df.kernels.compile_cache import cache_folder
+from curator_df.kernels.kernel_sets import kernels_to_warm
 from curator_df.monitor import stack
 from curator_df.monitor.targets import LOOPBACK, default_directory
 from curator_df.ops.near_duplicates import VERIFY
@@ -262,6 +265,26 @@ def dedup(
         _console(stderr=True).print(repr(cluster))
         receipt = cdf.write_parquet(docs, output, rejects=rejects, on_existing=on_existing)  # type: ignore[arg-type]
     _console().print(receipt)
+
+
+@app.command(short_help="Compile kernels before the first run.")
+def warm(
+    operators: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="OPERATOR",
+            show_default=False,
+            help="Operators whose kernels to compile, such as drop_near_duplicates. Default: those of `curate` and `demo`.",
+        ),
+    ] = None,
+    all_kernels: Annotated[bool, typer.Option("--all", help="Compile the kernels of all operators.")] = False,
+) -> None:
+    """Compile kernels on this machine, so that no run has to. Kernels that are already compiled take no time."""
+    kernels = kernels_to_warm(operators or [], is_all=all_kernels)
+    compile_kernels(kernels)
+    _console().print(
+        f"{len(kernels)} kernels are compiled for this machine, in {cache_folder()}", soft_wrap=True, highlight=False
+    )
 
 
 @app.command(short_help="Curate text that is already on this machine.")

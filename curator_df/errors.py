@@ -303,6 +303,10 @@ class UnsupportedBackendError(CuratorError, TypeError):
     """An operator cannot work on blocks of this backend."""
 
 
+class KernelNotCompiledError(CuratorError, RuntimeError):
+    """A compiled function is needed in a process that may not compile it, because the compiler needs memory of its own."""
+
+
 class MissingExtraError(CuratorError, ImportError):
     """A package that an optional feature needs is not installed. The message has the command that installs it."""
 
@@ -343,6 +347,7 @@ EXIT_CODES: Mapping[type[BaseException], int] = {
     RowCountError: PERMANENT,
     BarrierError: PERMANENT,
     NoClusterError: MAY_PASS,
+    KernelNotCompiledError: PERMANENT,
     MissingExtraError: PERMANENT,
     ExpressionError: PERMANENT,
     UnsupportedBackendError: PERMANENT,

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,9 +21,20 @@ import pytest
 from distributed import Client
 from hypothesis import HealthCheck, settings
 
+from curator_df.cluster.compiling import compile_kernels
 from curator_df.core.runner.session import close_session, current_session, has_session
-from curator_df.kernels.warm import BASIC, GROUPS, is_compiled, sources_of
+from curator_df.kernels.kernel_sets import (
+    COMPILE_SECONDS,
+    CONTENT,
+    JSON_LINES,
+    NORMALIZED_CONTENT,
+    PARTS,
+    UNICODE,
+    WORDS,
+)
 
+QUICK_KERNELS = (*CONTENT, *JSON_LINES, *NORMALIZED_CONTENT, *PARTS, *UNICODE, *WORDS)
+"""What the tests marked quick call; other kernels are compiled when they are called."""
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 collect_ignore = [
@@ -82,28 +92,15 @@ settings.load_profile("curator_df")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """See, once for all processes of pytest, that processes which tests start find this checkout, and its compiled kernels.
-
-    Kernels that are older than a source of theirs are forgotten: numba itself looks only at the file of the outermost.
-    """
+    """See, once for all processes of pytest, that processes which tests start find this checkout, and compiled kernels."""
     if hasattr(config, "workerinput"):
         return
     ask = "import importlib.util as u; print(u.find_spec('curator_df').origin)"
     found = subprocess.check_output([sys.executable, "-P", "-c", ask], text=True, cwd="/").strip()
     if Path(found) != CHECKOUT / "curator_df/__init__.py":
         pytest.exit(f"processes that tests start would import {found}: pip install -e '.[test]' in {CHECKOUT}", 4)
-    kernels = CHECKOUT / "curator_df" / "kernels"
-    for compiled in kernels.glob("__pycache__/*.nb[ic]"):
-        module = compiled.name.partition(".")[0]
-        known = (kernels / f"{module}.py").exists()
-        if not known or compiled.stat().st_mtime < max(path.stat().st_mtime for path in sources_of(module)):
-            compiled.unlink(missing_ok=True)
-    # In other processes, two at a time: the compiler would stay in the memory of this one, the client of the tests' clusters.
-    # The largest first, so that neither waits long for the other.
-    wanted = [BASIC] if config.option.markexpr.startswith("quick") else GROUPS
-    missing = [group for group in sorted(wanted, key=_size_of, reverse=True) if not is_compiled(group)]
-    with ThreadPoolExecutor(2) as threads:
-        list(threads.map(_compile, missing))
+    # In other processes: the compiler would stay in the memory of this one, the client of the tests' clusters.
+    compile_kernels(QUICK_KERNELS if config.option.markexpr.startswith("quick") else COMPILE_SECONDS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -123,16 +120,6 @@ def pytest_collection_finish() -> None:
     """Leave what is here out of later collections of garbage: each walked all modules and tests, for 0.1 to 0.4 s."""
     gc.collect()
     gc.freeze()
-
-
-def _size_of(group: str) -> int:
-    """Return the bytes of the sources of a group, as a hint of how long they take."""
-    return sum((CHECKOUT / f"curator_df/kernels/{module}.py").stat().st_size for module in GROUPS[group])
-
-
-def _compile(group: str) -> None:
-    command = f"from curator_df.kernels.warm import compile_group; compile_group({group!r})"
-    subprocess.run([sys.executable, "-c", command], check=True, cwd=CHECKOUT)
 
 
 @pytest.fixture(autouse=True)

@@ -199,7 +199,7 @@ def test_monitor_up_says_what_is_missing(tmp_path, monkeypatch):
     assert "neither grafana-server nor grafana is installed" in done.stdout
 
 
-COMMANDS = ("", "curate", "explain", "recommend", "dedup", "demo", "monitor", "monitor up")
+COMMANDS = ("", "curate", "explain", "recommend", "dedup", "warm", "demo", "monitor", "monitor up")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command or "curator-df")
@@ -285,6 +285,16 @@ def test_a_traceback_is_shown_on_request(monkeypatch, way):
     assert code == 70
     assert shown.startswith("Traceback (most recent call last):")
     assert "in fail" in shown
+
+
+def test_kernels_are_compiled_before_the_first_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("CURATOR_DF_CACHE", str(tmp_path))
+    shown = CliRunner().invoke(cli.app, ["warm", "add_ids"])
+    assert (shown.exit_code, shown.stdout) == (0, f"2 kernels are compiled for this machine, in {tmp_path}\n")
+    assert len(list(tmp_path.glob("*/*.nbc"))) == 2
+    ended = CliRunner().invoke(cli.app, ["warm", "sort"])
+    assert ended.exit_code == 2
+    assert "'sort' has no kernels. The operators that have are add_comment_ratio," in " ".join(ended.output.split())
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("demo", "--help"), ("explain", "IN", "--memory", "500MB")])

@@ -130,11 +130,7 @@ class JobRequest:
         if self.gpus:
             del environment[WORK_BYTES_VARIABLE]  # CUDA maps address space that a data limit would count
             settings |= lifetime_settings(self.walltime_seconds)
-        exports = as_exports(settings, environment)
-        # A node may have another CPU than the machine that sends the job: kernels are compiled for it before a worker's
-        # limit is set, and loaded from numba's cache by all later jobs.
-        warm = f"{shlex.quote(self.python)} -m curator_df.kernels.warm"
-        return [*self.prologue, *exports, warm]
+        return [*self.prologue, *as_exports(settings, environment)]
 
     def _worker_arguments(self) -> list[str]:
         # Of two --memory-limit the last one counts: dask-jobqueue's own is the job's memory, this one leaves room beside it.

@@ -1,71 +1,211 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels are compiled in a process of its own, before workers need them."""
+"""Kernels are compiled in processes of their own before a run, so that no worker has to: only those that its steps name."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from curator_df.core.runner.progress import progress_bar
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from curator_df.core.runner.progress import in_notebook, progress_bar
 from curator_df.core.sizes import show_duration
-from curator_df.kernels.warm import GROUPS, is_compiled
+from curator_df.kernels import compile_cache
+from curator_df.kernels.kernel_sets import EVERY_RUN, START_SECONDS, compile_seconds
 
 LOG = logging.getLogger("curator_df.cluster")
 
 COMPILER_BYTES = 420_000_000
-"""What the compiler of kernels may hold, in a process of its own. Measured (PSS): 326 MB for the basic group, 403 MB for that of
-near duplicates."""
+"""Estimated peak of a process that compiles a batch of kernels. Measured (PSS): 326 to 403 MB."""
+BATCH_SECONDS = 15.0
+"""Seconds of kernels that one process compiles: its memory grows by about 10 MB with each kernel."""
+SHOWN_SECONDS = 0.5
+"""How often the progress is shown."""
+PLUGIN_NAME = "curator_df-kernels"
 
 
-def compile_kernels(group: str) -> None:
-    """Make sure that a group of kernels is in numba's cache on disk; say so where it takes its time."""
-    if not is_compiled(group):
-        _compile([group], "a worker that compiled them would have to hold the compiler too")
+def compile_kernels(kernels: Iterable[str], *, room_bytes: int | None = None) -> None:
+    """Make sure that the kernels of a run are in the folder of compiled kernels; report it where that takes time.
 
+    Parameters
+    ----------
+    kernels : iterable of str
+        Names, as in `curator_df.kernels.kernel_sets`.
+    room_bytes : int, optional
+        Memory for processes that compile; there is always one. Without it, there is one for each CPU.
 
-def compile_all_kernels() -> None:
-    """Make sure that all kernels are in the cache, one group after the other; say so, for the first time takes minutes."""
-    if missing := [group for group in GROUPS if not is_compiled(group)]:
-        _compile(missing, "this much memory has no room for it later")
-
-
-def _compile(groups: Sequence[str], why: str) -> None:
-    say_compiling(groups, why)
+    Raises
+    ------
+    RuntimeError
+        If a kernel cannot be compiled; with what the compiler said.
+    """
+    missing = compile_cache.missing_kernels([*EVERY_RUN, *kernels])
+    if not missing:
+        return
+    cpus = len(os.sched_getaffinity(0))
+    most = cpus if room_bytes is None else max(1, min(cpus, room_bytes // COMPILER_BYTES))
     started = time.monotonic()
-    with progress_bar("compiling kernels", len(groups)) as show:
-        for done, group in enumerate(groups):
-            show(done, group)
-            wait_for(start_compiler(group))
-    LOG.warning("compiled the kernels in %s", show_duration(time.monotonic() - started))
+    with _shown(missing) as done:
+        _compile(batches(missing, most), most, done)
+    if compile_cache.missing_kernels(missing):
+        LOG.warning(
+            "the compiled kernels could not be kept in %s: each worker compiles them again, in memory that the plan does not "
+            "count. Set %s to a folder that you can write to and that has 100 MB free",
+            compile_cache.cache_folder(),
+            compile_cache.VARIABLE,
+        )
+    _report(f"compiled the kernels in {show_duration(time.monotonic() - started)}")
 
 
-def say_compiling(groups: Sequence[str], why: str) -> None:
-    """Say that the user has to wait, what for, and how to do it beforehand."""
-    LOG.warning(
-        "compiling %d group%s of kernels (%s), which takes up to a minute each, once on a machine: %s "
-        "(python -m curator_df.kernels.warm does it beforehand)",
-        len(groups),
-        "s" * (len(groups) > 1),
-        ", ".join(groups),
-        why,
-    )
+def batches(kernels: Sequence[str], processes: int) -> list[list[str]]:
+    """Divide kernels among processes, each with about as much to compile, at most `BATCH_SECONDS`.
+
+    Neighbors stay together, since they call the same helpers. A process for less than it takes to start is not worth it.
+    """
+    total = compile_seconds(kernels) - START_SECONDS
+    share = min(BATCH_SECONDS, max(START_SECONDS, total / processes))
+    divided: list[list[str]] = [[]]
+    held = 0.0
+    for kernel in sorted(kernels):
+        seconds = compile_seconds([kernel]) - START_SECONDS
+        if divided[-1] and held + seconds / 2 > share:
+            divided.append([])
+            held = 0.0
+        divided[-1].append(kernel)
+        held += seconds
+    return divided
 
 
-def start_compiler(group: str) -> subprocess.Popen[str]:
-    """Fill numba's cache on disk, in a process of its own: the compiler would stay in memory (about 100 MB)."""
-    # With this process's own path: "-m" would take a curator_df that lies in the working directory.
+def _compile(divided: Sequence[Sequence[str]], processes: int, done: Callable[[str], None]) -> None:
+    waiting, failed = list(divided), list[str]()
+
+    def work() -> None:
+        while not failed:
+            try:
+                batch = waiting.pop(0)
+            except IndexError:
+                return
+            if said := _compile_batch(batch, done):
+                failed.append(said)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(processes, len(divided)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise RuntimeError(f"the kernels could not be compiled (to try it alone: curator-df warm):\n{failed[0]}")
+
+
+def _compile_batch(kernels: Sequence[str], done: Callable[[str], None]) -> str:
+    """Compile some kernels in a process of their own; return what it said if it failed."""
+    # With this process's own path: "-m" would take a curator_df that lies in the working directory. Without its data limit,
+    # which is for work.
     program = (
-        f"import sys; sys.path[:] = {sys.path!r}; from curator_df.kernels import warm; warm.compile_group({group!r})"
+        f"import sys, resource; sys.path[:] = {sys.path!r}; hard = resource.getrlimit(resource.RLIMIT_DATA)[1]; "
+        "resource.setrlimit(resource.RLIMIT_DATA, (hard, hard)); from curator_df.kernels.compiled import compile_named\n"
+        "for name in compile_named(sys.argv[1:]): print(name, flush=True)"
     )
-    command = [sys.executable, "-c", program]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", program, *kernels]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        said = list[str]()
+        reader = threading.Thread(target=lambda: said.extend(process.stderr or ()), daemon=True)
+        reader.start()
+        for line in process.stdout or ():
+            done(line.strip())
+        reader.join()
+    return "".join(said) if process.returncode else ""
 
 
-def wait_for(compiler: subprocess.Popen[str]) -> None:
-    """Wait until a compiler has ended; raise with what it said if it failed."""
-    _, said = compiler.communicate()
-    if compiler.returncode != 0:
-        raise RuntimeError(f"the kernels could not be compiled (python -m curator_df.kernels.warm):\n{said}")
+@contextmanager
+def _shown(kernels: Sequence[str]) -> Iterator[Callable[[str], None]]:
+    """Show how far it is while the block runs: a bar in a terminal, a line in a notebook, two lines in a log."""
+    what = f"{len(kernels)} kernel{'s' * (len(kernels) > 1)}"
+    about = f"about {show_duration(compile_seconds(kernels))} of CPU time, once on this machine"
+    finished: list[str] = []
+    over = threading.Event()
+    started = time.monotonic()
+    with _bar(what, about, len(kernels)) as show:
+
+        def follow() -> None:
+            while not over.wait(SHOWN_SECONDS):
+                show(len(finished), f"{time.monotonic() - started:.0f} s")
+
+        follower = threading.Thread(target=follow, daemon=True)
+        follower.start()
+        try:
+            yield finished.append
+        finally:
+            over.set()
+            follower.join()
+            show(len(finished), "")
+
+
+@contextmanager
+def _bar(what: str, about: str, total: int) -> Iterator[Any]:
+    if in_notebook():
+        from IPython.display import display
+
+        handle: Any = display({"text/plain": f"compiling {what}, {about}"}, raw=True, display_id=True)
+        yield lambda done, text: handle.update(
+            {"text/plain": f"compiling {what}, {about}: {done} of {total} {text}".rstrip()}, raw=True
+        )
+        return
+    if sys.stderr is None or not sys.stderr.isatty():
+        LOG.warning("compiling %s, %s; `curator-df warm --all` compiles all of them beforehand", what, about)
+    with progress_bar("compiling kernels", total) as show:
+        yield show
+
+
+def _report(message: str) -> None:
+    if in_notebook():
+        from IPython.display import display
+
+        display({"text/plain": message}, raw=True)
+    else:
+        LOG.warning("%s", message)
+
+
+class KernelsOnNodes(WorkerPlugin):  # type: ignore[misc]
+    """Compiles kernels on the node of each worker, before its first task: nodes may have another CPU than the client.
+
+    Of several workers on a node, or on nodes that share the folder and have the same CPU, one compiles.
+    """
+
+    name = PLUGIN_NAME
+
+    def __init__(self, kernels: Sequence[str]) -> None:
+        self.kernels = tuple(kernels)
+
+    async def setup(self, worker: Any) -> None:  # noqa: ARG002 - Dask gives it
+        """Compile what is missing; the worker meanwhile answers the scheduler."""
+        await asyncio.to_thread(compile_kernels, self.kernels, room_bytes=0)
+
+
+class NodeCompiler:
+    """Compiles what runs need on the nodes of a client's workers, also of those that come later."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._known: frozenset[str] = frozenset()
+
+    def __call__(self, kernels: Iterable[str]) -> None:
+        """Compile kernels that no earlier run needed; wait until all workers have them."""
+        needed = self._known.union(EVERY_RUN, kernels)
+        if needed != self._known:
+            self._client.register_plugin(KernelsOnNodes(sorted(needed)))
+            self._known = needed
+
+    def close(self) -> None:
+        """Ask nothing more of workers that come later."""
+        if self._known and self._client.status == "running":
+            self._client.unregister_worker_plugin(PLUGIN_NAME)
+        self._known = frozenset()

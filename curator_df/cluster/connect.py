@@ -14,6 +14,7 @@ from distributed import Client
 from distributed.security import Security
 
 from curator_df.cluster.clock import watch_streams
+from curator_df.cluster.compiling import NodeCompiler
 from curator_df.cluster.spill_folder import WorkingFolder
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.core.arguments import path_of
@@ -46,12 +47,14 @@ class Connection:
         self._limits, self._allowed_bytes = limits, allowed_bytes
         self._owns_client = owns_client
         recycling = None if recycle_after is None else Recycling(recycle_after, layout.workers)
+        self._compiler = NodeCompiler(client)
         self._session = Session(
             client,
             layout,
             limits_data=False,
             workdir=workdir,
             recycling=recycling,
+            compile=self._compiler,
             worker_limits=limits,
             verify=self._verify,
         )
@@ -77,6 +80,7 @@ class Connection:
         """Disconnect from the cluster, which keeps running."""
         self._stop_watching()
         close_session(self._session)
+        self._compiler.close()
         if self._owns_client:
             self.client.close()
 

@@ -23,7 +23,7 @@ from distributed.utils import get_ip
 
 from curator_df.cluster.batch import BatchSystem, JobRequest, request_jobs
 from curator_df.cluster.clock import watch_streams
-from curator_df.cluster.compiling import compile_kernels
+from curator_df.cluster.compiling import NodeCompiler
 from curator_df.cluster.encryption import as_security
 from curator_df.cluster.job_keeper import JobKeeper
 from curator_df.cluster.jobqueue import cluster_class, require_commands, withdrawing
@@ -73,7 +73,7 @@ class JobCluster:
             self.layout,
             limits_data=not request.gpus,
             workdir=workdir,
-            compile=compile_kernels,
+            compile=NodeCompiler(self.client),
             workless_seconds=queue_timeout,
             unstarted=f"no job was submitted to {request.system} yet: use the cluster in a with statement, or call its start()",
         )

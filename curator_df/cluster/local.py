@@ -18,6 +18,7 @@ import resource
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.util import Finalize
 from typing import Any, Literal, Self
 
@@ -27,17 +28,10 @@ from distributed.security import Security
 
 from curator_df.cluster.cgroups import CGROUP_VARIABLE, MemoryCgroup
 from curator_df.cluster.clock import watch_streams
-from curator_df.cluster.compiling import (
-    COMPILER_BYTES,
-    compile_all_kernels,
-    compile_kernels,
-    say_compiling,
-    start_compiler,
-    wait_for,
-)
+from curator_df.cluster.compiling import compile_kernels
 from curator_df.cluster.cuda import Devices, choose_devices, describe_gpus, gpu_layout, start_gpu_workers
 from curator_df.cluster.encryption import as_security
-from curator_df.cluster.preload import WORK_BYTES_VARIABLE, prepare_process, tighten_limit
+from curator_df.cluster.preload import KERNEL_BYTES, WORK_BYTES_VARIABLE, prepare_process, tighten_limit
 from curator_df.cluster.protocols import UCX_REMARK, protocol_arguments, require_processes_for
 from curator_df.cluster.room import Held, fits, measure_held, refuse_beside_another, require_room, smaller_layout
 from curator_df.cluster.settings import (
@@ -85,7 +79,6 @@ from curator_df.core.runner.session import PeakSampler, Session, close_session, 
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, CuratorError, NoClusterError, ParameterError
 from curator_df.io.spool import spool_on
-from curator_df.kernels.warm import BASIC, is_compiled
 
 CLIENT_THREADS = 8
 """In process: threads whose stacks (address space, hardly touched) the limit leaves room for."""
@@ -155,15 +148,6 @@ class Cluster:
 
     def _start(self, dashboard: Any, workdir: str, recycle_after: RecycleAfter | None) -> None:
         layout = self.layout
-        has_room = layout.allowed_bytes >= layout.reserved_bytes + COMPILER_BYTES
-        if not has_room:
-            compile_all_kernels()  # now, before there are workers
-        self._compiler = None if is_compiled(BASIC) else start_compiler(BASIC)  # the workers start meanwhile
-        if self._compiler is not None:
-            say_compiling([BASIC], "the cluster waits for it")
-            if layout.in_process:
-                wait_for(self._compiler)
-                self._compiler = None
         self._local = (
             _start_in_process(layout, dashboard, self._host) if layout.in_process else self._start_workers(dashboard)
         )
@@ -177,7 +161,8 @@ class Cluster:
             wall=self._wall,
             workdir=workdir,
             revive=self._revive,
-            compile=compile_kernels,
+            # Workers are idle then: what they may take for work is free.
+            compile=partial(compile_kernels, room_bytes=layout.allowed_bytes - layout.reserved_bytes),
             recycling=None if recycle_after is None else Recycling(recycle_after, layout.workers),
             gpus=() if self._devices is None else self._devices.names,
         )
@@ -234,8 +219,6 @@ class Cluster:
     def _prepare(self) -> Held:
         """Set the limits of all processes, and return what they hold."""
         layout = self.layout
-        if self._compiler is not None:
-            wait_for(self._compiler)
         if layout.in_process:
             prepare_process()
             self._own_limit = resource.getrlimit(resource.RLIMIT_DATA)
@@ -247,7 +230,7 @@ class Cluster:
             self.client.run(tighten_limit, layout.work_bytes, threads=CLIENT_THREADS if layout.in_process else 0)
         release_free_memory()
         require_threads()
-        held = measure_held(() if layout.in_process else self.client.run(os.getpid).values())
+        held = measure_held(() if layout.in_process else self.client.run(os.getpid).values()).plus(KERNEL_BYTES)
         self._session.client_bytes = status_bytes("RssAnon")
         if layout.in_process:  # all that is reserved is for this process: it may grow into what it does not hold yet
             own_bytes = layout.reserved_bytes - layout.library_bytes

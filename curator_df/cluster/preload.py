@@ -27,13 +27,16 @@ from curator_df.core.memory.held import release_held
 from curator_df.core.memory.limits import give_back_large_buffers, limit_data, release_free_memory
 from curator_df.core.memory.peak import counted_bytes, private_bytes, resident_bytes
 from curator_df.core.memory.wall import WALL_VARIABLE, note_end_by_nanny, stand_in, weigh_idle
-from curator_df.kernels.warm import BASIC, compile_group
+from curator_df.kernels.compile_cache import refuse_to_compile
 
 WORK_BYTES_VARIABLE = "CURATOR_DF_WORK_BYTES"
 
 OTHER_THREADS = 12
 """Threads a worker starts after its first seconds: communication, spilling, pyarrow's pools."""
 
+
+KERNEL_BYTES = 6_000_000
+"""Room for the machine code of the kernels that tasks load: 1 MB each, about. Measured: 5 MB for six of them."""
 
 ROLLUP_SECONDS = 1.0
 """How old may be what a nanny knows of its worker's shared memory; reading it takes milliseconds."""
@@ -54,9 +57,11 @@ def dask_setup(worker: Any) -> None:
         enter_worker_cgroup(cgroup, int(limit_bytes))
     if folder := os.environ.get(WALL_VARIABLE):
         stand_in(folder)
+    if worker.nanny:
+        refuse_to_compile("it is a worker under a memory budget, and the compiler takes up to 420 MB")
     work_bytes = os.environ.get(WORK_BYTES_VARIABLE)
     if work_bytes:
-        limit_data(int(work_bytes), threads=OTHER_THREADS + worker.state.nthreads)
+        limit_data(int(work_bytes) + KERNEL_BYTES, threads=OTHER_THREADS + worker.state.nthreads)
     loop = asyncio.get_running_loop()
     send_what_waits(loop, lambda: [worker], lambda: worker.status is not Status.closed)
 
@@ -94,24 +99,26 @@ def end_for_counted_memory(nanny: Any) -> None:
 
 def prepare_process() -> None:
     """Import what tasks need and choose the allocators, before anything is measured."""
-    import numba  # noqa: F401
     import pyarrow as pa
     import pyarrow.json
     import pyarrow.parquet
+    from numba.core.registry import cpu_target
 
     # mimalloc kept 1.2 GB after one 200 MB document was written; the system's allocator gives pages back (0.2 GB).
     pa.set_memory_pool(pa.system_memory_pool())
     pa.set_cpu_count(1)
     pa.set_io_thread_count(2)
     give_back_large_buffers()
+    # What numba needs to load a kernel: 16 MB, without compiling anything.
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
 
 
 def tighten_limit(work_bytes: int, threads: int = 0) -> int:
-    """Set the data limit anew once all threads run and the kernels are loaded: from then on all of it is for work."""
-    compile_group(BASIC)
+    """Set the data limit anew once all threads run: from then on all of it is for work, and for the code of kernels."""
     release_free_memory()
     if not threads:  # a process of our own: in the user's there may be cycles that are to go
         # Modules stay: one collection that walks them took 0.2 s on a busy machine, one that does not under 1 ms.
         gc.freeze()
     weigh_idle()
-    return limit_data(work_bytes, threads=threads)
+    return limit_data(work_bytes + KERNEL_BYTES, threads=threads)

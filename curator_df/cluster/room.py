@@ -25,6 +25,12 @@ class Held:
     workers: tuple[int, ...] = ()
     """Bytes of each worker process; none where tasks run in this process."""
 
+    def plus(self, more_bytes: int) -> Held:
+        """Return this with so many bytes more in each process that runs tasks."""
+        return Held(
+            self.total_bytes + more_bytes * max(1, len(self.workers)), tuple(size + more_bytes for size in self.workers)
+        )
+
     @property
     def baseline(self) -> Baseline:
         """Baseline of a layout that is chosen from these figures.

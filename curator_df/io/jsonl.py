@@ -41,6 +41,7 @@ from curator_df.io.parse import Failure
 from curator_df.io.partitions import block_bytes_of, from_source
 from curator_df.io.schema import TEXT, Dtypes, block_type, infer, requested_types, rows_of, shorten, warn_of_near_names
 from curator_df.io.streams import ByteStream, is_compressed, open_bytes
+from curator_df.kernels.kernel_sets import JSON_LINES
 
 OnBadRows = Literal["error", "quarantine"]
 SUFFIXES = tuple(
@@ -84,6 +85,11 @@ class JsonlSource:
     def files(self) -> Sequence[str]:
         """Paths or URLs, in input order."""
         return self.listing.paths
+
+    @property
+    def compiled(self) -> tuple[str, ...]:
+        """Names of the compiled functions that read the lines."""
+        return JSON_LINES
 
     @property
     def meta(self) -> pd.DataFrame:

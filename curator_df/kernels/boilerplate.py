@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
+
+from curator_df.kernels.compiled import helper, inlined
 
 # nemo_curator 0.9.0, utils/constants.py, policy_substrings. Two of its paragraphs have "uses cookies" in them, and are left
 # out. The first phrase alone fails a whole text. Each is looked for where one of its rarer letters is.
@@ -65,12 +67,12 @@ def _anchors() -> Any:
 _ANCHOR_OF = _anchors()
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _is_kelvin(data: Any, at: int, stop: int) -> bool:
     return at + 2 < stop and data[at] == 0xE2 and data[at + 1] == 0x84 and data[at + 2] == 0xAA
 
 
-@njit(nogil=True)
+@helper
 def _is_phrase(data: Any, at: int, stop: int, number: int) -> bool:
     for letter in _LETTERS[_STARTS[number] : _STARTS[number] + _LENGTHS[number]]:
         if at >= stop:
@@ -87,7 +89,7 @@ def _is_phrase(data: Any, at: int, stop: int, number: int) -> bool:
     return True
 
 
-@njit(nogil=True)
+@helper
 def find_boilerplate(data: Any, start: int, stop: int) -> int:
     """Return whether ``data[start:stop]`` has none of the phrases, one, or *lorem ipsum*."""
     found = NO_PHRASE

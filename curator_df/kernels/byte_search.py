@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+from curator_df.kernels.compiled import helper
 
 
-@njit(nogil=True)
+@helper
 def are_same(data: Any, at: int, other: Any, first: int, length: int) -> bool:
     """Tell whether ``length`` bytes from ``at`` on are those of ``other`` from ``first`` on."""
     step = 0
@@ -19,7 +19,7 @@ def are_same(data: Any, at: int, other: Any, first: int, length: int) -> bool:
     return step == length
 
 
-@njit(nogil=True)
+@helper
 def is_here(data: Any, at: int, stop: int, letters: Any) -> bool:
     """Tell whether these letters, all of them, are at a place of a text that ends at ``stop``."""
     return at + len(letters) <= stop and are_same(data, at, letters, 0, len(letters))

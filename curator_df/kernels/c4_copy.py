@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.c4_lines import (
     GONE,
@@ -23,6 +23,7 @@ from curator_df.kernels.c4_lines import (
     scan_line,
 )
 from curator_df.kernels.code_points import SPACE
+from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.line_counts import last_flags
 from curator_df.kernels.word_reading import next_word
 
@@ -40,7 +41,7 @@ _SIGNATURE = types.int64(
 )
 
 
-@njit(nogil=True)
+@helper
 def _copy_text(
     data: Any, start: int, stop: int, classes: Any, is_punctuated: bool, copied: Any, view: Any, begin: int
 ) -> int:
@@ -67,7 +68,7 @@ def _copy_text(
     return end
 
 
-@njit(nogil=True)
+@helper
 def _strip(copied: Any, view: Any, begin: int, end: int, classes: Any) -> int:
     """Take white space off both ends of what was copied; return its new end."""
     first = next_word(view, begin, end, classes)
@@ -82,7 +83,7 @@ def _strip(copied: Any, view: Any, begin: int, end: int, classes: Any) -> int:
     return begin + end - first
 
 
-@njit(nogil=True)
+@helper
 def _is_other(data: Any, start: int, stop: int, copied: Any, begin: int, end: int) -> bool:
     same = 0
     while start + same < stop and begin + same < end and data[start + same] == copied[begin + same]:
@@ -90,7 +91,7 @@ def _is_other(data: Any, start: int, stop: int, copied: Any, begin: int, end: in
     return start + same < stop or begin + same < end
 
 
-@njit(_SIGNATURE, nogil=True, cache=True)
+@kernel(_SIGNATURE)
 def copy_c4_lines(
     data: Any,
     offsets: Any,

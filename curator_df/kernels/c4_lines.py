@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.code_points import DECIMAL, LINE_END, SPACE
+from curator_df.kernels.compiled import helper, inlined
 from curator_df.kernels.counts import C4_COUNTS, COUNT_C4, COUNT_C4_UNPUNCTUATED
 from curator_df.kernels.eight_bytes import dark_marks, first_mark, word_at, zero_marks
 from curator_df.kernels.sentences import sentence_count
@@ -65,7 +66,7 @@ _JS, _BRACES = (_U(ord(letter) * 0x0101010101010101) for letter in "j{")
 _IPSU, _OF_U, _POLI, _COOK = (_U(int.from_bytes(word, "little")) for word in (b"ipsu", b"of u", b"poli", b"cook"))
 
 
-@njit(nogil=True)
+@helper
 def _is_phrase(data: Any, at: int, start: int, stop: int, number: int) -> bool:
     """Say whether this phrase, of lower-case letters, spaces and brackets, is at ``at``, in any case."""
     length, first = _LENGTHS[number], _STARTS[number]
@@ -80,7 +81,7 @@ def _is_phrase(data: Any, at: int, start: int, stop: int, number: int) -> bool:
     return True
 
 
-@njit(nogil=True)
+@helper
 def _cookie_policy(data: Any, at: int, start: int, stop: int, width: int) -> int:
     """Return `_POLICY` if the k here, of so many bytes, is that of "cookie policy" or of one of the uses of cookies."""
     if not _is_phrase(data, at - 3, start, stop, _COO):
@@ -98,7 +99,7 @@ def _cookie_policy(data: Any, at: int, start: int, stop: int, width: int) -> int
     return _POLICY if is_used else 0
 
 
-@njit(nogil=True)
+@helper
 def _found_at(data: Any, at: int, start: int, stop: int) -> int:
     """Return what the marked byte here is part of."""
     if data[at] == 0x7B:
@@ -108,14 +109,14 @@ def _found_at(data: Any, at: int, start: int, stop: int) -> int:
     return _JAVASCRIPT if _is_phrase(data, at, start, stop, _JAVASCRIPT_TEXT) else 0
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _may_be_of_phrase(word: int) -> bool:
     """Say whether eight bytes, where a word starts, may be the second word of a phrase or cookies."""
     letters = (word | _BITS_OF_CASE) & _LOW
     return (letters == _IPSU) | (letters == _OF_U) | (letters == _POLI) | (letters == _COOK)
 
 
-@njit(nogil=True)
+@helper
 def _found_before(data: Any, at: int, start: int, stop: int) -> int:
     """Return what the word that starts here ends, or is."""
     found = _LOREM if _is_phrase(data, at - 6, start, stop, _LOREM_TEXT) else 0
@@ -128,14 +129,14 @@ def _found_before(data: Any, at: int, start: int, stop: int) -> int:
     return found | (_POLICY if is_policy else 0) | (_cookie_policy(data, at + 3, start, stop, 1) if is_cookie else 0)
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _marks(word: int) -> int:
     """Mark what is not plain, as far as the first such byte."""
     lower = word | _BITS_OF_CASE
     return dark_marks(word) | zero_marks(lower ^ _JS) | zero_marks(lower ^ _BRACES)
 
 
-@njit(nogil=True)
+@helper
 def scan_line(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int, int, int, int]:  # noqa: C901, PLR0912
     """Read a line of ``str.splitlines``: the next one's start, this one's stripped bounds, its words, what was found.
 
@@ -192,7 +193,7 @@ def scan_line(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int, in
     return at, first, max(last, first), words, found
 
 
-@njit(nogil=True)
+@helper
 def _is_lower(data: Any, at: int, length: int) -> bool:
     capitals = 0
     for place in range(length):
@@ -200,7 +201,7 @@ def _is_lower(data: Any, at: int, length: int) -> bool:
     return capitals == 0
 
 
-@njit(nogil=True)
+@helper
 def _citation_length(data: Any, at: int, stop: int, classes: Any) -> int:
     r"""Return the bytes that ``\[\d*]|\[edit]|\[citation needed]`` matches at an opening bracket, or 0."""
     _, page_of, pages = classes
@@ -218,7 +219,7 @@ def _citation_length(data: Any, at: int, stop: int, classes: Any) -> int:
     return end + 1 - at if end < stop and data[end] == 0x5D else 0
 
 
-@njit(nogil=True)
+@helper
 def copy_without_citations(data: Any, at: int, stop: int, classes: Any, copied: Any, end: int) -> int:
     """Append ``data[at:stop]`` without citations to ``copied``, from ``end`` on; return its new end."""
     while at < stop:
@@ -233,7 +234,7 @@ def copy_without_citations(data: Any, at: int, stop: int, classes: Any, copied: 
     return end
 
 
-@njit(nogil=True)
+@helper
 def _ends_well(data: Any, start: int, stop: int) -> bool:
     if stop == start:
         return False
@@ -243,7 +244,7 @@ def _ends_well(data: Any, start: int, stop: int) -> bool:
     return last in (0x3F, 0x21, 0x22, 0x27)
 
 
-@njit(nogil=True)
+@helper
 def judge_line(data: Any, start: int, stop: int, words: int, found: int, is_punctuated: bool) -> int:
     """Return what becomes of a line without citations; ``is_punctuated`` asks for a terminal punctuation mark."""
     if found & _LONG_WORD or (is_punctuated and not _ends_well(data, start, stop)) or words < MIN_LINE_WORDS:
@@ -257,19 +258,19 @@ def judge_line(data: Any, start: int, stop: int, words: int, found: int, is_punc
     return GONE if found & _POLICY else KEPT
 
 
-@njit(nogil=True)
+@helper
 def has_citation_bracket(found: int) -> bool:
     """Say whether a line has an opening bracket, so that there may be citations in it."""
     return found & _BRACKET != 0
 
 
-@njit(nogil=True)
+@helper
 def found_again(found: int, found_in_rest: int) -> int:
     """Return what a line has once its citations are gone: only long words are looked for before."""
     return found & _LONG_WORD | found_in_rest & ~_LONG_WORD
 
 
-@njit(nogil=True)
+@helper
 def count_c4(
     data: Any, start: int, stop: int, classes: Any, features: int, scratch: Any, scratch_view: Any, row: Any
 ) -> None:
@@ -284,7 +285,7 @@ def count_c4(
             _count_lines(data, start, stop, classes, is_unpunctuated == 0, scratch, scratch_view, columns)
 
 
-@njit(nogil=True)
+@helper
 def _count_lines(
     data: Any, start: int, stop: int, classes: Any, is_punctuated: bool, scratch: Any, scratch_view: Any, row: Any
 ) -> None:

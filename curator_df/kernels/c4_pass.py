@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.c4_lines import count_c4
+from curator_df.kernels.compiled import kernel
 from curator_df.kernels.counts import C4_COUNTS, COUNTS
 from curator_df.kernels.word_counts import BYTES, COUNTS_TYPE, SPAN
 
 _FIRST = COUNTS.index(C4_COUNTS[0])
 
 
-@njit(types.void(*SPAN, types.int64, types.uint8[::1], BYTES, COUNTS_TYPE), nogil=True, cache=True)
+@kernel(types.void(*SPAN, types.int64, types.uint8[::1], BYTES, COUNTS_TYPE))
 def count_c4_of_span(
     data: Any,
     offsets: Any,

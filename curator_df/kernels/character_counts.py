@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.character_classes import (
     ALPHABETIC,
@@ -24,6 +24,7 @@ from curator_df.kernels.character_classes import (
     WHITE,
 )
 from curator_df.kernels.code_points import SPACE
+from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.counts import CHARACTER_COUNTS, COUNTS, LONGEST_COUNTED_WORD
 from curator_df.kernels.word_counts import COUNTS_TYPE, SPAN, code_point, stop_word_bit
 
@@ -56,7 +57,7 @@ XML_HEADER_CHARACTERS = 100
 """Where NeMo looks for an XML header: nemo_curator 0.9.0, filters/code.py, XMLHeaderFilter."""
 
 
-@njit(nogil=True)
+@helper
 def _is_phrase(data: Any, at: int, start: int, stop: int, letters: Any, in_any_case: bool) -> bool:
     """Say whether these letters, which are lower case, are here."""
     if at < start or at + len(letters) > stop:
@@ -70,7 +71,7 @@ def _is_phrase(data: Any, at: int, start: int, stop: int, letters: Any, in_any_c
     return True
 
 
-@njit(nogil=True)
+@helper
 def _is_at(data: Any, at: int, stop: int, letters: Any) -> bool:
     if stop - at != len(letters):
         return False
@@ -80,7 +81,7 @@ def _is_at(data: Any, at: int, stop: int, letters: Any) -> bool:
     return True
 
 
-@njit(nogil=True)
+@helper
 def _is_ellipsis_mark(data: Any, at: int, stop: int) -> bool:
     if not 3 <= stop - at <= 5:
         return False
@@ -94,7 +95,7 @@ def _is_ellipsis_mark(data: Any, at: int, stop: int) -> bool:
     )
 
 
-@njit(nogil=True)
+@helper
 def _url_stop(data: Any, at: int, stop: int, byte_classes: Any) -> int:
     """Return where the URL that may start at this ``h`` ends, or ``at``."""
     if at + 8 > stop or data[at + 1] != 0x74 or data[at + 2] != 0x74 or data[at + 3] != 0x70:
@@ -108,7 +109,7 @@ def _url_stop(data: Any, at: int, stop: int, byte_classes: Any) -> int:
     return end if end > place + 3 else at
 
 
-@njit(nogil=True)
+@helper
 def _middle_lengths(lengths: Any, words: int, longest: int) -> int:
     """Return the lengths of the two middle words, added up (of the middle word twice); clear the tally of lengths."""
     lower, upper, seen, middle = (words - 1) // 2, words // 2, 0, 0
@@ -119,7 +120,7 @@ def _middle_lengths(lengths: Any, words: int, longest: int) -> int:
     return middle
 
 
-@njit(nogil=True)
+@helper
 def _count_word(
     data: Any, start: int, stop: int, length: int, of_word: int, hash_runs: int, is_marked: bool, lengths: Any, row: Any
 ) -> None:
@@ -135,7 +136,7 @@ def _count_word(
         row[_NEMO_SYMBOL_WORDS] += 1
 
 
-@njit(nogil=True)
+@helper
 def _look_for_phrases(data: Any, at: int, start: int, stop: int, characters: int, row: Any) -> None:
     """Look for the phrase that a notable character may be part of; ``characters`` are those before it."""
     byte = data[at] | 0x20
@@ -147,7 +148,7 @@ def _look_for_phrases(data: Any, at: int, start: int, stop: int, characters: int
         row[_HAS_LOREM_IPSUM] |= _is_phrase(data, at - 4, start, stop, _LOREM_IPSUM, True)
 
 
-@njit(nogil=True)
+@helper
 def count_characters(data: Any, start: int, stop: int, classes: Any, lengths: Any, row: Any) -> None:
     """Count a text into ``row``, of which every column is 0; so is the tally of lengths, before and after."""
     byte_classes, page_of, pages = classes
@@ -199,7 +200,7 @@ def count_characters(data: Any, start: int, stop: int, classes: Any, lengths: An
     row[_LINES] += 1
 
 
-@njit(types.void(*SPAN, COUNTS_TYPE), nogil=True, cache=True)
+@kernel(types.void(*SPAN, COUNTS_TYPE))
 def count_characters_of_span(data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, counts: Any) -> None:
     """Count each text of a span into its row of ``counts``: the columns of `counts.CHARACTER_COUNTS`."""
     classes = (byte_classes, page_of, pages)

@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.byte_search import are_same
 from curator_df.kernels.code_points import LINE_END, SPACE
+from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.word_counts import SPAN, code_point
 
 WITHOUT_URLS, SHORT_LINE_ENDS, SINGLE_SPACES = range(3)
@@ -23,7 +24,7 @@ WITHOUT_URLS, SHORT_LINE_ENDS, SINGLE_SPACES = range(3)
 _SCHEME, _WWW, _AUTHORITY = (np.frombuffer(letters, dtype=np.uint8) for letters in (b"http", b"www.", b"://"))
 
 
-@njit(nogil=True)
+@helper
 def _is_here(data: Any, at: int, stop: int, letters: Any) -> bool:
     if at + len(letters) > stop:
         return False
@@ -36,7 +37,7 @@ def _is_here(data: Any, at: int, stop: int, letters: Any) -> bool:
     return True
 
 
-@njit(nogil=True)
+@helper
 def _after_text(data: Any, at: int, stop: int, classes: Any) -> int:
     """Return where the next white space is, or ``stop``."""
     byte_classes, page_of, pages = classes
@@ -51,7 +52,7 @@ def _after_text(data: Any, at: int, stop: int, classes: Any) -> int:
     return at
 
 
-@njit(nogil=True)
+@helper
 def _url_stop(data: Any, at: int, stop: int, classes: Any) -> int:
     """Return where the URL that begins with this ``h`` or ``w`` ends, or ``at``."""
     begin = at
@@ -68,7 +69,7 @@ def _url_stop(data: Any, at: int, stop: int, classes: Any) -> int:
     return end if end > begin else at
 
 
-@njit(nogil=True)
+@helper
 def _copy_without_urls(data: Any, at: int, stop: int, classes: Any, copied: Any, end: int) -> int:
     """Append a text to ``copied`` from ``end`` on; return its new end."""
     while at < stop:
@@ -83,7 +84,7 @@ def _copy_without_urls(data: Any, at: int, stop: int, classes: Any, copied: Any,
     return end
 
 
-@njit(nogil=True)
+@helper
 def _copy_short_line_ends(data: Any, at: int, stop: int, copied: Any, end: int) -> int:
     """Append a text to ``copied`` from ``end`` on; return its new end."""
     feeds = pairs = 0
@@ -103,7 +104,7 @@ def _copy_short_line_ends(data: Any, at: int, stop: int, copied: Any, end: int) 
     return end
 
 
-@njit(nogil=True)
+@helper
 def _copy_single_spaces(data: Any, at: int, stop: int, classes: Any, copied: Any, end: int) -> int:
     """Append a text to ``copied`` from ``end`` on; return its new end."""
     byte_classes, page_of, pages = classes
@@ -128,7 +129,7 @@ def _copy_single_spaces(data: Any, at: int, stop: int, classes: Any, copied: Any
     return end
 
 
-@njit(types.int64(*SPAN, types.int64, types.uint8[::1], types.int64[::1]), nogil=True, cache=True)
+@kernel(types.int64(*SPAN, types.int64, types.uint8[::1], types.int64[::1]))
 def copy_cleaned(
     data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, what: int, copied: Any, copied_offsets: Any
 ) -> int:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.word_counts import BYTES
 
 C, GO, JAVASCRIPT, HTML, RUBY, SHELL = range(6)
@@ -19,14 +20,14 @@ _LINE_FEED, _BACKSLASH, _SLASH, _STAR, _HASH = 0x0A, 0x5C, 0x2F, 0x2A, 0x23
 _DOUBLE, _SINGLE, _BACK = 0x22, 0x27, 0x60
 
 
-@njit(nogil=True)
+@helper
 def _line_stop(data: Any, at: int, stop: int) -> int:
     while at < stop and data[at] != _LINE_FEED:
         at += 1
     return at
 
 
-@njit(nogil=True)
+@helper
 def _quote_on_line(data: Any, at: int, stop: int, escapes: bool) -> int:
     """Return where the string that begins here ends, on this line, or -1.
 
@@ -43,7 +44,7 @@ def _quote_on_line(data: Any, at: int, stop: int, escapes: bool) -> int:
     return found
 
 
-@njit(nogil=True)
+@helper
 def _string_stop(data: Any, at: int, stop: int) -> int:
     """Return the place after the string that begins here, over lines and past what a backslash escapes."""
     quote = data[at]
@@ -53,14 +54,14 @@ def _string_stop(data: Any, at: int, stop: int) -> int:
     return min(at + 1, stop)
 
 
-@njit(nogil=True)
+@helper
 def _is_quote(byte: int, family: int) -> bool:
     if family in (C, HTML):
         return byte == _DOUBLE
     return byte in (_DOUBLE, _SINGLE) or (family == GO and byte == _BACK)
 
 
-@njit(nogil=True)
+@helper
 def _after_string(data: Any, at: int, stop: int, family: int) -> int:
     if family in (GO, JAVASCRIPT, SHELL):
         return _string_stop(data, at, stop)
@@ -68,7 +69,7 @@ def _after_string(data: Any, at: int, stop: int, family: int) -> int:
     return at + 1 if closing < 0 else closing + 1
 
 
-@njit(nogil=True)
+@helper
 def _opens(data: Any, at: int, stop: int, family: int) -> tuple[int, int]:
     """Return the bytes of what begins a comment here, and of what ends it: 0 for the end of the line."""
     if family == HTML:
@@ -81,7 +82,7 @@ def _opens(data: Any, at: int, stop: int, family: int) -> tuple[int, int]:
     return (2, 0) if data[at + 1] == _SLASH else (2, 2) if data[at + 1] == _STAR else (0, 0)
 
 
-@njit(nogil=True)
+@helper
 def _close(data: Any, at: int, stop: int, closing: int) -> int:
     """Return where ``*/`` or ``-->`` begins, or -1."""
     while at + closing <= stop:
@@ -93,7 +94,7 @@ def _close(data: Any, at: int, stop: int, closing: int) -> int:
     return -1
 
 
-@njit(nogil=True)
+@helper
 def _count(data: Any, at: int, stop: int, family: int) -> tuple[int, int]:
     """Return the code points in the comments of a text and the number of these; -1 if one does not end."""
     characters, comments = 0, 0
@@ -117,11 +118,7 @@ def _count(data: Any, at: int, stop: int, family: int) -> tuple[int, int]:
     return characters, comments
 
 
-@njit(
-    types.void(BYTES, types.Array(types.int64, 1, "C", readonly=True), types.int64, types.int64[:, ::1]),
-    nogil=True,
-    cache=True,
-)
+@kernel(types.void(BYTES, types.Array(types.int64, 1, "C", readonly=True), types.int64, types.int64[:, ::1]))
 def count_comments_of_span(data: Any, offsets: Any, family: int, counts: Any) -> None:
     """Fill a row for each text: code points of its comments (-1 if one does not end), comments, and code points of the text."""
     for row in range(len(counts)):

@@ -11,11 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.boilerplate import A_PHRASE, LOREM_IPSUM, find_boilerplate
 from curator_df.kernels.byte_search import are_same, is_here
 from curator_df.kernels.code_points import SPACE
+from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.murmur_windows import is_continuation, murmur_64
 from curator_df.kernels.word_counts import BYTES, SPAN, code_point
 
@@ -29,21 +30,21 @@ FROM_INDEX, FROM_MARK, FROM_NOTHING = range(3)
 _LINE_FEED, _QUOTATION_MARK = 0x0A, 0x22
 
 
-@njit(nogil=True)
+@helper
 def append(data: Any, start: int, stop: int, copied: Any, end: int) -> int:
     """Append bytes to ``copied`` from ``end`` on; return its new end."""
     copied[end : end + stop - start] = data[start:stop]
     return end + stop - start
 
 
-@njit(nogil=True)
+@helper
 def _line_stop(data: Any, at: int, stop: int) -> int:
     while at < stop and data[at] != _LINE_FEED:
         at += 1
     return at
 
 
-@njit(types.int64(BYTES, OFFSETS, *COPIED), nogil=True, cache=True)
+@kernel(types.int64(BYTES, OFFSETS, *COPIED))
 def copy_without_quotation_marks(data: Any, offsets: Any, copied: Any, copied_offsets: Any) -> int:
     """Append each text without the quotation marks around it; return how many changed."""
     changed = 0
@@ -57,14 +58,14 @@ def copy_without_quotation_marks(data: Any, offsets: Any, copied: Any, copied_of
     return changed
 
 
-@njit(nogil=True)
+@helper
 def _paragraph_stop(data: Any, at: int, stop: int) -> int:
     while at + 1 < stop and (data[at] != _LINE_FEED or data[at + 1] != _LINE_FEED):
         at += 1
     return at if at + 1 < stop else stop
 
 
-@njit(nogil=True)
+@helper
 def _without_boilerplate(data: Any, start: int, stop: int) -> tuple[int, int]:
     """Return where what stays of a text begins and ends."""
     paragraphs = found = 0
@@ -92,7 +93,7 @@ def _without_boilerplate(data: Any, start: int, stop: int) -> tuple[int, int]:
     return start, stop
 
 
-@njit(types.int64(BYTES, OFFSETS, *COPIED), nogil=True, cache=True)
+@kernel(types.int64(BYTES, OFFSETS, *COPIED))
 def copy_without_boilerplate(data: Any, offsets: Any, copied: Any, copied_offsets: Any) -> int:
     """Append each text without the paragraphs of boilerplate at one of its ends; return how many changed."""
     changed = 0
@@ -103,7 +104,7 @@ def copy_without_boilerplate(data: Any, offsets: Any, copied: Any, copied_offset
     return changed
 
 
-@njit(nogil=True)
+@helper
 def _is_listed(data: Any, start: int, stop: int, hashes: Any, lines: Any, bounds: Any, lengths: Any) -> bool:
     length = stop - start
     if length >= len(lengths) or not lengths[length]:
@@ -114,11 +115,7 @@ def _is_listed(data: Any, start: int, stop: int, hashes: Any, lines: Any, bounds
     return are_same(data, start, lines, bounds[place, 0], length)
 
 
-@njit(
-    types.int64(BYTES, OFFSETS, types.uint64[::1], BYTES, types.int64[:, ::1], types.boolean[::1], *COPIED),
-    nogil=True,
-    cache=True,
-)
+@kernel(types.int64(BYTES, OFFSETS, types.uint64[::1], BYTES, types.int64[:, ::1], types.boolean[::1], *COPIED))
 def copy_without_lines(
     data: Any, offsets: Any, hashes: Any, lines: Any, bounds: Any, lengths: Any, copied: Any, copied_offsets: Any
 ) -> int:
@@ -147,7 +144,7 @@ def copy_without_lines(
     return changed
 
 
-@njit(nogil=True)
+@helper
 def _index_place(data: Any, start: int, stop: int, index: int) -> int:
     """Return the byte at which the code point of this index begins; negative counts from the end, as in a slice."""
     if index < 0:
@@ -165,7 +162,7 @@ def _index_place(data: Any, start: int, stop: int, index: int) -> int:
     return at
 
 
-@njit(nogil=True)
+@helper
 def _first_place(data: Any, start: int, stop: int, mark: Any) -> int:
     for at in range(start, stop - len(mark) + 1):
         if is_here(data, at, stop, mark):
@@ -173,7 +170,7 @@ def _first_place(data: Any, start: int, stop: int, mark: Any) -> int:
     return -1
 
 
-@njit(nogil=True)
+@helper
 def _last_place(data: Any, start: int, stop: int, mark: Any) -> int:
     for at in range(stop - len(mark), start - 1, -1):
         if is_here(data, at, stop, mark):
@@ -181,7 +178,7 @@ def _last_place(data: Any, start: int, stop: int, mark: Any) -> int:
     return -1
 
 
-@njit(nogil=True)
+@helper
 def _is_space(data: Any, at: int, stop: int, classes: Any) -> bool:
     byte_classes, page_of, pages = classes
     if data[at] < 0x80:
@@ -190,7 +187,7 @@ def _is_space(data: Any, at: int, stop: int, classes: Any) -> bool:
     return (pages[page_of[code >> 8], code & 255] & SPACE) != 0
 
 
-@njit(nogil=True)
+@helper
 def _stripped(data: Any, start: int, stop: int, classes: Any) -> tuple[int, int]:
     while start < stop and _is_space(data, start, stop, classes):
         start = _index_place(data, start, stop, 1)
@@ -202,7 +199,7 @@ def _stripped(data: Any, start: int, stop: int, classes: Any) -> tuple[int, int]
     return start, stop
 
 
-@njit(nogil=True)
+@helper
 def _slice(data: Any, start: int, stop: int, ends: Any, left_mark: Any, right_mark: Any) -> tuple[int, int]:
     """Return where a slice begins and ends; the same place twice where it is empty or a mark is missing."""
     left_kind, left, right_kind, right = ends
@@ -224,7 +221,7 @@ def _slice(data: Any, start: int, stop: int, ends: Any, left_mark: Any, right_ma
     return begin, max(begin, end)
 
 
-@njit(types.int64(*SPAN, types.UniTuple(types.int64, 4), BYTES, BYTES, types.boolean, *COPIED), nogil=True, cache=True)
+@kernel(types.int64(*SPAN, types.UniTuple(types.int64, 4), BYTES, BYTES, types.boolean, *COPIED))
 def copy_slices(
     data: Any,
     offsets: Any,

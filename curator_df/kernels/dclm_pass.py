@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import kernel
 from curator_df.kernels.counts import (
     COUNT_DCLM_REPEATS,
     COUNT_DCLM_TEXT,
@@ -33,7 +34,7 @@ _GRAMS = COUNTS.index(UNICODE_GRAM_COUNTS[0])
 _STOP = _GRAMS + len(UNICODE_GRAM_COUNTS)
 
 
-@njit(types.void(*SPAN, types.int64, COUNTS_TYPE), nogil=True, cache=True)
+@kernel(types.void(*SPAN, types.int64, COUNTS_TYPE))
 def count_dclm_of_span(
     data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
 ) -> None:

@@ -13,9 +13,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
+
+from curator_df.kernels.compiled import inlined
 
 _U: Any = np.uint64
 _TOPS, _ONES = _U(0x8080808080808080), _U(0x0101010101010101)
@@ -99,57 +101,57 @@ def _zero_bits(number: Any) -> Any:  # noqa: ARG001 - numba gives its type
     return compiled
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def line_feed_marks(word: int) -> int:
     """Mark line feeds. Where a byte is not ASCII, the mark of that byte means nothing."""
     return ~(((word ^ _LINE_FEEDS) | _TOPS) - _ONES) & _TOPS
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def space_marks(word: int) -> int:
     """Mark spaces. Where a byte is not ASCII, the mark of that byte means nothing."""
     return ~(((word ^ _SPACES) | _TOPS) - _ONES) & _TOPS
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def other_marks(word: int, line_feeds: int) -> int:
     """Mark what is not plain."""
     return (word & _TOPS) | (~((word | _TOPS) - _SPACES) & _TOPS & ~line_feeds)
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def lower_word(word: int) -> int:
     """Return the lower case of eight bytes of ASCII; other bytes may become anything."""
     tops = word | _TOPS
     return word + (((tops - _UPPER_FIRST) & ~(tops - _UPPER_STOP) & _TOPS) >> _2)
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def spaced_word(word: int, line_feeds: int) -> int:
     """Return the word with spaces for line feeds, which are marked."""
     return word + (line_feeds >> _7) * _TO_SPACE
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def first_mark(marks: int) -> int:
     """Return the number of bytes before the first that is marked; 8 without any (uint64)."""
     return zero_bits(marks) >> _3
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def letter_marks(word: int) -> int:
     """Mark ASCII letters, of bytes that are all ASCII."""
     lower = (word | _ONES * _U(0x20)) & ~_TOPS
     return (lower + _ONES * _U(0x80 - 0x61)) & ~(lower + _ONES * _U(0x80 - 0x7B)) & _TOPS
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def zero_marks(word: int) -> int:
     """Mark bytes that are zero, as far as the first. The marks after the first mean nothing."""
     return (word - _ONES) & ~word & _TOPS
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def dark_marks(word: int) -> int:
     """Mark what is not ASCII, and the space, tab, line feed and all else up to it, as far as the first such byte.
 
@@ -158,7 +160,7 @@ def dark_marks(word: int) -> int:
     return (word - _DARK_STOP | word) & _TOPS
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def first_bytes(word: int, count: int) -> int:
     """Return the first ``count`` bytes of eight (uint64, 1 to 8), shifted to the top."""
     return word << (_U(64) - (count << _3))

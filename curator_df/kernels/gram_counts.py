@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.code_points import SPACE
+from curator_df.kernels.compiled import copied, helper
 from curator_df.kernels.counts import COUNT_FIRST_GRAM, REPEATED_GRAMS, SHORT_TEXT_BYTES, TOP_GRAMS
 from curator_df.kernels.short_grams import (
     choose_repeated,
@@ -33,7 +34,7 @@ _TOP_LAST, _FIRST, _LAST = TOP_GRAMS[-1], TOP_GRAMS[0], REPEATED_GRAMS[-1]
 _ALL_GRAMS = (COUNT_FIRST_GRAM << (_LAST - _FIRST + 1)) - COUNT_FIRST_GRAM
 
 
-@njit(nogil=True)
+@helper
 def is_space(data: Any, at: int, stop: int, classes: Any) -> bool:
     """Say whether the character here is white space."""
     byte_classes, page_of, pages = classes
@@ -44,7 +45,7 @@ def is_space(data: Any, at: int, stop: int, classes: Any) -> bool:
     return pages[page_of[code >> 8], code & 255] & SPACE != 0
 
 
-@njit(nogil=True)
+@helper
 def after_space(data: Any, at: int, stop: int, classes: Any) -> int:
     """Return where the next word starts from here on, or ``stop``."""
     byte_classes, page_of, pages = classes
@@ -60,7 +61,7 @@ def after_space(data: Any, at: int, stop: int, classes: Any) -> int:
     return at
 
 
-@njit(nogil=True)
+@helper
 def _is_same_gram(
     data: Any, at: int, stop: int, classes: Any, places: Any, number: int, n: int, keeps_spaces: bool
 ) -> bool:
@@ -94,13 +95,13 @@ def _is_same_gram(
     return words == n and (at >= stop or is_space(data, at, stop, classes))
 
 
-@njit(nogil=True, inline="always")
+@copied
 def gram_hash(hashes: Any, number: int, n: int) -> int:
     """Return the hash of the n words of the window from this number on."""
     return (hashes[0, number + n] - hashes[0, number]) * hashes[1, number] * _MIX
 
 
-@njit(nogil=True)
+@helper
 def find_slot(
     data: Any,
     start: int,
@@ -135,7 +136,7 @@ def find_slot(
             slot = 0
 
 
-@njit(nogil=True)
+@helper
 def gram_code_points(data: Any, at: int, stop: int, classes: Any, n: int) -> int:
     """Return the length of n words joined by single spaces."""
     byte_classes, page_of, pages = classes
@@ -155,7 +156,7 @@ def gram_code_points(data: Any, at: int, stop: int, classes: Any, n: int) -> int
     return letters
 
 
-@njit(nogil=True)
+@helper
 def _tally(
     data: Any, start: int, stop: int, classes: Any, room: Any, held: int, n: int, half: int, best: int, best_place: int
 ) -> tuple[int, int]:
@@ -179,7 +180,7 @@ def _tally(
     return best, best_place
 
 
-@njit(nogil=True)
+@helper
 def long_top_gram(
     data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, words: int, n: int
 ) -> tuple[int, int]:
@@ -205,7 +206,7 @@ def long_top_gram(
     return best, start + best_place - 1
 
 
-@njit(nogil=True)
+@helper
 def _repeated_grams(data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, words: int, n: int) -> int:
     """Return the code points of repeated n-grams: from left to right, and past each one that was there before."""
     if words < n:
@@ -235,13 +236,13 @@ def _repeated_grams(data: Any, start: int, stop: int, classes: Any, window: Any,
         number = 0
 
 
-@njit(nogil=True)
+@helper
 def table_slots(words: int) -> int:
     """Return the slots of the table for a long text of so many words."""
     return 8 * words if words <= WINDOW else 2 * words + 16
 
 
-@njit(nogil=True)
+@helper
 def count_short_grams(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> None:
     """Count as `count_grams` does, of a short text, with a `ShortText` that has room for its words."""
     words = read_words(data, start, stop, classes, text)
@@ -258,7 +259,7 @@ def count_short_grams(data: Any, start: int, stop: int, classes: Any, features: 
                 row[n - _FIRST] = repeated_grams(text, words, n, chosen)
 
 
-@njit(nogil=True)
+@helper
 def count_long_grams(
     data: Any, start: int, stop: int, classes: Any, features: int, window: Any, table: Any, words: int, row: Any
 ) -> None:
@@ -273,7 +274,7 @@ def count_long_grams(
             row[n - _FIRST] = _repeated_grams(data, start, stop, classes, window, table, words, n)
 
 
-@njit(nogil=True)
+@helper
 def count_grams(data: Any, start: int, stop: int, classes: Any, features: int, room: Any, table: Any, row: Any) -> Any:
     """Count the n-grams of a text into ``row``, whose columns are ``TOP_GRAM_COUNTS`` and ``REPEATED_GRAM_COUNTS``.
 

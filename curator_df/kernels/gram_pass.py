@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import kernel
 from curator_df.kernels.counts import COUNTS, TOP_GRAM_COUNTS
 from curator_df.kernels.gram_counts import count_grams
 from curator_df.kernels.short_grams import new_short_text
@@ -24,7 +25,7 @@ from curator_df.kernels.word_reading import new_window
 _FIRST = COUNTS.index(TOP_GRAM_COUNTS[0])
 
 
-@njit(types.void(*SPAN, types.int64, COUNTS_TYPE), nogil=True, cache=True)
+@kernel(types.void(*SPAN, types.int64, COUNTS_TYPE))
 def count_grams_of_span(
     data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
 ) -> None:

@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import helper
 from curator_df.kernels.counts import (
     COUNT_FIRST_DUPLICATE,
     COUNT_FIRST_REMOVED,
@@ -52,13 +53,13 @@ _REMOVED, _LETTERS, _DUPLICATE, _REPEATED, _TOTAL = (
 """Where in a row each kind of count starts."""
 
 
-@njit(nogil=True)
+@helper
 def _new_code_points(letters: Any, word: int, n: int, overlap: int) -> int:
     """Return the code points of an n-gram and its spaces beyond its first words, which are counted already."""
     return letters[word + n] - letters[word + overlap] + min(n - overlap, n - 1)
 
 
-@njit(nogil=True)
+@helper
 def _count_short_repeats(text: Any, words: int, n: int, chosen: int, sums: Any) -> int:
     """Count the repeated n-grams of a short text into ``sums``: NeMo's, dolma's, and dolma's of all n-grams.
 
@@ -93,7 +94,7 @@ def _count_short_repeats(text: Any, words: int, n: int, chosen: int, sums: Any) 
     return choose_marked(text, chosen)
 
 
-@njit(nogil=True)
+@helper
 def _count_long_repeats(
     data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, twice: Any, words: int, n: int, sums: Any
 ) -> None:
@@ -130,7 +131,7 @@ def _count_long_repeats(
         reading, held = fill_window(data, stop, classes, reading, hashes, places, held)
 
 
-@njit(nogil=True)
+@helper
 def _code_points(data: Any, start: int, stop: int) -> int:
     code_points = 0
     for at in range(_U(start), _U(stop)):
@@ -138,7 +139,7 @@ def _code_points(data: Any, start: int, stop: int) -> int:
     return code_points
 
 
-@njit(nogil=True)
+@helper
 def count_short_repeats(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> None:
     """Count as `count_repeats` does, of a short text, with a `ShortText` that has room for its words."""
     words = read_words(data, start, stop, classes, text)
@@ -160,13 +161,13 @@ def count_short_repeats(data: Any, start: int, stop: int, classes: Any, features
     _put_few_words(data, start, stop, words, row)
 
 
-@njit(nogil=True)
+@helper
 def repeat_bytes(size: int) -> int:
     """Return the bytes in which there is a bit for each byte of a text."""
     return (size >> 3) + 1
 
 
-@njit(nogil=True)
+@helper
 def count_long_repeats(
     data: Any,
     start: int,
@@ -195,7 +196,7 @@ def count_long_repeats(
     _put_few_words(data, start, stop, words, row)
 
 
-@njit(nogil=True)
+@helper
 def _put_few_words(data: Any, start: int, stop: int, words: int, row: Any) -> None:
     """Give a text of too few words for an n-gram the highest score, as NeMo does."""
     if words >= REPEATED_GRAMS[-1]:
@@ -209,7 +210,7 @@ def _put_few_words(data: Any, start: int, stop: int, words: int, row: Any) -> No
             row[_DUPLICATE + number] = code_points
 
 
-@njit(nogil=True)
+@helper
 def count_repeats(
     data: Any, start: int, stop: int, classes: Any, features: int, room: Any, table: Any, row: Any
 ) -> Any:

@@ -12,14 +12,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from curator_df.kernels.compiled import helper
 from curator_df.kernels.gram_counts import after_space, is_space
 
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 
 
-@njit(nogil=True)
+@helper
 def _hash_gram(data: Any, place: int, stop: int, classes: Any, n: int) -> tuple[Any, int, int]:
     """Return the hash, the bytes and the code points of the n words from here on, joined by single spaces."""
     total, length, code_points = np.uint64(0), 0, 0
@@ -42,7 +42,7 @@ def _hash_gram(data: Any, place: int, stop: int, classes: Any, n: int) -> tuple[
     return total, length, code_points
 
 
-@njit(nogil=True)
+@helper
 def _is_gram_at(data: Any, at: int, end: int, place: int, stop: int, classes: Any) -> bool:
     """Say whether ``data[at:end]``, as long as the joined words from ``place`` on, are these."""
     while at < end:
@@ -64,7 +64,7 @@ def _is_gram_at(data: Any, at: int, end: int, place: int, stop: int, classes: An
     return True
 
 
-@njit(nogil=True)
+@helper
 def removed_code_points(data: Any, start: int, stop: int, place: int, classes: Any, n: int) -> int:
     """Return the code points that go when the n words from ``place`` on are replaced by nothing wherever they stand."""
     wanted, length, code_points = _hash_gram(data, place, stop, classes, n)

@@ -15,9 +15,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.byte_search import are_same
+from curator_df.kernels.compiled import helper, inlined, kernel
 from curator_df.kernels.eight_bytes import first_mark, put_word, word_at, zero_marks
 
 _U: Any = np.uint64
@@ -40,7 +41,7 @@ for _value, _digit in enumerate(b"0123456789abcdef"):
     HEX_DIGITS[[_digit, ord(chr(_digit).upper())]] = _value
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _end_of_string(data: Any, at: int, stop: int) -> int:
     """Return where the quotation mark is that ends a string whose content begins at ``at``; ``stop`` if none is."""
     while at < stop:
@@ -57,7 +58,7 @@ def _end_of_string(data: Any, at: int, stop: int) -> int:
     return stop
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _four_digits(data: Any, at: int, stop: int, digits: Any) -> int:
     """Return the number that four hexadecimal digits are; -1 if they are not."""
     if at + _4 > stop:
@@ -71,7 +72,7 @@ def _four_digits(data: Any, at: int, stop: int, digits: Any) -> int:
     return code
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _put_character(texts: Any, to: int, code: int) -> int:
     """Write a character in UTF-8; return where the next goes."""
     if code < 0x80:
@@ -93,7 +94,7 @@ def _put_character(texts: Any, to: int, code: int) -> int:
     return to + _4
 
 
-@njit(nogil=True)
+@helper
 def _take_unicode(data: Any, at: int, stop: int, texts: Any, to: int, digits: Any) -> tuple[int, int]:
     r"""Write the character of which ``\u`` and four digits are at ``at``, or two such; return where both go on, or (0, 0)."""
     if at + _2 > stop or data[at + _1] != UNICODE:
@@ -109,7 +110,7 @@ def _take_unicode(data: Any, at: int, stop: int, texts: Any, to: int, digits: An
     return at, _put_character(texts, to, code)
 
 
-@njit(nogil=True)
+@helper
 def _take_text(data: Any, at: int, stop: int, texts: Any, to: int, escapes: Any, digits: Any) -> tuple[int, int]:
     """Write a string whose content begins at ``at`` without its escapes; return where both end, or (0, 0)."""
     while at < stop:
@@ -146,7 +147,7 @@ def _take_text(data: Any, at: int, stop: int, texts: Any, to: int, escapes: Any,
     return _0, _0
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _copy(data: Any, at: int, stop: int, rest: Any, to: int) -> int:
     """Copy bytes, eight at a time; return where the next go."""
     while at + _8 <= stop:
@@ -160,20 +161,20 @@ def _copy(data: Any, at: int, stop: int, rest: Any, to: int) -> int:
     return to
 
 
-@njit(nogil=True)
+@helper
 def _has_no_escape(data: Any, at: int, stop: int) -> bool:
     while at < stop and data[at] != BACKSLASH:
         at += _1
     return at == stop
 
 
-@njit(nogil=True)
+@helper
 def _bracket(byte: int) -> int:
     """Return by how much a byte changes how deep the brackets are."""
     return int(byte in (OPEN_BRACE, OPEN_BRACKET)) - int(byte in (CLOSE_BRACE, CLOSE_BRACKET))
 
 
-@njit(nogil=True)
+@helper
 def _find_text(data: Any, at: int, stop: int, name: Any, is_found: bool) -> tuple[int, bool]:
     """Return where the content of the text begins, and True; or where the line ends, and False; or 0: not plainly right.
 
@@ -201,7 +202,7 @@ def _find_text(data: Any, at: int, stop: int, name: Any, is_found: bool) -> tupl
     return (at, False) if at == stop and depth == 0 else (_0, False)
 
 
-@njit(
+@kernel(
     types.UniTuple(types.int64, 3)(
         types.Array(types.uint8, 1, "C", readonly=True),
         types.int64[::1],
@@ -212,9 +213,7 @@ def _find_text(data: Any, at: int, stop: int, name: Any, is_found: bool) -> tupl
         types.uint8[::1],
         types.int64[::1],
         types.uint8[::1],
-    ),
-    nogil=True,
-    cache=True,
+    )
 )
 def take_texts(
     data: Any, starts: Any, stops: Any, name: Any, escapes: Any, digits: Any, texts: Any, offsets: Any, rest: Any

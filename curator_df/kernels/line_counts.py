@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.code_points import SPACE, TERMINAL
+from curator_df.kernels.compiled import helper, inlined
 from curator_df.kernels.counts import COUNT_LENGTH, COUNT_LINES, COUNT_PARAGRAPHS
 from curator_df.kernels.eight_bytes import first_bytes, first_mark, word_at, zero_marks
 from curator_df.kernels.word_counts import code_point
@@ -31,12 +32,12 @@ _MIX, _ADD = _U(0xD6E8FEB86659FD93), _U(0x9E3779B97F4A7C15)
 _0, _1, _7, _8, _29, _32, _56 = (_U(number) for number in (0, 1, 7, 8, 29, 32, 56))
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _continuation_bytes(word: int) -> int:
     return ((word & ~(word << _1) & _HIGHS) >> _7) * _LOWS >> _56
 
 
-@njit(nogil=True)
+@helper
 def read_line(data: Any, start: int, stop: int) -> tuple[int, int, int]:
     """Return where the line that starts here ends, a hash of its bytes, and its code points."""
     at, end = _U(start), _U(stop)
@@ -65,7 +66,7 @@ def read_line(data: Any, start: int, stop: int) -> tuple[int, int, int]:
     return line_stop, (total ^ (total >> _32)) * _ADD, line_stop - start - types.int64(continuation)
 
 
-@njit(nogil=True)
+@helper
 def earlier_line(
     data: Any, start: int, stop: int, line: int, line_stop: int, mixed: int, table: Any, slots: int, feeds: int
 ) -> int:
@@ -86,7 +87,7 @@ def earlier_line(
     return 0
 
 
-@njit(nogil=True)
+@helper
 def _is_equal(data: Any, first: int, second: int, length: int) -> bool:
     one, two, end = _U(first), _U(second), _U(first + length)
     while one + _8 <= end:
@@ -102,7 +103,7 @@ def _is_equal(data: Any, first: int, second: int, length: int) -> bool:
     return True
 
 
-@njit(nogil=True)
+@helper
 def _filled_pieces(data: Any, start: int, stop: int) -> int:
     """Return the number of pieces between line feeds that are not empty."""
     pieces, before = 0, 0x0A
@@ -113,7 +114,7 @@ def _filled_pieces(data: Any, start: int, stop: int) -> int:
     return pieces
 
 
-@njit(nogil=True)
+@helper
 def last_flags(data: Any, start: int, stop: int, classes: Any) -> tuple[int, int]:
     """Return the classes of the last character of ``data[start:stop]``, which is not empty, and where it starts."""
     byte_classes, page_of, pages = classes
@@ -126,7 +127,7 @@ def last_flags(data: Any, start: int, stop: int, classes: Any) -> tuple[int, int
     return types.int64(pages[page_of[code >> 8], code & 255]), at
 
 
-@njit(nogil=True)
+@helper
 def _count_lines(data: Any, start: int, stop: int, classes: Any, table: Any, slots: int, row: Any) -> None:
     lines = duplicates = duplicate_code_points = 0
     filled = terminal = short = duplicate_filled_code_points = 0
@@ -160,7 +161,7 @@ def _count_lines(data: Any, start: int, stop: int, classes: Any, table: Any, slo
     )
 
 
-@njit(nogil=True)
+@helper
 def _count_paragraphs(data: Any, start: int, stop: int, classes: Any, table: Any, slots: int, row: Any) -> None:
     start = next_word(data, start, stop, classes)
     while stop > start:
@@ -188,7 +189,7 @@ def _count_paragraphs(data: Any, start: int, stop: int, classes: Any, table: Any
     row[0], row[1], row[2] = max(paragraphs, 1), duplicates, duplicate_code_points
 
 
-@njit(nogil=True)
+@helper
 def count_length(data: Any, start: int, stop: int, row: Any) -> None:
     """Count code points, line feeds, and the code points that are none."""
     code_points = line_feeds = 0
@@ -198,7 +199,7 @@ def count_length(data: Any, start: int, stop: int, row: Any) -> None:
     row[0], row[1], row[2] = code_points, line_feeds, code_points - line_feeds
 
 
-@njit(nogil=True)
+@helper
 def count_lines(data: Any, start: int, stop: int, classes: Any, features: int, table: Any, row: Any) -> Any:
     """Count what ``LENGTH_COUNTS``, ``LINE_COUNTS`` and ``PARAGRAPH_COUNTS`` name, in the columns of ``row``.
 
@@ -211,20 +212,20 @@ def count_lines(data: Any, start: int, stop: int, classes: Any, features: int, t
     return table
 
 
-@njit(nogil=True)
+@helper
 def line_slots(data: Any, start: int, stop: int, features: int) -> int:
     """Return the slots of the table that `count_lines_within` needs for a text."""
     return piece_slots(data, start, stop) if features & (COUNT_LINES | COUNT_PARAGRAPHS) else 0
 
 
-@njit(nogil=True)
+@helper
 def piece_slots(data: Any, start: int, stop: int) -> int:
     """Return the slots of a table for all pieces of a text between line feeds."""
     pieces = _filled_pieces(data, start, stop)
     return 4 * pieces + 4 if pieces <= MANY_LINES else 2 * pieces
 
 
-@njit(nogil=True)
+@helper
 def count_lines_within(data: Any, start: int, stop: int, classes: Any, features: int, table: Any, row: Any) -> None:
     """Count as `count_lines` does, with a table of `line_slots` slots, which is overwritten."""
     if features & COUNT_LENGTH:

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.code_points import SPACE
+from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.word_counts import SPAN, code_point
 
 _BASIS, _PRIME = 0xCBF29CE484222325, 0x100000001B3
@@ -54,7 +55,7 @@ def word_list(words: tuple[str, ...]) -> WordList:
     return WordList(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets, slots)
 
 
-@njit(nogil=True)
+@helper
 def _number(data: Any, start: int, stop: int, listed: Any, offsets: Any, slots: Any) -> int:
     """Return the number of a word in the list, from 0, or -1."""
     mixed = np.uint64(_BASIS)
@@ -74,7 +75,7 @@ def _number(data: Any, start: int, stop: int, listed: Any, offsets: Any, slots: 
     return -1
 
 
-@njit(nogil=True)
+@helper
 def longest_listed(offsets: Any) -> int:
     """Return the bytes of the longest word of a list."""
     longest = 0
@@ -83,7 +84,7 @@ def longest_listed(offsets: Any) -> int:
     return longest
 
 
-@njit(nogil=True)
+@helper
 def count_listed_words(
     data: Any, start: int, stop: int, classes: Any, words: Any, longest: int, seen: Any, stamp: int
 ) -> int:
@@ -117,7 +118,7 @@ def count_listed_words(
 _WORDS = (types.Array(types.uint8, 1, "C", readonly=True), *(types.Array(types.int64, 1, "C", readonly=True),) * 2)
 
 
-@njit(types.void(*SPAN, *_WORDS, types.int64[::1]), nogil=True, cache=True)
+@kernel(types.void(*SPAN, *_WORDS, types.int64[::1]))
 def count_listed_words_of_span(
     data: Any,
     offsets: Any,

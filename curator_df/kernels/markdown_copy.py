@@ -11,42 +11,43 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.cut_copy import COPIED, OFFSETS, append
 from curator_df.kernels.word_counts import BYTES
 
 _STAR, _UNDERSCORE, _BRACKET, _END_BRACKET, _PAREN, _END_PAREN, _BANG = (ord(mark) for mark in "*_[]()!")
 
 
-@njit(nogil=True)
+@helper
 def _is_word(byte: int) -> bool:
     return 0x30 <= byte <= 0x39 or 0x61 <= byte | 0x20 <= 0x7A
 
 
-@njit(nogil=True)
+@helper
 def _is_blank(byte: int) -> bool:
     return byte == 0x20 or byte == 0x09  # noqa: PLR1714 - compiled: a tuple would be made each time
 
 
-@njit(nogil=True)
+@helper
 def _is_mark(line: Any, at: int, stop: int, byte: int, width: int) -> bool:
     return at + width <= stop and line[at] == byte and line[at + width - 1] == byte
 
 
-@njit(nogil=True)
+@helper
 def _opens(line: Any, at: int, begin: int, stop: int, width: int) -> bool:
     """Tell whether a mark stands before a word: nothing of a word before it, and no blank after it."""
     return at + width < stop and not _is_blank(line[at + width]) and (at == begin or not _is_word(line[at - 1]))
 
 
-@njit(nogil=True)
+@helper
 def _closes(line: Any, at: int, stop: int, width: int) -> bool:
     """Tell whether a mark stands after a word."""
     return not _is_blank(line[at - 1]) and (at + width == stop or not _is_word(line[at + width]))
 
 
-@njit(nogil=True)
+@helper
 def _next_mark(line: Any, at: int, begin: int, stop: int, byte: int, width: int, inside: bool, opening: bool) -> int:
     """Return where the next mark that opens (or closes) is, or ``stop``."""
     while at < stop:
@@ -58,7 +59,7 @@ def _next_mark(line: Any, at: int, begin: int, stop: int, byte: int, width: int,
     return stop
 
 
-@njit(nogil=True)
+@helper
 def _move(line: Any, at: int, stop: int, end: int) -> int:
     """Copy bytes to ``end``, which is not after them; return the new end."""
     while at < stop:
@@ -68,7 +69,7 @@ def _move(line: Any, at: int, stop: int, end: int) -> int:
     return end
 
 
-@njit(nogil=True)
+@helper
 def _without_marks(line: Any, begin: int, stop: int, byte: int, width: int, inside: bool) -> int:
     """Take pairs of a mark out of a line where it lies; return its new end."""
     at = end = begin
@@ -85,7 +86,7 @@ def _without_marks(line: Any, begin: int, stop: int, byte: int, width: int, insi
     return _move(line, at, stop, end)
 
 
-@njit(nogil=True)
+@helper
 def _without_links(line: Any, begin: int, stop: int, keep_url: bool) -> int:
     """Make each link of a line its text or its URL where it lies; return the line's new end."""
     at = end = begin
@@ -112,7 +113,7 @@ def _without_links(line: Any, begin: int, stop: int, keep_url: bool) -> int:
     return _move(line, at, stop, end)
 
 
-@njit(nogil=True)
+@helper
 def _without_any(line: Any, begin: int, end: int, keep_url: bool, inside: bool) -> int:
     end = _without_marks(line, begin, end, _STAR, 2, inside)
     end = _without_marks(line, begin, end, _STAR, 1, inside)
@@ -122,7 +123,7 @@ def _without_any(line: Any, begin: int, end: int, keep_url: bool, inside: bool) 
     return _without_links(line, begin, end, keep_url)
 
 
-@njit(types.int64(BYTES, OFFSETS, types.boolean, types.boolean, *COPIED), nogil=True, cache=True)
+@kernel(types.int64(BYTES, OFFSETS, types.boolean, types.boolean, *COPIED))
 def copy_without_markdown(
     data: Any, offsets: Any, keep_url: bool, inside: bool, copied: Any, copied_offsets: Any
 ) -> int:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text metrics of a column, span by span, so that what is held for each row never adds up over a block.
 
-The compiled counters are imported when they are first needed. Words that are not those between white space are written out
-with white space between, so that the same counters read them.
+The modules of kernels are imported when they are first needed, since they import numba. Words that are not those between white
+space are written out with white space between, so that the same counters read them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pandas as pd
 
 from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.buffers import TextSpan, read_only, text_spans
 from curator_df.kernels.c4_texts import token_sentences
 from curator_df.kernels.character_classes import character_byte_classes, character_classes
@@ -113,25 +114,28 @@ def measure(
         yield Measured(span.first_row, values, span.valid, len(span))
 
 
-def compiled_groups(
+def metric_kernels(
     metrics: Sequence[str], words: Words = "whitespace", stop_words: tuple[str, ...] = STOP_WORDS
 ) -> tuple[str, ...]:
-    """Return the groups of `warm.GROUPS` that metrics need beyond the basic one."""
-    features = features_of(metrics)
-    groups = {
-        "tokens": WORD_FEATURES | GRAM_FEATURES | C4_FEATURES | COUNT_SENTENCES if words == "datatrove" else 0,
-        "sentences": COUNT_SENTENCES if words != "datatrove" else 0,
-        "lines": LINE_FEATURES,
-        "grams": GRAM_FEATURES,
-        "c4": C4_FEATURES,
-        "characters": CHARACTER_FEATURES,
-        "web": WEB_FEATURES,
-        "repeats": REPEAT_FEATURES,
-        "dclm": DCLM_FEATURES,
-        "source": SOURCE_FEATURES,
-        "listed_words": COUNT_STOP_WORDS if stop_words != STOP_WORDS else 0,
+    """Return the kernels that metrics need."""
+    features, by_tokens = features_of(metrics), words == "datatrove"
+    needed = {
+        kernel_sets.WORDS: WORD_FEATURES,
+        kernel_sets.TOKENS: WORD_FEATURES | GRAM_FEATURES | C4_FEATURES | COUNT_SENTENCES if by_tokens else 0,
+        kernel_sets.TOKEN_SENTENCES: C4_FEATURES | COUNT_SENTENCES if by_tokens else 0,
+        kernel_sets.C4_LINES: C4_FEATURES if by_tokens else 0,
+        kernel_sets.SENTENCES: COUNT_SENTENCES if not by_tokens else 0,
+        kernel_sets.LINES: LINE_FEATURES,
+        kernel_sets.GRAMS: GRAM_FEATURES,
+        kernel_sets.C4: C4_FEATURES,
+        kernel_sets.CHARACTERS: CHARACTER_FEATURES,
+        kernel_sets.WEB: WEB_FEATURES,
+        kernel_sets.REPEATS: REPEAT_FEATURES,
+        kernel_sets.DCLM: DCLM_FEATURES,
+        kernel_sets.SOURCE: SOURCE_FEATURES,
+        kernel_sets.LISTED_WORDS: COUNT_STOP_WORDS if stop_words != STOP_WORDS else 0,
     }
-    return tuple(group for group, wanted in groups.items() if features & wanted)
+    return tuple(kernel for kernels, wanted in needed.items() if features & wanted for kernel in kernels)
 
 
 def _count(
@@ -199,7 +203,6 @@ def _count_text(
     table = word_classes()
     byte_classes = word_byte_classes("#." if features & COUNT_MARKS else "")
     texts = (span.data, span.offsets, byte_classes, table.page_of, table.pages)
-    # Each group is loaded where it is first asked for: a worker holds the compiled code of its own profile only.
     if features & WORD_FEATURES:
         from curator_df.kernels.word_pass import count_words_of_span
 

@@ -129,7 +129,7 @@ def signature_bands(signatures: npt.NDArray[Any], scheme: Scheme) -> npt.NDArray
     ParameterError
         If the bands need more hashes than the signatures have.
     """
-    from curator_df.kernels.minhash_bands import hash_bands
+    from curator_df.kernels.minhash_bands import hash_bands_32, hash_bands_64
 
     if signatures.shape[1] < scheme.num_hashes:
         raise ParameterError(
@@ -137,6 +137,7 @@ def signature_bands(signatures: npt.NDArray[Any], scheme: Scheme) -> npt.NDArray
             f"{scheme.minhashes_per_band} needs {scheme.num_hashes}"
         )
     hashes = np.empty((len(signatures), scheme.num_bands), dtype=np.uint64)
+    hash_bands = hash_bands_32 if signatures.dtype == np.uint32 else hash_bands_64
     hash_bands(signatures, scheme.minhashes_per_band, hashes)
     return hashes
 
@@ -155,11 +156,12 @@ def has_shingles(signatures: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 def sketch_span(span: TextSpan, scheme: Scheme, signatures: npt.NDArray[Any]) -> None:
     """Compute the signatures of a span into ``signatures``, shape (rows, hashes)."""
-    from curator_df.kernels.minhash_sketch import sketch
+    from curator_df.kernels.minhash_sketch import sketch_32, sketch_64
 
     multipliers, increments = scheme.permutations()
     signatures.fill(np.iinfo(signatures.dtype).max)
     seed = multipliers[0]
+    sketch = sketch_32 if signatures.dtype == np.uint32 else sketch_64
     sketch(span.data, span.offsets, *shingle_settings(scheme), seed, multipliers, increments, signatures)
 
 

@@ -4,8 +4,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled MinHash signatures: the least value of every permutation over the shingle hashes of each text.
 
-Importing this module imports numba and compiles, or loads from the on-disk cache, one function for 32 and 64 bits. See
-`minhash` for the functions to call, and for what is proved about the bits. The permutation is `least_32` and `least_64`,
+See `minhash` for the functions to call, and for what is proved about the bits. The permutation is `least_32` and `least_64`,
 and nowhere else.
 """
 
@@ -14,9 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 
+from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.shingle_hashes import (
     AT,
     BYTE_TABLE,
@@ -36,7 +36,7 @@ _MERSENNE_BITS = 61
 _MERSENNE = (1 << _MERSENNE_BITS) - 1
 
 
-@njit(nogil=True)
+@helper
 def least_32(hashes: Any, count: int, multipliers: Any, increments: Any, signature: Any) -> None:
     """Lower a signature to the least of ``multiplier * hash + increment`` modulo 2^32.
 
@@ -52,7 +52,7 @@ def least_32(hashes: Any, count: int, multipliers: Any, increments: Any, signatu
         signature[number] = least
 
 
-@njit(nogil=True)
+@helper
 def least_64(hashes: Any, count: int, multipliers: Any, increments: Any, signature: Any) -> None:
     """Lower a signature to the least of ``multiplier * hash + increment`` modulo 2^64, and that modulo 2^61 - 1."""
     for number in range(len(signature)):
@@ -73,7 +73,7 @@ def take_least(hashes: Any, count: int, multipliers: Any, increments: Any, signa
     raise TypeError("take_least is for compiled code")
 
 
-@overload(take_least, jit_options={"nogil": True})
+@overload(take_least, inline="always")
 def _take_least(hashes: Any, count: Any, multipliers: Any, increments: Any, signature: Any) -> Any:
     least = least_32 if hashes.dtype.bitwidth == 32 else least_64
 
@@ -88,26 +88,8 @@ def _take_least(hashes: Any, count: Any, multipliers: Any, increments: Any, sign
     return implementation
 
 
-_SIGNATURES = [
-    types.void(
-        UTF8,
-        OFFSETS,
-        types.int64,
-        types.int64,
-        BYTE_TABLE,
-        PAGE_TABLE,
-        STEP_TABLE,
-        word,
-        types.Array(word, 1, "C", readonly=True),
-        types.Array(word, 1, "C", readonly=True),
-        word[:, ::1],
-    )
-    for word in (types.uint32, types.uint64)
-]
-
-
-@njit(_SIGNATURES, nogil=True, cache=True)
-def sketch(
+@helper
+def _sketch(
     data: Any,
     offsets: Any,
     kind: int,
@@ -120,10 +102,6 @@ def sketch(
     increments: Any,
     signatures: Any,
 ) -> None:
-    """Lower each row of ``signatures``, shape (rows, permutations), to that of all shingles of its text.
-
-    They are to hold the largest number of their type before. A text without shingles has zeros.
-    """
     buffer, arrays = shingle_workspace(size)
     hashes = np.empty(CHUNK_HASHES, dtype=multipliers.dtype)
     state = np.empty(STATE, dtype=np.int64)
@@ -142,3 +120,48 @@ def sketch(
             total += count
         if total == 0:
             signature[:] = 0
+
+
+def _signature(word: Any) -> Any:
+    permutation = types.Array(word, 1, "C", readonly=True)
+    text = (UTF8, OFFSETS, types.int64, types.int64, BYTE_TABLE, PAGE_TABLE, STEP_TABLE)
+    return types.void(*text, word, permutation, permutation, word[:, ::1])
+
+
+@kernel(_signature(types.uint32))
+def sketch_32(
+    data: Any,
+    offsets: Any,
+    kind: int,
+    size: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    seed: int,
+    multipliers: Any,
+    increments: Any,
+    signatures: Any,
+) -> None:
+    """Lower each row of ``signatures``, shape (rows, permutations), to that of all shingles of its text.
+
+    They are to hold the largest number of their type before. A text without shingles has zeros.
+    """
+    _sketch(data, offsets, kind, size, byte_of, page_of, pages, seed, multipliers, increments, signatures)
+
+
+@kernel(_signature(types.uint64))
+def sketch_64(
+    data: Any,
+    offsets: Any,
+    kind: int,
+    size: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    seed: int,
+    multipliers: Any,
+    increments: Any,
+    signatures: Any,
+) -> None:
+    """Lower each row of ``signatures`` as `sketch_32` does, with hashes of 64 bits."""
+    _sketch(data, offsets, kind, size, byte_of, page_of, pages, seed, multipliers, increments, signatures)

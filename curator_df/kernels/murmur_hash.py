@@ -16,8 +16,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import helper, inlined, kernel
 from curator_df.kernels.eight_bytes import (
     first_mark,
     line_feed_marks,
@@ -45,22 +46,22 @@ PIECE_ROOM = PIECE_BYTES + 8
 """Bytes of the array that they are in: one more code point, and the space before it, fit behind them."""
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _rotated(word: int, bits: int) -> int:
     return (word << bits) | (word >> (_64 - bits))
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _first_half(word: int) -> int:
     return _rotated(word * _C1, _31) * _C2
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _second_half(word: int) -> int:
     return _rotated(word * _C2, _33) * _C1
 
 
-@njit(nogil=True)
+@helper
 def hash_blocks(data: Any, at: int, blocks: int, high: int, low: int) -> tuple[int, int]:
     """Mix in so many blocks of 16 bytes."""
     end = at + blocks * _16
@@ -73,7 +74,7 @@ def hash_blocks(data: Any, at: int, blocks: int, high: int, low: int) -> tuple[i
     return high, low
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def finished(word: int) -> int:
     """Spread every bit of a word over all of it: the finaliser of the algorithm."""
     word ^= word >> _33
@@ -83,7 +84,7 @@ def finished(word: int) -> int:
     return word ^ (word >> _33)
 
 
-@njit(nogil=True)
+@helper
 def hash_end(data: Any, at: int, length: int, high: int, low: int, total: int) -> tuple[int, int]:
     """Mix in the last ``length`` bytes (under 16) and the length of the whole text."""
     if at + _16 <= _U(len(data)):
@@ -114,7 +115,7 @@ def hash_end(data: Any, at: int, length: int, high: int, low: int, total: int) -
     return high, low + high
 
 
-@njit(nogil=True)
+@helper
 def hash_text(data: Any, start: int, stop: int) -> tuple[int, int]:
     """Hash the text ``data[start:stop]``."""
     at, total = _U(start), _U(stop - start)
@@ -127,14 +128,14 @@ _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _OFFSETS = types.Array(types.int64, 1, "C", readonly=True)
 
 
-@njit(types.void(_BYTES, _OFFSETS, types.uint64[:, ::1]), nogil=True, cache=True)
+@kernel(types.void(_BYTES, _OFFSETS, types.uint64[:, ::1]))
 def hash_texts(data: Any, offsets: Any, hashes: Any) -> None:
     """Hash each text of a span into its row of ``hashes``, shape (rows, 2)."""
     for row in range(len(hashes)):
         hashes[row, 0], hashes[row, 1] = hash_text(data, offsets[row], offsets[row + 1])
 
 
-@njit(nogil=True)
+@helper
 def put_code_point(piece: Any, held: int, code: int) -> int:
     """Append a code point that is not ASCII or has become it, as UTF-8; return the bytes held."""
     if code < 0x80:
@@ -156,7 +157,7 @@ def put_code_point(piece: Any, held: int, code: int) -> int:
     return held + 4
 
 
-@njit(nogil=True)
+@helper
 def _fill_plain(data: Any, at: int, stop: int, piece: Any, held: int, lowered: Any) -> tuple[int, int]:
     """Append ASCII, from a character that is no white space up to what needs a closer look, or the end of piece or text.
 
@@ -193,7 +194,7 @@ def _fill_plain(data: Any, at: int, stop: int, piece: Any, held: int, lowered: A
     return types.int64(here), types.int64(place)
 
 
-@njit(nogil=True)
+@helper
 def fill_normalized(
     data: Any, at: int, stop: int, piece: Any, held: int, spaced: int, lowered: Any, page_of: Any, pages: Any
 ) -> tuple[int, int, int]:
@@ -229,7 +230,7 @@ def fill_normalized(
     return at, held, spaced
 
 
-@njit(nogil=True)
+@helper
 def hash_normalized_text(
     data: Any, at: int, stop: int, lowered: Any, page_of: Any, pages: Any, piece: Any
 ) -> tuple[int, int]:
@@ -251,7 +252,7 @@ def hash_normalized_text(
     return hash_end(piece, blocks * _16, _U(held) & _15, high, low, total)
 
 
-@njit(
+@kernel(
     types.void(
         _BYTES,
         _OFFSETS,
@@ -259,9 +260,7 @@ def hash_normalized_text(
         types.Array(types.uint16, 1, "C", readonly=True),
         types.Array(types.int32, 2, "C", readonly=True),
         types.uint64[:, ::1],
-    ),
-    nogil=True,
-    cache=True,
+    )
 )
 def hash_normalized(data: Any, offsets: Any, lowered: Any, page_of: Any, pages: Any, hashes: Any) -> None:
     """Hash each text of a span in lower case, runs of white space as one space and none at its ends."""

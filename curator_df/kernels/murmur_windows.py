@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: ARG001 - numba compares the parameters of an overload with those of what it stands for
+# ruff: noqa: ARG001 - what stands for a function has its parameters
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled MurmurHash3 of every window of a text, some thousand windows at a time.
@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
-from numba.extending import overload
+from numba import types
 
+from curator_df.kernels.compiled import chosen, helper, inlined, kernel
 from curator_df.kernels.murmur_hash import hash_blocks, hash_end
 from curator_df.kernels.murmur_lanes import CAN_GATHER, LANES, hash_lanes
 
@@ -46,22 +46,22 @@ _WINDOW_SIGNATURES = {
 }
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _rotated(word: int, bits: int) -> int:
     return _W((word << _W(bits)) | (word >> _W(32 - bits)))
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _mixed(word: int) -> int:
     return _W(_rotated(_W(word * _C1), 15) * _C2)
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _round(state: int, mixed: int) -> int:
     return _W(_rotated(_W(state ^ mixed), 13) * _FIVE + _ADD)
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _finished(state: int, length: int) -> int:
     state = _W(state ^ length)
     state = _W(_W(state ^ (state >> _W(16))) * _MIX_1)
@@ -69,7 +69,7 @@ def _finished(state: int, length: int) -> int:
     return max(_W(state ^ (state >> _W(16))), _W(1))
 
 
-@njit(nogil=True)
+@helper
 def _tail(data: Any, at: int, rest: int) -> int:
     """Return the last ``rest`` bytes (under 4) as a number."""
     if at + _4 <= _U(len(data)):
@@ -83,7 +83,7 @@ def _tail(data: Any, at: int, rest: int) -> int:
     return word
 
 
-@njit(_HASH_SIGNATURES[types.uint32], nogil=True, cache=True)
+@kernel(_HASH_SIGNATURES[types.uint32])
 def murmur_32(data: Any, at: int, length: int, seed: int) -> int:
     """Hash ``length`` bytes from ``at`` on (both uint64) to 32 bits, never 0."""
     state = seed
@@ -94,7 +94,7 @@ def murmur_32(data: Any, at: int, length: int, seed: int) -> int:
     return _finished(_W(state ^ _mixed(_tail(data, at, length & _3))), _W(length))
 
 
-@njit(nogil=True)
+@helper
 def _hash_word_runs_32(
     data: Any, ends: Any, count: int, size: int, gap: int, seed: int, starts: Any, lengths: Any, hashes: Any
 ) -> None:
@@ -113,7 +113,7 @@ def _hash_word_runs_32(
         hashes[number] = murmur_32(data, start, _U(ends[number + last]) - start, seed)
 
 
-@njit(_HASH_SIGNATURES[types.uint64], nogil=True, cache=True)
+@kernel(_HASH_SIGNATURES[types.uint64])
 def murmur_64(data: Any, at: int, length: int, seed: int) -> int:
     """Hash ``length`` bytes from ``at`` on (both uint64) to 64 bits, never 0."""
     blocks = length >> _4
@@ -122,13 +122,13 @@ def murmur_64(data: Any, at: int, length: int, seed: int) -> int:
     return max(high, _1)
 
 
-@njit(nogil=True)
+@helper
 def is_continuation(byte: int) -> bool:
     """Tell whether a byte of UTF-8 is inside of a code point."""
     return (byte & 0xC0) == 0x80
 
 
-@njit(nogil=True)
+@helper
 def code_points_on(data: Any, at: int, stop: int, count: int) -> int:
     """Return where the text is ``count`` code points after ``at``; -1 if it ends before."""
     while count > 0:
@@ -141,7 +141,7 @@ def code_points_on(data: Any, at: int, stop: int, count: int) -> int:
     return at
 
 
-@njit(nogil=True)
+@helper
 def ascii_bytes(data: Any, at: int, stop: int) -> int:
     """Return how many bytes from ``at`` on are ASCII."""
     part = data[at:stop]
@@ -158,7 +158,7 @@ def ascii_bytes(data: Any, at: int, stop: int) -> int:
     return done
 
 
-@njit(nogil=True)
+@helper
 def _mix_blocks(part: Any, count: int, mixed: Any) -> None:
     """Mix the four bytes from every byte on, ready for `_round`."""
     first, second, third, fourth = part, part[1:], part[2:], part[3:]
@@ -166,7 +166,7 @@ def _mix_blocks(part: Any, count: int, mixed: Any) -> None:
         mixed[place] = _mixed(_W(first[place] | second[place] << _8 | third[place] << _16 | fourth[place] << _24))
 
 
-@njit(nogil=True)
+@helper
 def _hash_plain(part: Any, windows: int, width: int, seed: int, mixed: Any, hashes: Any) -> None:
     """Hash windows of ``width`` bytes at every byte. Each loop is one that LLVM turns into vector instructions."""
     blocks, rest = width // 4, width % 4
@@ -190,7 +190,7 @@ def _hash_plain(part: Any, windows: int, width: int, seed: int, mixed: Any, hash
         hashes[place] = _finished(hashes[place], _W(width))
 
 
-@njit(nogil=True)
+@helper
 def _find_code_points(part: Any, starts: Any) -> int:
     """Write where code points begin, without a branch on which bytes do; return how many."""
     found = _U(0)
@@ -200,7 +200,7 @@ def _find_code_points(part: Any, starts: Any) -> int:
     return types.int64(found)
 
 
-@njit(nogil=True)
+@helper
 def _window_starts(data: Any, at: int, stop: int, width: int, starts: Any) -> int:
     """Write where code points begin, from ``at`` on and the end of the last window; return the windows between them.
 
@@ -214,7 +214,7 @@ def _window_starts(data: Any, at: int, stop: int, width: int, starts: Any) -> in
     return max(found - width, 0)
 
 
-@njit(nogil=True)
+@helper
 def _hash_wide(
     data: Any, at: int, stop: int, width: int, seed: int, mixed: Any, starts: Any, hashes: Any
 ) -> tuple[int, int]:
@@ -236,7 +236,7 @@ def _hash_wide(
     return at + starts[windows], windows
 
 
-@njit(nogil=True)
+@helper
 def _hash_one_by_one(data: Any, at: int, stop: int, width: int, seed: int, hashes: Any) -> tuple[int, int]:
     """Hash windows of any length: also of bytes that are no UTF-8, where a code point may be as long as the text."""
     end, windows = code_points_on(data, at, stop, width), 0
@@ -247,7 +247,7 @@ def _hash_one_by_one(data: Any, at: int, stop: int, width: int, seed: int, hashe
     return at, windows
 
 
-@njit(_WINDOW_SIGNATURES[types.uint32], nogil=True, cache=True)
+@kernel(_WINDOW_SIGNATURES[types.uint32])
 def _hash_windows_32(
     data: Any, at: int, stop: int, width: int, seed: int, mixed: Any, starts: Any, hashes: Any
 ) -> tuple[int, int]:
@@ -262,7 +262,7 @@ def _hash_windows_32(
     return at, windows
 
 
-@njit(_WINDOW_SIGNATURES[types.uint64], nogil=True, cache=True)
+@kernel(_WINDOW_SIGNATURES[types.uint64])
 def _hash_windows_64(
     data: Any, at: int, stop: int, width: int, seed: int, _mixed: Any, starts: Any, hashes: Any
 ) -> tuple[int, int]:
@@ -286,22 +286,40 @@ def _hash_windows_64(
     return at, windows
 
 
+def _murmur(data: Any, at: Any, length: Any, seed: Any) -> Any:
+    return murmur_32 if seed.bitwidth == 32 else murmur_64
+
+
+@chosen(_murmur)
 def murmur(data: Any, at: int, length: int, seed: int) -> int:
     """Hash ``length`` bytes from ``at`` on, to as many bits as the seed has; never 0. For compiled code only."""
     raise TypeError("murmur is for compiled code")
 
 
-@overload(murmur, jit_options={"nogil": True})
-def _murmur(data: Any, at: Any, length: Any, seed: Any) -> Any:
-    chosen = murmur_32 if seed.bitwidth == 32 else murmur_64
-
-    # Annotated as the function around it: numba compares the two.
-    def implementation(data: Any, at: Any, length: Any, seed: Any) -> Any:
-        return chosen(data, _U(at), _U(length), seed)
-
-    return implementation
+@inlined
+def _word_runs_32(
+    data: Any, ends: Any, count: int, size: int, gap: int, seed: int, room: Any, starts: Any, hashes: Any
+) -> None:
+    _hash_word_runs_32(data, ends, count, size, gap, seed, room, starts.view(np.uint32), hashes)
 
 
+@helper
+def _word_runs_64(
+    data: Any, ends: Any, count: int, size: int, gap: int, seed: int, room: Any, starts: Any, hashes: Any
+) -> None:
+    start = 0
+    for number in range(count):
+        hashes[number] = murmur_64(data, _U(start), _U(ends[number + size - 1] - start), seed)
+        start = ends[number] + gap
+
+
+def _word_runs(
+    data: Any, ends: Any, count: Any, size: Any, gap: Any, seed: Any, room: Any, starts: Any, hashes: Any
+) -> Any:
+    return _word_runs_32 if seed.bitwidth == 32 else _word_runs_64
+
+
+@chosen(_word_runs)
 def hash_word_runs(
     data: Any, ends: Any, count: int, size: int, gap: int, seed: int, room: Any, starts: Any, hashes: Any
 ) -> None:
@@ -313,30 +331,11 @@ def hash_word_runs(
     raise TypeError("hash_word_runs is for compiled code")
 
 
-@overload(hash_word_runs, jit_options={"nogil": True})
-def _hash_word_runs(
-    data: Any, ends: Any, count: Any, size: Any, gap: Any, seed: Any, room: Any, starts: Any, hashes: Any
-) -> Any:
-    if seed.bitwidth == 32:
-
-        def implementation(
-            data: Any, ends: Any, count: Any, size: Any, gap: Any, seed: Any, room: Any, starts: Any, hashes: Any
-        ) -> Any:
-            _hash_word_runs_32(data, ends, count, size, gap, seed, room, starts.view(np.uint32), hashes)
-
-    else:
-
-        def implementation(
-            data: Any, ends: Any, count: Any, size: Any, gap: Any, seed: Any, room: Any, starts: Any, hashes: Any
-        ) -> Any:
-            start = 0
-            for number in range(count):
-                hashes[number] = murmur_64(data, _U(start), _U(ends[number + size - 1] - start), seed)
-                start = ends[number] + gap
-
-    return implementation
+def _windows(data: Any, at: Any, stop: Any, width: Any, seed: Any, mixed: Any, starts: Any, hashes: Any) -> Any:
+    return _hash_windows_32 if seed.bitwidth == 32 else _hash_windows_64
 
 
+@chosen(_windows)
 def hash_windows(
     data: Any, at: int, stop: int, width: int, seed: int, mixed: Any, starts: Any, hashes: Any
 ) -> tuple[int, int]:
@@ -347,15 +346,3 @@ def hash_windows(
     were; 0: none left.
     """
     raise TypeError("hash_windows is for compiled code")
-
-
-@overload(hash_windows, jit_options={"nogil": True})
-def _hash_windows(data: Any, at: Any, stop: Any, width: Any, seed: Any, mixed: Any, starts: Any, hashes: Any) -> Any:
-    chosen = _hash_windows_32 if seed.bitwidth == 32 else _hash_windows_64
-
-    def implementation(
-        data: Any, at: Any, stop: Any, width: Any, seed: Any, mixed: Any, starts: Any, hashes: Any
-    ) -> Any:
-        return chosen(data, at, stop, width, seed, mixed, starts, hashes)
-
-    return implementation

@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.cut_copy import OFFSETS
 from curator_df.kernels.lower_case import SPACE_STEP
 from curator_df.kernels.murmur_windows import is_continuation
@@ -37,14 +38,14 @@ _MIX_1, _MIX_2, _33 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC5
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
-@njit(nogil=True)
+@helper
 def _mixed(word: Any) -> Any:
     word = (word ^ (word >> _33)) * _MIX_1
     word = (word ^ (word >> _33)) * _MIX_2
     return word ^ (word >> _33)
 
 
-@njit(nogil=True)
+@helper
 def _next_word(data: Any, at: int, stop: int, characters: Any) -> tuple[int, int, int, int]:
     """Return the hash of the next word, its first byte (-1: there is none), the byte after its last, and where to go on."""
     byte_of, page_of, pages = characters
@@ -67,7 +68,7 @@ def _next_word(data: Any, at: int, stop: int, characters: Any) -> tuple[int, int
     return _mixed(word), begin, end, at
 
 
-@njit(nogil=True)
+@helper
 def _roll(word: int, count: int, ring: Any, sizes: Any, powers: Any, rolled: Any) -> None:
     """Put one more word into the hashes of the last words, for each size."""
     for number in range(len(sizes)):
@@ -77,7 +78,7 @@ def _roll(word: int, count: int, ring: Any, sizes: Any, powers: Any, rolled: Any
     ring[count % len(ring)] = word
 
 
-@njit(nogil=True)
+@helper
 def _powers(sizes: Any) -> Any:
     powers = np.ones(len(sizes), dtype=np.uint64)
     for number in range(len(sizes)):
@@ -86,12 +87,12 @@ def _powers(sizes: Any) -> Any:
     return powers
 
 
-@njit(nogil=True)
+@helper
 def _key(rolled: int, size: int) -> int:
     return max(_mixed(rolled ^ (np.uint64(size) * _LENGTH)), _ONE)
 
 
-@njit(nogil=True)
+@helper
 def _slot(keys: Any, key: int) -> int:
     """Return where a key is, or the free place where it would be."""
     mask = np.uint64(len(keys) - 1)
@@ -101,7 +102,7 @@ def _slot(keys: Any, key: int) -> int:
     return types.int64(slot)
 
 
-@njit(
+@kernel(
     types.int64(
         BYTES,
         types.int64,
@@ -112,9 +113,7 @@ def _slot(keys: Any, key: int) -> int:
         STEP_TABLE,
         types.uint64[::1],
         types.int32[::1],
-    ),
-    nogil=True,
-    cache=True,
+    )
 )
 def put_ngrams(
     data: Any, number: int, size: int, least: int, byte_of: Any, page_of: Any, pages: Any, keys: Any, numbers: Any
@@ -144,7 +143,7 @@ def put_ngrams(
     return count
 
 
-@njit(nogil=True)
+@helper
 def _join(regions: Any, last: int, into: int, stop: int) -> None:
     """Join a region with one before it."""
     regions[into, START] = min(regions[into, START], regions[last, START])
@@ -153,7 +152,7 @@ def _join(regions: Any, last: int, into: int, stop: int) -> None:
         regions[into, GRAMS] += regions[last, GRAMS]
 
 
-@njit(nogil=True)
+@helper
 def _add_region(regions: Any, count: int, start: int, stop: int, number: int) -> int:
     """Add what was found to the regions of a text, joined with those that it overlaps; return how many there are.
 
@@ -182,7 +181,7 @@ _REGIONS = types.int64[:, ::1]
 _FLAGS = types.Array(types.boolean, 1, "C", readonly=True)
 
 
-@njit(types.int64(BYTES, types.int64, types.int64, *_TABLE, _REGIONS), nogil=True, cache=True)
+@kernel(types.int64(BYTES, types.int64, types.int64, *_TABLE, _REGIONS))
 def find_regions(
     data: Any,
     start: int,
@@ -220,7 +219,7 @@ def find_regions(
                         return len(regions)
 
 
-@njit(types.int64(BYTES, OFFSETS, _FLAGS, *_TABLE, types.int64[::1]), nogil=True, cache=True)
+@kernel(types.int64(BYTES, OFFSETS, _FLAGS, *_TABLE, types.int64[::1]))
 def find_rows(
     data: Any,
     offsets: Any,
@@ -244,12 +243,12 @@ def find_rows(
     return found
 
 
-@njit(nogil=True)
+@helper
 def _ends_sentence(byte: int) -> bool:
     return byte == 0x2E or byte == 0x21 or byte == 0x3F  # noqa: PLR1714 - compiled: a tuple would be made each time
 
 
-@njit(nogil=True)
+@helper
 def _characters(data: Any, at: int, stop: int) -> int:
     count = 0
     while at < stop:
@@ -258,7 +257,7 @@ def _characters(data: Any, at: int, stop: int) -> int:
     return count
 
 
-@njit(nogil=True)
+@helper
 def _before(data: Any, at: int, floor: int, margin: int) -> int:
     """Return the byte ``margin`` characters before, or ``floor``."""
     while at > floor and margin > 0:
@@ -267,7 +266,7 @@ def _before(data: Any, at: int, floor: int, margin: int) -> int:
     return at
 
 
-@njit(nogil=True)
+@helper
 def _after(data: Any, at: int, stop: int, margin: int) -> int:
     while at < stop and margin > 0:
         at += 1
@@ -275,7 +274,7 @@ def _after(data: Any, at: int, stop: int, margin: int) -> int:
     return at
 
 
-@njit(nogil=True)
+@helper
 def _cut(data: Any, region: Any, kept_from: int, stop: int, margin: int) -> tuple[int, int]:
     """Return the passage, longer by a margin and up to the ends of sentences; ``kept_from``: where the last one ended."""
     first = _before(data, region[START], kept_from, margin)
@@ -292,11 +291,7 @@ def _cut(data: Any, region: Any, kept_from: int, stop: int, margin: int) -> tupl
     return first, last
 
 
-@njit(
-    types.int64(BYTES, types.int64, types.int64, _REGIONS, types.int64, types.int64, types.int64),
-    nogil=True,
-    cache=True,
-)
+@kernel(types.int64(BYTES, types.int64, types.int64, _REGIONS, types.int64, types.int64, types.int64))
 def keep_pieces(data: Any, start: int, stop: int, regions: Any, found: int, margin: int, least: int) -> int:
     """Put what of a text stays in the place of its regions, as first byte and byte after the last; return how many pieces.
 
@@ -316,7 +311,7 @@ def keep_pieces(data: Any, start: int, stop: int, regions: Any, found: int, marg
     return count
 
 
-@njit(types.int64(BYTES, types.int64, types.int64), nogil=True, cache=True)
+@kernel(types.int64(BYTES, types.int64, types.int64))
 def count_characters(data: Any, start: int, stop: int) -> int:
     """Return how many characters begin between two bytes."""
     return _characters(data, start, stop)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import boolean, int64, njit, types, uint8
+from numba import boolean, int64, types, uint8
+
+from curator_df.kernels.compiled import helper, kernel
 
 NEWLINE, RETURN, TAB, SPACE = 10, 13, 9, 32
 ROW, POSITION, ORDINAL, OUT, KEPT_END, KEPT, REMOVED, ENDS_REMOVED, REMOVED_BYTES = range(9)
@@ -25,7 +27,7 @@ _OFFSETS = types.Array(int64, 1, "A", readonly=True)
 _FLAGS = types.Array(boolean, 1, "A", readonly=True)
 
 
-@njit(nogil=True)
+@helper
 def _is_blank(data: Any, start: int, stop: int) -> bool:
     for at in range(start, stop):
         byte = data[at]
@@ -34,7 +36,7 @@ def _is_blank(data: Any, start: int, stop: int) -> bool:
     return True
 
 
-@njit(nogil=True)
+@helper
 def _after_blank_lines(data: Any, start: int, stop: int) -> int:
     """Return the byte after the blank lines that start here; ``start`` if there is none."""
     after = start
@@ -47,7 +49,7 @@ def _after_blank_lines(data: Any, start: int, stop: int) -> int:
     return after
 
 
-@njit(nogil=True)
+@helper
 def _next_part(data: Any, start: int, stop: int, paragraphs: bool) -> tuple[int, int]:
     """Return where the part that starts here ends, and where the next one starts: beyond ``stop`` if there is none."""
     for at in range(start, stop):
@@ -60,11 +62,7 @@ def _next_part(data: Any, start: int, stop: int, paragraphs: bool) -> tuple[int,
     return stop, stop + 1
 
 
-@njit(
-    int64(_BYTES, _OFFSETS, _FLAGS, boolean, int64[::1], int64[::1], int64[::1], int64[::1]),
-    nogil=True,
-    cache=True,
-)
+@kernel(int64(_BYTES, _OFFSETS, _FLAGS, boolean, int64[::1], int64[::1], int64[::1], int64[::1]))
 def find_parts(
     data: Any, offsets: Any, valid: Any, paragraphs: bool, state: Any, bounds: Any, rows: Any, ordinals: Any
 ) -> int:
@@ -92,7 +90,7 @@ def find_parts(
     return count
 
 
-@njit(nogil=True)
+@helper
 def _end_text(state: Any, offsets: Any, emptied: Any) -> None:
     row = state[ROW]
     if state[ENDS_REMOVED]:
@@ -102,14 +100,14 @@ def _end_text(state: Any, offsets: Any, emptied: Any) -> None:
     state[ROW], state[POSITION] = row + 1, -1
 
 
-@njit(nogil=True)
+@helper
 def _copy(data: Any, start: int, stop: int, out: Any, state: Any) -> None:
     at = state[OUT]
     out[at : at + stop - start] = data[start:stop]
     state[OUT] = at + stop - start
 
 
-@njit(
+@kernel(
     int64(
         _BYTES,
         _OFFSETS,
@@ -122,9 +120,7 @@ def _copy(data: Any, start: int, stop: int, out: Any, state: Any) -> None:
         uint8[::1],
         int64[::1],
         boolean[::1],
-    ),
-    nogil=True,
-    cache=True,
+    )
 )
 def copy_without_parts(
     data: Any,

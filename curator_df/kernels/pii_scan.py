@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.byte_search import is_here
+from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.cut_copy import OFFSETS
 from curator_df.kernels.murmur_windows import is_continuation
 from curator_df.kernels.pii_kinds import KEY_CAPITALS
@@ -52,22 +53,22 @@ def _kinds() -> Any:
 _KIND_OF = _kinds()
 
 
-@njit(nogil=True)
+@helper
 def _is_digit(byte: int) -> bool:
     return 0x30 <= byte <= 0x39
 
 
-@njit(nogil=True)
+@helper
 def _is_capital(byte: int) -> bool:
     return 0x41 <= byte <= 0x5A
 
 
-@njit(nogil=True)
+@helper
 def _is_word(byte: int) -> bool:
     return _is_digit(byte) or 0x61 <= byte | 0x20 <= 0x7A or byte == 0x5F
 
 
-@njit(nogil=True)
+@helper
 def _after_pem(data: Any, at: int, stop: int) -> int:
     """Return where the last line of the private key begins whose first line begins here, or ``at``."""
     if not is_here(data, at, stop, _PEM_BEGIN):
@@ -78,7 +79,7 @@ def _after_pem(data: Any, at: int, stop: int) -> int:
     return at
 
 
-@njit(nogil=True)
+@helper
 def _cut(data: Any, at: int, stop: int) -> int:
     """Return where a line that is too long is cut, from ``at`` on."""
     reach = min(at + REACH_BYTES, stop)
@@ -90,7 +91,7 @@ def _cut(data: Any, at: int, stop: int) -> int:
     return reach
 
 
-@njit(nogil=True)
+@helper
 def _is_iban_head(data: Any, at: int, start: int) -> bool:
     """Tell whether two capitals and a digit are before the digit here."""
     return (
@@ -102,7 +103,7 @@ def _is_iban_head(data: Any, at: int, start: int) -> bool:
     )
 
 
-@njit(nogil=True)
+@helper
 def _count(state: Any, last: int, at: int, gap: int) -> int:
     """Count one more of what was at ``state[last]``, or the first where that is too far away; return how many."""
     state[last + 1] = state[last + 1] + 1 if at - state[last] <= gap else 1
@@ -110,7 +111,7 @@ def _count(state: Any, last: int, at: int, gap: int) -> int:
     return state[last + 1]
 
 
-@njit(nogil=True)
+@helper
 def _number_flags(data: Any, at: int, start: int, stop: int, kind: int, state: Any) -> int:
     """Return the flags that a digit, a dot or a colon gives."""
     if kind == _DIGIT:
@@ -123,7 +124,7 @@ def _number_flags(data: Any, at: int, start: int, stop: int, kind: int, state: A
     return 0
 
 
-@njit(nogil=True)
+@helper
 def _may_be_key(data: Any, at: int, stop: int) -> bool:
     """Tell whether a run has a digit or `KEY_CAPITALS` capitals: what has neither is a word or a line of signs."""
     capitals = 0
@@ -135,7 +136,7 @@ def _may_be_key(data: Any, at: int, stop: int) -> bool:
     return capitals >= KEY_CAPITALS
 
 
-@njit(nogil=True)
+@helper
 def _end_run(data: Any, at: int, state: Any) -> int:
     """Return the flag that a run of characters of keys gives, which ends before this byte."""
     start = state[_RUN_START]
@@ -143,14 +144,14 @@ def _end_run(data: Any, at: int, state: Any) -> int:
     return KEY if at - start >= KEY_RUN and _may_be_key(data, start, at) else 0
 
 
-@njit(nogil=True)
+@helper
 def _after_plain(data: Any, at: int, stop: int) -> int:
     while at < stop and _KIND_OF[data[at]] == _PLAIN:
         at += 1
     return at
 
 
-@njit(nogil=True)
+@helper
 def _scan_segment(data: Any, start: int, stop: int, state: Any) -> tuple[int, int]:
     """Return where a segment ends, and its flags."""
     at, end, flags, limit = start, stop, 0, start + SEGMENT_BYTES
@@ -178,7 +179,7 @@ def _scan_segment(data: Any, start: int, stop: int, state: Any) -> tuple[int, in
     return at, flags | _end_run(data, at, state)
 
 
-@njit(types.UniTuple(types.int64, 4)(BYTES, OFFSETS, types.int64, types.int64, types.int64), nogil=True, cache=True)
+@kernel(types.UniTuple(types.int64, 4)(BYTES, OFFSETS, types.int64, types.int64, types.int64))
 def next_suspect(data: Any, offsets: Any, row: int, at: int, wanted: int) -> tuple[int, int, int, int]:
     """Return the next segment with one of the flags ``wanted``, at or after byte ``at`` of a row: row, start, stop, flags.
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
+from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.murmur_windows import CHUNK_WINDOWS, WIDE_WINDOWS, ascii_bytes, code_points_on
 
 _U: Any = np.uint64
@@ -49,33 +50,33 @@ def _high_product(typing_context: Any, one: Any, other: Any) -> Any:  # noqa: AR
     return types.uint64(types.uint64, types.uint64), code
 
 
-@njit(nogil=True)
+@helper
 def _folded(number: int) -> int:
     """Return a number modulo the prime, or that and the prime: at most 7 above it."""
     return (number & _PRIME) + (number >> _PRIME_BITS)
 
 
-@njit(nogil=True)
+@helper
 def _product(one: int, other: int) -> int:
     """Return a product of folded numbers, below 2^62 + 16."""
     low = one * other
     return (low & _PRIME) + ((_high_product(one, other) << _3) | (low >> _PRIME_BITS))
 
 
-@njit(nogil=True)
+@helper
 def _hash(state: int) -> int:
     """Spread a state over 64 bits, one to one."""
     state = (state if state < _PRIME else state - _PRIME) * _SPREAD
     return state ^ (state >> _32)
 
 
-@njit(nogil=True)
+@helper
 def _next(state: int, coming: int, going: int) -> int:
     """Return the state of the next window: a byte comes, and ``going`` is what is to be added for the one that goes."""
     return _folded(_product(state, _POINT) + _U(coming) + _1 + going)
 
 
-@njit(nogil=True)
+@helper
 def _power(count: int) -> int:
     """Return the point to a power."""
     found, factor = _1, _POINT
@@ -87,7 +88,7 @@ def _power(count: int) -> int:
     return found
 
 
-@njit(nogil=True)
+@helper
 def _state_of(data: Any, at: int, end: int) -> int:
     state = _0
     for place in range(at, end):
@@ -95,7 +96,7 @@ def _state_of(data: Any, at: int, end: int) -> int:
     return state
 
 
-@njit(nogil=True)
+@helper
 def _roll_lane(part: Any, first: int, last: int, width: int, going: Any, hashes: Any) -> None:
     state = _state_of(part, first, first + width)
     hashes[first] = _hash(state)
@@ -104,7 +105,7 @@ def _roll_lane(part: Any, first: int, last: int, width: int, going: Any, hashes:
         hashes[number] = _hash(state)
 
 
-@njit(nogil=True)
+@helper
 def _roll_plain(part: Any, windows: int, width: int, going: Any, hashes: Any) -> None:
     """Hash the windows of ASCII. Four lanes at a time: one waits for each product."""
     step, total = _power(width), _0
@@ -132,7 +133,7 @@ def _roll_plain(part: Any, windows: int, width: int, going: Any, hashes: Any) ->
         _roll_lane(part, 4 * lane, windows, width, going, hashes)
 
 
-@njit(nogil=True)
+@helper
 def _roll_wide(data: Any, at: int, stop: int, width: int, hashes: Any) -> tuple[int, int]:
     """Hash windows of any bytes: also of those that are no UTF-8, where a code point may be as long as the text."""
     end, windows = code_points_on(data, at, stop, width), 0
@@ -159,7 +160,7 @@ def _roll_wide(data: Any, at: int, stop: int, width: int, hashes: Any) -> tuple[
         at, end = first_end, next_end
 
 
-@njit(_SIGNATURE, nogil=True, cache=True)
+@kernel(_SIGNATURE)
 def roll_windows(data: Any, at: int, stop: int, width: int, going: Any, hashes: Any) -> tuple[int, int]:
     """Hash the next windows from ``at`` on; return where the next one begins, and how many; 0 where none is whole.
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
+
+from curator_df.kernels.compiled import kernel
 
 _SIGNATURE = types.void(
     types.Array(types.uint8, 1, "C", readonly=True),
@@ -21,7 +23,7 @@ _SIGNATURE = types.void(
 )
 
 
-@njit(_SIGNATURE, nogil=True, cache=True)
+@kernel(_SIGNATURE)
 def copy_rows(data: Any, offsets: Any, keep: Any, copied: Any, copied_offsets: Any) -> None:
     """Append the rows of a span for which ``keep`` is True to ``copied``.
 

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.byte_search import is_here
+from curator_df.kernels.compiled import helper, kernel
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _OFFSETS = types.Array(types.int64, 1, "C", readonly=True)
 _MASK = types.Array(types.boolean, 1, "C", readonly=True)
 
 
-@njit(nogil=True)
+@helper
 def _next_separator(data: Any, at: int, stop: int, separator: Any) -> int:
     """Return where the next separator begins, ``stop`` if there is none."""
     while at < stop and not (data[at] == separator[0] and is_here(data, at, stop, separator)):
@@ -28,7 +29,7 @@ def _next_separator(data: Any, at: int, stop: int, separator: Any) -> int:
     return at
 
 
-@njit(
+@kernel(
     types.int64(
         _BYTES,
         _OFFSETS,
@@ -40,9 +41,7 @@ def _next_separator(data: Any, at: int, stop: int, separator: Any) -> int:
         types.int64[::1],
         types.int64[::1],
         types.int64[::1],
-    ),
-    nogil=True,
-    cache=True,
+    )
 )
 def find_segments(
     data: Any,
@@ -78,11 +77,7 @@ def find_segments(
     return count
 
 
-@njit(
-    types.void(_BYTES, types.int64[::1], types.int64[::1], types.uint8[::1], types.int64[::1]),
-    nogil=True,
-    cache=True,
-)
+@kernel(types.void(_BYTES, types.int64[::1], types.int64[::1], types.uint8[::1], types.int64[::1]))
 def copy_pieces(data: Any, starts: Any, stops: Any, copied: Any, offsets: Any) -> None:
     """Copy pieces of ``data`` one after the other; ``offsets`` has one more entry than there are pieces, the first is 0."""
     for number in range(len(starts)):
@@ -91,7 +86,7 @@ def copy_pieces(data: Any, starts: Any, stops: Any, copied: Any, offsets: Any) -
         offsets[number + 1] = end
 
 
-@njit(types.void(_BYTES, _OFFSETS, _MASK, types.int64, types.int64, types.boolean[::1]), nogil=True, cache=True)
+@kernel(types.void(_BYTES, _OFFSETS, _MASK, types.int64, types.int64, types.boolean[::1]))
 def begin_pieces(data: Any, offsets: Any, valid: Any, separator_length: int, most: int, begins: Any) -> None:
     """Mark in ``begins`` also the texts with which a joined text would have more than ``most`` characters."""
     characters, is_filled = 0, False
@@ -108,11 +103,7 @@ def begin_pieces(data: Any, offsets: Any, valid: Any, separator_length: int, mos
         characters, is_filled = (length if begins[row] else longer), True
 
 
-@njit(
-    types.void(_BYTES, _OFFSETS, _MASK, _MASK, _BYTES, types.uint8[::1], types.int64[::1], types.boolean[::1]),
-    nogil=True,
-    cache=True,
-)
+@kernel(types.void(_BYTES, _OFFSETS, _MASK, _MASK, _BYTES, types.uint8[::1], types.int64[::1], types.boolean[::1]))
 def join_rows(
     data: Any, offsets: Any, valid: Any, begins: Any, separator: Any, copied: Any, ends: Any, known: Any
 ) -> None:

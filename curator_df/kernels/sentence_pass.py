@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import kernel
 from curator_df.kernels.sentences import text_sentence_count
 from curator_df.kernels.word_counts import SPAN
 
 
-@njit(types.void(*SPAN, types.int64[::1]), nogil=True, cache=True)
+@kernel(types.void(*SPAN, types.int64[::1]))
 def count_sentences_of_span(
     data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, sentences: Any
 ) -> None:

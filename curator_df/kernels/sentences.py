@@ -18,9 +18,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.code_points import ALPHA, SPACE, SYMBOL, TERMINAL, UPPER
+from curator_df.kernels.compiled import helper, inlined
 from curator_df.kernels.eight_bytes import dark_marks, first_mark, word_at, zero_marks
 from curator_df.kernels.line_counts import last_flags
 from curator_df.kernels.word_counts import code_point
@@ -60,7 +61,7 @@ def _may_end() -> Any:
 _KINDS, _MAY_END = _byte_kinds(), _may_end()
 
 
-@njit(nogil=True)
+@helper
 def _without_closers(data: Any, start: int, stop: int) -> int:
     """Return where a word ends without its `CLOSERS`."""
     while stop > start:
@@ -76,7 +77,7 @@ def _without_closers(data: Any, start: int, stop: int) -> int:
     return stop
 
 
-@njit(nogil=True)
+@helper
 def _is_abbreviation(data: Any, start: int, stop: int) -> bool:
     if stop - start > _LONGEST:
         return False
@@ -89,7 +90,7 @@ def _is_abbreviation(data: Any, start: int, stop: int) -> bool:
     return False
 
 
-@njit(nogil=True)
+@helper
 def _ends_sentence(data: Any, start: int, stop: int, classes: Any) -> bool:
     """Say whether a sentence ends after the word ``data[start:stop]``."""
     stop = _without_closers(data, start, stop)
@@ -107,7 +108,7 @@ def _ends_sentence(data: Any, start: int, stop: int, classes: Any) -> bool:
     return not _is_abbreviation(data, start, stop)
 
 
-@njit(nogil=True)
+@helper
 def _has_more_than_symbols(data: Any, at: int, stop: int, classes: Any) -> bool:
     byte_classes, page_of, pages = classes
     while at < stop:
@@ -121,7 +122,7 @@ def _has_more_than_symbols(data: Any, at: int, stop: int, classes: Any) -> bool:
     return False
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _plain_stop(data: Any, at: int, end: int) -> int:
     """Return where the plain bytes from here on end, or less, near the end of the line."""
     while at + _8 <= end:
@@ -133,7 +134,7 @@ def _plain_stop(data: Any, at: int, end: int) -> int:
     return at
 
 
-@njit(nogil=True)
+@helper
 def sentence_count(data: Any, start: int, stop: int, classes: Any) -> int:
     """Return the number of sentences of the line ``data[start:stop]``, at least 1."""
     _, page_of, pages = classes
@@ -170,7 +171,7 @@ def sentence_count(data: Any, start: int, stop: int, classes: Any) -> int:
     return sentences
 
 
-@njit(nogil=True)
+@helper
 def text_sentence_count(data: Any, start: int, stop: int, classes: Any) -> int:
     """Return the same of a whole text; 0 of one without words."""
     return sentence_count(data, start, stop, classes) if next_word(data, start, stop, classes) < stop else 0

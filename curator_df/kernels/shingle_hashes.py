@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: ARG001 - numba compares the parameters of an overload with those of what it stands for
+# ruff: noqa: ARG001 - what stands for a function has its parameters
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled hashes of a text's shingles, a chunk at a time: what signatures and exact similarities are made from.
@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
-from numba.extending import overload
+from numba import types
 
+from curator_df.kernels.compiled import chosen, helper, inlined
 from curator_df.kernels.murmur_hash import PIECE_BYTES, fill_normalized
 from curator_df.kernels.murmur_windows import CHUNK_WINDOWS, hash_windows, hash_word_runs, murmur
 from curator_df.kernels.rolled_windows import roll_windows
@@ -37,7 +37,7 @@ PAGE_TABLE = types.Array(types.uint16, 1, "C", readonly=True)
 STEP_TABLE = types.Array(types.int32, 2, "C", readonly=True)
 
 
-@njit(nogil=True)
+@helper
 def shingle_workspace(size: int) -> Any:
     """Return the buffer, and mixed blocks, starts of code points and ends of words, that `next_shingles` overwrites."""
     buffer = np.empty(BUFFER_BYTES, dtype=np.uint8)
@@ -47,6 +47,18 @@ def shingle_workspace(size: int) -> Any:
     return buffer, (mixed, starts, word_ends)
 
 
+@inlined
+def _rolled(
+    data: Any, at: int, stop: int, size: int, seed: int, mixed: Any, starts: Any, hashes: Any
+) -> tuple[int, int]:
+    return roll_windows(data, at, stop, size, starts, hashes)
+
+
+def _window_hashes(data: Any, at: Any, stop: Any, size: Any, seed: Any, mixed: Any, starts: Any, hashes: Any) -> Any:
+    return _rolled if seed.signed else hash_windows
+
+
+@chosen(_window_hashes)
 def _windows(
     data: Any, at: int, stop: int, size: int, seed: int, mixed: Any, starts: Any, hashes: Any
 ) -> tuple[int, int]:
@@ -54,26 +66,7 @@ def _windows(
     raise TypeError("_windows is for compiled code")
 
 
-@overload(_windows, jit_options={"nogil": True})
-def _windows_of(data: Any, at: Any, stop: Any, size: Any, seed: Any, mixed: Any, starts: Any, hashes: Any) -> Any:
-    if seed.signed:
-
-        def implementation(
-            data: Any, at: Any, stop: Any, size: Any, seed: Any, mixed: Any, starts: Any, hashes: Any
-        ) -> Any:
-            return roll_windows(data, at, stop, size, starts, hashes)
-
-    else:
-
-        def implementation(
-            data: Any, at: Any, stop: Any, size: Any, seed: Any, mixed: Any, starts: Any, hashes: Any
-        ) -> Any:
-            return hash_windows(data, at, stop, size, seed, mixed, starts, hashes)
-
-    return implementation
-
-
-@njit(nogil=True)
+@helper
 def _next_characters(
     data: Any, stop: int, state: Any, size: int, seed: int, mixed: Any, starts: Any, hashes: Any
 ) -> int:
@@ -85,7 +78,7 @@ def _next_characters(
     return count
 
 
-@njit(nogil=True)
+@helper
 def _next_normalized(
     data: Any,
     stop: int,
@@ -126,7 +119,7 @@ def _next_normalized(
         )
 
 
-@njit(nogil=True)
+@helper
 def _next_words(
     data: Any,
     stop: int,
@@ -166,7 +159,7 @@ def _next_words(
             return count, buffer
 
 
-@njit(nogil=True)
+@helper
 def next_shingles(
     data: Any,
     stop: int,

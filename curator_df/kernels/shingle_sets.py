@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.shingle_hashes import (
     AT,
     BYTE_TABLE,
@@ -38,7 +39,7 @@ WORD_BYTES = 4
 """Fewest bytes for each word, with what is around it, that are expected of two texts; English has six."""
 
 
-@njit(nogil=True)
+@helper
 def _insert(
     table: Any, slots: int, used: int, most: int, hashes: Any, count: int, side: int, part: int, parts: int
 ) -> tuple[int, int]:
@@ -63,7 +64,7 @@ def _insert(
     return used, shared
 
 
-@njit(nogil=True)
+@helper
 def _slots_for(shingles: int, most_slots: int) -> int:
     """Return a power of two that is twice the shingles, or the largest there is."""
     slots = _LEAST_SLOTS
@@ -88,7 +89,7 @@ _SIGNATURE = types.int64(
 )
 
 
-@njit(_SIGNATURE, nogil=True, cache=True)
+@kernel(_SIGNATURE)
 def similarities_of_pairs(
     left: Any,
     left_offsets: Any,

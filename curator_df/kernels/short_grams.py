@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.code_points import SPACE
+from curator_df.kernels.compiled import copied, helper
 from curator_df.kernels.counts import REPEATED_GRAMS, SHORT_TEXT_BYTES
 from curator_df.kernels.eight_bytes import dark_marks, first_bytes, first_mark, put_word, word_at
 from curator_df.kernels.word_counts import code_point
@@ -59,7 +60,7 @@ class ShortText(NamedTuple):
     """uint8: more than 1 where two prefixes fell."""
 
 
-@njit(nogil=True)
+@helper
 def new_short_text() -> ShortText:
     """Return room for the longest short text: 2.4 MB."""
     # Not cut from one array, as `short_text_within` does: 5 % more time for n = 2 to 4, 3 % for n = 5 to 10 (English prose).
@@ -78,14 +79,14 @@ def new_short_text() -> ShortText:
     )
 
 
-@njit(nogil=True)
+@helper
 def short_text_cells(words: int, size: int) -> int:
     """Return the numbers of eight bytes that `short_text_within` cuts up for a text of so many words and bytes."""
     in_bytes = (_PLACES + 1) * words + size + _LONGEST_PREFIX
     return 5 * words + _SHORTEST + 1 + ((6 * words + 3) >> 2) + ((in_bytes + 7) >> 3)
 
 
-@njit(nogil=True)
+@helper
 def short_text_within(cells: Any, words: int, size: int) -> ShortText:
     """Return room for a text of at most so many words and bytes, cut from `short_text_cells` numbers (uint64)."""
     # Hashes, prefixes, places, and with more than one for each word ends and letters; then numbers of two bytes and of one.
@@ -109,7 +110,7 @@ def short_text_within(cells: Any, words: int, size: int) -> ShortText:
     )
 
 
-@njit(nogil=True)
+@helper
 def read_words(data: Any, start: int, stop: int, classes: Any, text: ShortText) -> int:  # noqa: C901
     """Read the words of a text; return how many there are.
 
@@ -159,7 +160,7 @@ def read_words(data: Any, start: int, stop: int, classes: Any, text: ShortText) 
     return types.int64(word)
 
 
-@njit(nogil=True, inline="always")
+@copied
 def joined_hash(text: ShortText, word: int, n: int) -> int:
     """Return a hash of the n words from this one on, joined by nothing."""
     at, end, mixed = text.ends[word], text.ends[word + _U(n)], _ADD
@@ -171,7 +172,7 @@ def joined_hash(text: ShortText, word: int, n: int) -> int:
     return mixed ^ (mixed >> _32)
 
 
-@njit(nogil=True, inline="always")
+@copied
 def words_hash(text: ShortText, word: int, n: int) -> int:
     """Return a hash of the n words from this one on, one by one."""
     mixed = text.hashes[word]
@@ -181,7 +182,7 @@ def words_hash(text: ShortText, word: int, n: int) -> int:
     return mixed
 
 
-@njit(nogil=True)
+@helper
 def is_same_gram(text: ShortText, one: int, two: int, n: int) -> bool:
     """Say whether the n words from two places on are the same when joined by nothing."""
     first, second, end = text.ends[one], text.ends[two], text.ends[two + n]
@@ -196,7 +197,7 @@ def is_same_gram(text: ShortText, one: int, two: int, n: int) -> bool:
     return first_bytes(word_at(text.joined, first), rest) == first_bytes(word_at(text.joined, second), rest)
 
 
-@njit(nogil=True)
+@helper
 def has_same_words(text: ShortText, one: int, two: int, n: int) -> bool:
     """Say whether the n words from two places on are as long, one by one."""
     first, second = text.ends[one], text.ends[two]
@@ -208,7 +209,7 @@ def has_same_words(text: ShortText, one: int, two: int, n: int) -> bool:
     return True
 
 
-@njit(nogil=True)
+@helper
 def choose_all(text: ShortText, words: int) -> int:
     """Choose all words; return how many."""
     for word in range(_U(words)):
@@ -216,7 +217,7 @@ def choose_all(text: ShortText, words: int) -> int:
     return words
 
 
-@njit(nogil=True)
+@helper
 def choose_marked(text: ShortText, chosen: int) -> int:
     """Choose those of the chosen words that are marked; return how many."""
     count = _0
@@ -227,7 +228,7 @@ def choose_marked(text: ShortText, chosen: int) -> int:
     return types.int64(count)
 
 
-@njit(nogil=True)
+@helper
 def with_words_after(text: ShortText, chosen: int, words: int, n: int) -> int:
     """Return how many of the chosen words are the first of n."""
     while chosen and types.int64(text.chosen[chosen - 1]) + n > words:
@@ -235,7 +236,7 @@ def with_words_after(text: ShortText, chosen: int, words: int, n: int) -> int:
     return chosen
 
 
-@njit(nogil=True)
+@helper
 def top_gram(text: ShortText, words: int, n: int, chosen: int) -> tuple[int, int, int]:
     """Return the occurrences of the most frequent n-gram, of several the first, and its first word; 0 without n words.
 
@@ -270,7 +271,7 @@ def top_gram(text: ShortText, words: int, n: int, chosen: int) -> tuple[int, int
     return best, types.int64(best_word), choose_marked(text, chosen)
 
 
-@njit(nogil=True)
+@helper
 def _choose_seen_twice(text: ShortText, chosen: int, shift: int, least: int) -> int:
     """Choose those of the chosen words whose prefix may occur twice among them, or whose first words are below ``least`` bytes.
 
@@ -291,7 +292,7 @@ def _choose_seen_twice(text: ShortText, chosen: int, shift: int, least: int) -> 
     return types.int64(count)
 
 
-@njit(nogil=True)
+@helper
 def choose_repeated_pairs(text: ShortText, words: int) -> int:
     """Choose every word at which a repeated n-gram of 2 words or more may start; return how many."""
     if words < 2:
@@ -302,7 +303,7 @@ def choose_repeated_pairs(text: ShortText, words: int) -> int:
     return _choose_seen_twice(text, chosen, _0, _0)
 
 
-@njit(nogil=True)
+@helper
 def choose_repeated(text: ShortText, words: int) -> int:
     """Choose every word at which a repeated n-gram of 5 words or more may start; return how many."""
     if words <= _SHORTEST:
@@ -325,7 +326,7 @@ def choose_repeated(text: ShortText, words: int) -> int:
     return _choose_seen_twice(text, chosen, _32, _8)
 
 
-@njit(nogil=True)
+@helper
 def repeated_grams(text: ShortText, words: int, n: int, chosen: int) -> int:
     """Return the code points of repeated n-grams: from left to right, and past each one that was there before.
 

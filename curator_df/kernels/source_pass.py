@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.code_points import ALPHA
+from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.counts import COUNTS, SOURCE_COUNTS
 from curator_df.kernels.word_counts import COUNTS_TYPE, SPAN, code_point
 
 _FIRST = COUNTS.index(SOURCE_COUNTS[0])
 
 
-@njit(nogil=True)
+@helper
 def count_source(data: Any, start: int, stop: int, classes: Any, row: Any) -> None:
     """Count what ``SOURCE_COUNTS`` name in the text ``data[start:stop]`` into ``row``."""
     byte_classes, page_of, pages = classes
@@ -48,7 +49,7 @@ def count_source(data: Any, start: int, stop: int, classes: Any, row: Any) -> No
     row[3], row[4], row[5] = max(longest, length), alphanumeric, letters
 
 
-@njit(types.void(*SPAN, COUNTS_TYPE), nogil=True, cache=True)
+@kernel(types.void(*SPAN, COUNTS_TYPE))
 def count_source_of_span(data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, counts: Any) -> None:
     """Count each text of a span into its row of ``counts``: the columns of `counts.SOURCE_COUNTS`."""
     classes = (byte_classes, page_of, pages)

@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.byte_search import are_same
+from curator_df.kernels.compiled import helper, inlined
 from curator_df.kernels.line_counts import piece_slots
 from curator_df.kernels.unicode_grams import first_slot, hash_of
 from curator_df.kernels.unicode_words import class_at
@@ -23,19 +24,19 @@ from curator_df.kernels.word_break import WHITE, WORD_START
 from curator_df.kernels.word_counts import stop_word_bit
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _is_stop_word(data: Any, start: int, length: int) -> bool:
     """Tell whether the word is a stop word in any case. No other character has one of their letters as its lower case."""
     return stop_word_bit(data, start, length, 0x20) != 0
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _is_separator(byte: int) -> bool:
     # fastText: space, \t, \n, \v, \f, \r and NUL.
     return byte == 0x20 or 0x09 <= byte <= 0x0D or byte == 0
 
 
-@njit(nogil=True)
+@helper
 def _count_words(data: Any, start: int, stop: int, classes: Any, row: Any) -> None:
     """Count fastText's words that begin with a letter or a digit, and stop words between white space."""
     words = stop_words = 0
@@ -59,7 +60,7 @@ def _count_words(data: Any, start: int, stop: int, classes: Any, row: Any) -> No
     row[0], row[2] = words, stop_words
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _are_dots(data: Any, at: int, stop: int, step: int) -> bool:
     """Tell whether three dots stand here: next to each other (step 1), or with spaces between (step 2)."""
     if at + 2 * step >= stop or data[at] != 0x2E or data[at + step] != 0x2E or data[at + 2 * step] != 0x2E:
@@ -67,13 +68,13 @@ def _are_dots(data: Any, at: int, stop: int, step: int) -> bool:
     return step == 1 or (data[at + 1] == 0x20 and data[at + 3] == 0x20)
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _is_ellipsis(data: Any, at: int, stop: int) -> bool:
     # U+2026
     return at + 2 < stop and data[at] == 0xE2 and data[at + 1] == 0x80 and data[at + 2] == 0xA6
 
 
-@njit(nogil=True)
+@helper
 def _symbols(data: Any, start: int, stop: int) -> int:
     """Return the occurrences of each of ``#``, ``...``, ``. . .`` and U+2026, of each by itself not overlapping."""
     symbols, after_dots, after_spaced = 0, start, start
@@ -91,7 +92,7 @@ def _symbols(data: Any, start: int, stop: int) -> int:
     return symbols
 
 
-@njit(nogil=True)
+@helper
 def _next_piece(data: Any, at: int, stop: int, classes: Any, feeds: int) -> tuple[int, int, int]:
     """Return where the piece that starts here begins and ends when it is stripped, and where the next one starts."""
     last = at
@@ -115,7 +116,7 @@ def _next_piece(data: Any, at: int, stop: int, classes: Any, feeds: int) -> tupl
     return first, last, following
 
 
-@njit(nogil=True)
+@helper
 def _count_lines(data: Any, start: int, stop: int, classes: Any, row: Any) -> None:
     """Count lines, those that begin with a bullet (U+25CF, U+2022, ``*``, ``-``), and those that end in an ellipsis."""
     lines = bullets = ellipses = 0
@@ -137,7 +138,7 @@ def _count_lines(data: Any, start: int, stop: int, classes: Any, row: Any) -> No
     row[3], row[4], row[5] = lines, bullets, ellipses
 
 
-@njit(nogil=True)
+@helper
 def count_dclm_text(data: Any, start: int, stop: int, classes: Any, row: Any) -> None:
     """Count what ``DCLM_TEXT_COUNTS`` name in the text ``data[start:stop]`` into ``row``."""
     _count_words(data, start, stop, classes, row)
@@ -145,17 +146,17 @@ def count_dclm_text(data: Any, start: int, stop: int, classes: Any, row: Any) ->
     _count_lines(data, start, stop, classes, row)
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _is_marked(marks: Any, place: int) -> bool:
     return (marks[place >> 3] >> (place & 7)) & 1 != 0
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _mark(marks: Any, place: int) -> None:
     marks[place >> 3] |= np.uint8(1 << (place & 7))
 
 
-@njit(nogil=True)
+@helper
 def _earlier_piece(data: Any, start: int, stop: int, piece: tuple[int, int, int], table: Any, ends: Any) -> int:
     """Return how far into the text an equal piece came before; otherwise remember this one, and return -1."""
     first, last, slots = piece
@@ -175,7 +176,7 @@ def _earlier_piece(data: Any, start: int, stop: int, piece: tuple[int, int, int]
     return -1
 
 
-@njit(nogil=True)
+@helper
 def _count_pieces(
     data: Any, start: int, stop: int, classes: Any, feeds: int, table: Any, marks: Any
 ) -> tuple[int, int, int, int]:
@@ -204,7 +205,7 @@ def _count_pieces(
     return pieces, characters, repeated, repeated_characters
 
 
-@njit(nogil=True)
+@helper
 def count_dclm_repeats(data: Any, start: int, stop: int, classes: Any, table: Any, row: Any) -> Any:
     """Count what ``DCLM_REPEAT_COUNTS`` name into ``row``; return the table, larger if this text needs a larger one."""
     slots = piece_slots(data, start, stop)
@@ -215,13 +216,13 @@ def count_dclm_repeats(data: Any, start: int, stop: int, classes: Any, table: An
     return table
 
 
-@njit(nogil=True)
+@helper
 def mark_bytes(length: int) -> int:
     """Return the bytes that `count_repeats_within` needs for a text of so many: two bits for each."""
     return 2 * ((length >> 3) + 1)
 
 
-@njit(nogil=True)
+@helper
 def count_repeats_within(data: Any, start: int, stop: int, classes: Any, table: Any, marks: Any, row: Any) -> None:
     """Count as `count_dclm_repeats` does, with a table of `piece_slots` slots and `mark_bytes` bytes: both overwritten."""
     _, row[1], row[0], row[2] = _count_pieces(data, start, stop, classes, 1, table, marks)

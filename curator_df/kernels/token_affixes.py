@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import helper, inlined
 from curator_df.kernels.english_rules import (
     ALPHA,
     BEFORE_DOT,
@@ -43,13 +44,13 @@ _BASIS, _PRIME, _32 = _U(0xCBF29CE484222325), _U(0x100000001B3), _U(32)
 _DOT, _PLUS, _DOLLAR, _MINUS, _COMMA, _TILDE = 0x2E, 0x2B, 0x24, 0x2D, 0x2C, 0x7E
 
 
-@njit(nogil=True)
+@helper
 def _wide_class_at(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
     code, width = code_point(data, at, stop)
     return types.int64(classes[FIRST_PAGE + (types.int64(classes[PAGES_OF + (code >> 8)]) << 8) + (code & 255)]), width
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def class_at(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
     """Return the classes of the character that starts here, and its length in bytes."""
     byte = data[at]
@@ -58,7 +59,7 @@ def class_at(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
     return _wide_class_at(data, at, stop, classes)
 
 
-@njit(nogil=True)
+@helper
 def before(data: Any, at: int, start: int) -> int:
     """Return where the character before this place starts."""
     least = max(start, at - 4)
@@ -68,17 +69,17 @@ def before(data: Any, at: int, start: int) -> int:
     return at
 
 
-@njit(nogil=True)
+@helper
 def _is_digit(data: Any, at: int, start: int, stop: int) -> bool:
     return start <= at < stop and 0x30 <= data[at] <= 0x39
 
 
-@njit(nogil=True)
+@helper
 def _is(data: Any, at: int, stop: int, first: int, second: int, third: int) -> bool:
     return at + 3 <= stop and data[at] == first and data[at + 1] == second and data[at + 2] == third
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def may_be_phrase(data: Any, start: int, stop: int, phrases: Any) -> bool:
     """Say whether a phrase has this length, first byte and last byte."""
     length = stop - start
@@ -88,7 +89,7 @@ def may_be_phrase(data: Any, start: int, stop: int, phrases: Any) -> bool:
     return (phrases[first << 6 | last] >> types.uint32(length)) & types.uint32(1) != 0
 
 
-@njit(nogil=True)
+@helper
 def look_up(data: Any, start: int, stop: int, phrases: Any) -> int:
     """Return where the phrase of these bytes is described, or -1, if `may_be_phrase`."""
     length = stop - start
@@ -108,19 +109,19 @@ def look_up(data: Any, start: int, stop: int, phrases: Any) -> int:
     return -1
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def phrase_byte(phrases: Any, row: int, number: int) -> int:
     """Return a byte of a phrase."""
     return types.uint8(phrases[row + (number >> 2)] >> types.uint32(8 * (number & 3)))
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def is_of_kind(phrases: Any, row: int, kind: int) -> bool:
     """Say whether the phrase that is described here is of a kind."""
     return phrases[row + KIND_WORD] >> types.uint32(8) & types.uint32(kind) != 0
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def find_phrase(data: Any, start: int, stop: int, phrases: Any, kind: int) -> int:
     """Return where the phrase of these bytes is described, if it is of a kind, or -1."""
     row = -1
@@ -131,7 +132,7 @@ def find_phrase(data: Any, start: int, stop: int, phrases: Any, kind: int) -> in
     return row
 
 
-@njit(nogil=True)
+@helper
 def _dots(data: Any, at: int, stop: int) -> int:
     end = at
     while end < stop and data[end] == _DOT:
@@ -139,7 +140,7 @@ def _dots(data: Any, at: int, stop: int) -> int:
     return end - at
 
 
-@njit(nogil=True)
+@helper
 def prefix_length(data: Any, start: int, stop: int, classes: Any) -> int:
     """Return the bytes to cut off where a word begins."""
     byte = data[start]
@@ -157,7 +158,7 @@ def prefix_length(data: Any, start: int, stop: int, classes: Any) -> int:
     return width if flags & PREFIX else 0
 
 
-@njit(nogil=True)
+@helper
 def suffix_length(data: Any, start: int, stop: int, classes: Any, phrases: Any) -> int:
     """Return the bytes to cut off where a word ends: of all rules that apply, what the one that takes most takes."""
     if start >= stop:
@@ -191,7 +192,7 @@ def suffix_length(data: Any, start: int, stop: int, classes: Any, phrases: Any) 
     return length
 
 
-@njit(nogil=True)
+@helper
 def _is_full_stop(data: Any, start: int, dot: int, classes: Any) -> bool:
     """Say whether the dot that ends a word is cut off, from what stands before it."""
     if dot == start:
@@ -210,7 +211,7 @@ def _is_full_stop(data: Any, start: int, dot: int, classes: Any) -> bool:
     return is_degree and (data[at] == 0x46 or data[at] == 0x43 or data[at] == 0x4B)
 
 
-@njit(nogil=True)
+@helper
 def _tail_length(data: Any, start: int, stop: int, phrases: Any) -> int:
     """Return the bytes of the unit or currency after the last digit."""
     at = stop
@@ -223,7 +224,7 @@ def _tail_length(data: Any, start: int, stop: int, phrases: Any) -> int:
     return 0
 
 
-@njit(nogil=True)
+@helper
 def infix_length(data: Any, at: int, start: int, stop: int, classes: Any) -> int:
     """Return the bytes of the token that begins here inside of a word."""
     byte = data[at]
@@ -239,7 +240,7 @@ def infix_length(data: Any, at: int, start: int, stop: int, classes: Any) -> int
     return _joint_length(data, at, width, start, stop, classes)
 
 
-@njit(nogil=True)
+@helper
 def _joint_length(data: Any, at: int, width: int, start: int, stop: int, classes: Any) -> int:
     """Return the bytes of a token that is one because of what stands on both sides of it."""
     byte, place = data[at], before(data, at, start)
@@ -260,7 +261,7 @@ def _joint_length(data: Any, at: int, width: int, start: int, stop: int, classes
     return types.int64(byte in (0x3A, 0x2F, 0x3C, 0x3D, 0x3E) and right & ALPHA != 0)
 
 
-@njit(nogil=True)
+@helper
 def _hyphen_length(data: Any, at: int, stop: int, classes: Any) -> int:
     """Return the bytes of one to three hyphens, a dash, two em dashes or a tilde with a letter after."""
     if data[at] == 0xE2:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.borrowed import borrowed
+from curator_df.kernels.compiled import kernel
 from curator_df.kernels.token_restore import restore_exceptions
 from curator_df.kernels.token_split import split_text
 from curator_df.kernels.word_counts import BYTES
@@ -21,11 +22,7 @@ from curator_df.kernels.word_counts import BYTES
 _OFFSETS = types.Array(types.int64, 1, "C", readonly=True)
 
 
-@njit(
-    types.void(BYTES, _OFFSETS, types.uint16[::1], types.uint32[::1], types.uint8[::1], types.int64[::1]),
-    nogil=True,
-    cache=True,
-)
+@kernel(types.void(BYTES, _OFFSETS, types.uint16[::1], types.uint32[::1], types.uint8[::1], types.int64[::1]))
 def split_span(data: Any, offsets: Any, classes: Any, phrases: Any, out: Any, stops: Any) -> None:
     """Write the tokens of each text into ``out``, which has room for twice the texts; ``stops`` are its offsets.
 

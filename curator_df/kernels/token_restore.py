@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import helper, inlined
 from curator_df.kernels.english_rules import CUTS_WORD, IS_EXCEPTION, IS_RESTORED, KIND_WORD, LONGEST, PATTERN_WORD
 from curator_df.kernels.token_affixes import find_phrase, is_of_kind, phrase_byte
 from curator_df.kernels.token_split import MOST_TOKENS, NOTHING, ONE_SPACE, OTHER_SPACE
@@ -25,12 +26,12 @@ _NEAR = 32
 """More than the tokens whose longest sequences are compared at a time: those before and after `MOST_TOKENS`."""
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _is_end(byte: int) -> bool:
     return byte in (NOTHING, ONE_SPACE, OTHER_SPACE)
 
 
-@njit(nogil=True)
+@helper
 def _matches(tokens: Any, at: int, stop: int, phrases: Any, letters: Any, found: Any) -> int:
     """Find the exceptions that begin with the token here; return how many.
 
@@ -60,7 +61,7 @@ def _matches(tokens: Any, at: int, stop: int, phrases: Any, letters: Any, found:
     return total
 
 
-@njit(nogil=True)
+@helper
 def _has_better(longest: Any, index: int, count: int) -> bool:
     """Say whether a longer sequence, or an earlier one as long, covers the first or last of ``count`` tokens from this one on.
 
@@ -76,7 +77,7 @@ def _has_better(longest: Any, index: int, count: int) -> bool:
     return later < index + count
 
 
-@njit(nogil=True)
+@helper
 def _put_back(tokens: Any, at: int, end: int, row: int, phrases: Any) -> None:
     """Write the tokens of an exception over those between two places, and white space where they need less."""
     cuts, length = phrases[row + CUTS_WORD], types.int64(phrases[row + KIND_WORD]) & 255
@@ -91,7 +92,7 @@ def _put_back(tokens: Any, at: int, end: int, row: int, phrases: Any) -> None:
     tokens[end - 1] = last
 
 
-@njit(nogil=True)
+@helper
 def restore_exceptions(tokens: Any, start: int, stop: int, phrases: Any) -> None:
     """Put back the exceptions in the tokens of a text.
 

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.english_rules import BLANK, ENDS_SENTENCE, PUNCTUATION
 from curator_df.kernels.word_counts import BYTES, code_point
 
 _OFFSETS = types.Array(types.int64, 1, "C", readonly=True)
 
 
-@njit(nogil=True)
+@helper
 def _class_at(data: Any, at: int, stop: int, page_of: Any, pages: Any) -> tuple[int, int]:
     """Return the bits and the bytes of the code point here."""
     code, width = types.int64(data[at]), 1
@@ -31,7 +32,7 @@ def _class_at(data: Any, at: int, stop: int, page_of: Any, pages: Any) -> tuple[
     return types.int64(pages[page_of[code >> 8], code & 255]), width
 
 
-@njit(nogil=True)
+@helper
 def _after_blanks(data: Any, at: int, stop: int, page_of: Any, pages: Any) -> int:
     while at < stop:
         bits, width = _class_at(data, at, stop, page_of, pages)
@@ -41,7 +42,7 @@ def _after_blanks(data: Any, at: int, stop: int, page_of: Any, pages: Any) -> in
     return at
 
 
-@njit(nogil=True)
+@helper
 def _read_token(data: Any, at: int, stop: int, page_of: Any, pages: Any) -> tuple[int, bool, bool]:
     """Return where a token stops, whether it ends a sentence, and whether it can begin one."""
     begun, characters = at, 0
@@ -58,7 +59,7 @@ def _read_token(data: Any, at: int, stop: int, page_of: Any, pages: Any) -> tupl
     return at, ends, at > begun and not ends and every == 0
 
 
-@njit(
+@kernel(
     types.void(
         BYTES,
         _OFFSETS,
@@ -67,9 +68,7 @@ def _read_token(data: Any, at: int, stop: int, page_of: Any, pages: Any) -> tupl
         types.Array(types.uint16, 1, "C", readonly=True),
         types.Array(types.uint8, 2, "C", readonly=True),
         types.int64[::1],
-    ),
-    nogil=True,
-    cache=True,
+    )
 )
 def count_sentences_of_lines(
     data: Any, offsets: Any, tokens: Any, token_offsets: Any, page_of: Any, pages: Any, sentences: Any

@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import helper, inlined
 from curator_df.kernels.english_rules import (
     ALPHA,
     BEFORE_DOT,
@@ -44,7 +45,7 @@ _ONE: Any = np.uint64(1)
 _DOT, _DOLLAR = 0x2E, 0x24
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _put(data: Any, start: int, stop: int, out: Any, to: int) -> int:
     """Copy a token to a place; return the place after it."""
     for at in range(start, stop):
@@ -54,7 +55,7 @@ def _put(data: Any, start: int, stop: int, out: Any, to: int) -> int:
     return to + 1
 
 
-@njit(nogil=True)
+@helper
 def _put_part(data: Any, start: int, stop: int, out: Any, to: int) -> int:
     """Copy a part of a word. After the token of U+00B0, the full stop of ``C.``, ``F.`` and ``K.`` is a token too.
 
@@ -67,7 +68,7 @@ def _put_part(data: Any, start: int, stop: int, out: Any, to: int) -> int:
     return _put(data, start, stop, out, to)
 
 
-@njit(nogil=True)
+@helper
 def _put_exception(data: Any, start: int, stop: int, cuts: Any, out: Any, to: int) -> int:
     """Copy the tokens of an exception."""
     for at in range(start, stop):
@@ -79,13 +80,13 @@ def _put_exception(data: Any, start: int, stop: int, cuts: Any, out: Any, to: in
     return to
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _exception(data: Any, start: int, stop: int, phrases: Any) -> int:
     """Return where the exception that these bytes are is described, or -1."""
     return find_phrase(data, start, stop, phrases, IS_EXCEPTION)
 
 
-@njit(nogil=True)
+@helper
 def _cut_affixes(
     data: Any, start: int, stop: int, classes: Any, phrases: Any, out: Any, front: int, back: int
 ) -> tuple[int, int, int, int]:
@@ -114,7 +115,7 @@ def _cut_affixes(
     return start, stop, front, back
 
 
-@njit(nogil=True)
+@helper
 def _cut_inside(data: Any, start: int, stop: int, classes: Any, phrases: Any, out: Any, to: int) -> int:
     """Copy what is left of a word: an exception, a URL, or parts with the tokens between them."""
     row = _exception(data, start, stop, phrases)
@@ -139,7 +140,7 @@ def _cut_inside(data: Any, start: int, stop: int, classes: Any, phrases: Any, ou
     return _put_part(data, held, stop, out, to) if held < stop else to
 
 
-@njit(nogil=True)
+@helper
 def _can_be_restored(data: Any, start: int, out: Any, first: int, to: int, phrases: Any) -> bool:
     """Say whether tokens of a word, side by side, are an exception that would be put back."""
     # A bit for each token that began so many bytes before the next one.
@@ -159,7 +160,7 @@ def _can_be_restored(data: Any, start: int, out: Any, first: int, to: int, phras
     return False
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _lowest_bit(bits: int) -> int:
     number = 0
     while not bits >> number & 1:
@@ -167,7 +168,7 @@ def _lowest_bit(bits: int) -> int:
     return number
 
 
-@njit(nogil=True)
+@helper
 def _split_word(data: Any, start: int, stop: int, classes: Any, phrases: Any, out: Any, first: int) -> Any:
     """Copy the tokens of a word; return the place after them, and whether an exception may have to be put back."""
     limit = first + 2 * (stop - start)
@@ -184,7 +185,7 @@ def _split_word(data: Any, start: int, stop: int, classes: Any, phrases: Any, ou
     return to, cut > 0 and to - first > stop - start + 2 and _can_be_restored(data, start, out, first, to, phrases)
 
 
-@njit(nogil=True)
+@helper
 def _word_stop(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
     """Return where the word here ends, and the classes of its characters."""
     all_flags = 0
@@ -200,7 +201,7 @@ def _word_stop(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
     return min(at, stop), all_flags
 
 
-@njit(nogil=True)
+@helper
 def _space_stop(data: Any, at: int, stop: int, classes: Any) -> int:
     """Return where the white space here ends."""
     while at < stop:
@@ -211,7 +212,7 @@ def _space_stop(data: Any, at: int, stop: int, classes: Any) -> int:
     return min(at, stop)
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _plain_word(data: Any, start: int, stop: int, classes: Any, phrases: Any, out: Any, to: int) -> tuple[int, int]:
     """Copy a word of ASCII letters alone, or with one mark after them that is cut off. Most words are of this kind.
 
@@ -246,7 +247,7 @@ def _plain_word(data: Any, start: int, stop: int, classes: Any, phrases: Any, ou
     return word, to + 1
 
 
-@njit(nogil=True)
+@helper
 def _any_word(data: Any, at: int, stop: int, classes: Any, phrases: Any, out: Any, to: int) -> Any:
     """Copy the tokens of a word; return where it ends, the place after them, and whether an exception may have to be put back."""
     end, flags = _word_stop(data, at, stop, classes)
@@ -259,7 +260,7 @@ def _any_word(data: Any, at: int, stop: int, classes: Any, phrases: Any, out: An
     return end, _put_exception(data, at, end, phrases[row + CUTS_WORD], out, to), False
 
 
-@njit(nogil=True)
+@helper
 def split_text(data: Any, at: int, stop: int, classes: Any, phrases: Any, out: Any, to: int) -> Any:
     """Copy the tokens of a text; return the place after them, and whether exceptions may have to be put back."""
     first, may_restore = to, False

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import helper
 from curator_df.kernels.english_rules import DECIMAL, HOST, LOWER, WORD
 from curator_df.kernels.token_affixes import class_at
 
@@ -21,7 +22,7 @@ _LONGEST_NAME, _LONGEST_LAST_NAME, _PORT_DIGITS = 64, 63, 5
 _DOT, _MINUS, _PLUS, _COLON, _AT = 0x2E, 0x2D, 0x2B, 0x3A, 0x40
 
 
-@njit(nogil=True)
+@helper
 def is_url(data: Any, start: int, stop: int, classes: Any) -> bool:
     """Say whether the characters between two places are a URL."""
     if _is_host_and_rest(data, start, stop, classes):
@@ -42,7 +43,7 @@ def is_url(data: Any, start: int, stop: int, classes: Any) -> bool:
     return False
 
 
-@njit(nogil=True)
+@helper
 def _is_host_and_rest(data: Any, at: int, stop: int, classes: Any) -> bool:
     host_stop = _named_host_stop(data, at, stop, classes)
     if host_stop > 0 and _is_rest(data, host_stop, stop, classes):
@@ -51,7 +52,7 @@ def _is_host_and_rest(data: Any, at: int, stop: int, classes: Any) -> bool:
     return host_stop > 0 and _is_rest(data, host_stop, stop, classes)
 
 
-@njit(nogil=True)
+@helper
 def _is_rest(data: Any, at: int, stop: int, classes: Any) -> bool:
     """Say whether a port and a path, or nothing, stand from here to the end."""
     if at < stop and data[at] == _COLON:
@@ -68,7 +69,7 @@ def _is_rest(data: Any, at: int, stop: int, classes: Any) -> bool:
     return at >= stop or data[at] in (0x2F, 0x3F, 0x23)
 
 
-@njit(nogil=True)
+@helper
 def _named_host_stop(data: Any, at: int, stop: int, classes: Any) -> int:
     """Return where a host of names ends, or 0."""
     names, characters, is_lower, is_name = 0, 0, True, True
@@ -97,7 +98,7 @@ def _named_host_stop(data: Any, at: int, stop: int, classes: Any) -> int:
     return at if names and is_lower and 2 <= characters <= _LONGEST_LAST_NAME else 0
 
 
-@njit(nogil=True)
+@helper
 def _address_stop(data: Any, at: int, stop: int, classes: Any) -> int:
     """Return where a public address of four numbers ends, or 0."""
     first = second = 0
@@ -122,7 +123,7 @@ def _address_stop(data: Any, at: int, stop: int, classes: Any) -> int:
     return 0 if is_private or (first == 172 and 16 <= second <= 31) else at
 
 
-@njit(nogil=True)
+@helper
 def _other_digit(value: int, digits: int) -> int:
     """Return what a digit of another script counts for: one that passes where any digit may stand, and nowhere else."""
     if digits == 0:
@@ -130,7 +131,7 @@ def _other_digit(value: int, digits: int) -> int:
     return 5 if value == 1 else 9
 
 
-@njit(nogil=True)
+@helper
 def _is_number(value: int, digits: int, number: int) -> bool:
     """Say whether so many digits may be this number of an address: 1-223, 0-255 twice with zeros before, 1-254."""
     if number in (1, 2):

@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.byte_search import are_same
+from curator_df.kernels.compiled import helper, inlined
 from curator_df.kernels.counts import REPEATED_GRAMS, TOP_GRAMS
 from curator_df.kernels.unicode_words import after_spaces, class_at, unicode_word_stop
 from curator_df.kernels.word_break import WORD_START
@@ -29,20 +30,20 @@ ROOM_WORDS = 1 << 14
 """Words for which a span has room at once (400 KB); texts that may have more are cut twice, to know how many they have."""
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def mixed_in(total: int, value: int) -> int:
     """Return a hash with a value added to it."""
     total = (total ^ _U(value)) * _MIX
     return total ^ (total >> _29)
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def first_slot(total: int, slots: int) -> int:
     """Return the slot of a table at which to begin to look for a hash."""
     return types.int64(((total ^ (total >> _32)) * _ADD >> _32) * _U(slots) >> _32)
 
 
-@njit(nogil=True)
+@helper
 def hash_of(data: Any, first: int, last: int) -> int:
     """Return a hash of the bytes ``data[first:last]``."""
     at, end = _U(first), _U(last)
@@ -59,13 +60,13 @@ def hash_of(data: Any, first: int, last: int) -> int:
     return mixed_in(total, eight)
 
 
-@njit(nogil=True)
+@helper
 def room_cells(words: int) -> int:
     """Return the numbers of 32 bits in which so many words are counted."""
     return 6 * words + 4
 
 
-@njit(nogil=True)
+@helper
 def room_within(cells: Any) -> tuple[Any, Any, Any, Any, Any]:
     """Return `room_cells` as four arrays with a number for each word and one more, and a table."""
     size = len(cells) // 6 + 1
@@ -78,13 +79,13 @@ def room_within(cells: Any) -> tuple[Any, Any, Any, Any, Any]:
     )
 
 
-@njit(nogil=True)
+@helper
 def new_room(words: int) -> tuple[Any, Any, Any, Any, Any]:
     """Return room for so many words."""
     return room_within(np.empty(room_cells(words), dtype=np.uint32))
 
 
-@njit(nogil=True)
+@helper
 def count_unicode_words(data: Any, start: int, stop: int, classes: Any) -> int:
     """Return how many words a text has that begin with a letter or a digit."""
     words, at = 0, start
@@ -95,7 +96,7 @@ def count_unicode_words(data: Any, start: int, stop: int, classes: Any) -> int:
     return words
 
 
-@njit(nogil=True)
+@helper
 def _read_words(
     data: Any, start: int, stop: int, classes: Any, starts: Any, stops: Any, letters: Any
 ) -> tuple[int, int]:
@@ -113,7 +114,7 @@ def _read_words(
     return words, total
 
 
-@njit(nogil=True)
+@helper
 def _number_words(data: Any, start: int, words: int, starts: Any, stops: Any, table: Any, numbers: Any) -> None:
     """Give each word the number of the first one equal to it."""
     slots = 2 * words
@@ -134,7 +135,7 @@ def _number_words(data: Any, start: int, words: int, starts: Any, stops: Any, ta
         numbers[word] = table[slot] - 1
 
 
-@njit(nogil=True)
+@helper
 def _number_longer(grams: int, numbers: Any, times: Any, table: Any, longer: Any) -> None:
     """Give each n-gram the number of the first one equal to it, by the numbers of the n-grams of a word less."""
     candidates = 0
@@ -160,14 +161,14 @@ def _number_longer(grams: int, numbers: Any, times: Any, table: Any, longer: Any
         longer[gram] = table[slot] - 1
 
 
-@njit(nogil=True)
+@helper
 def _count_times(grams: int, numbers: Any, times: Any) -> None:
     times[:grams] = 0
     for gram in range(grams):
         times[numbers[gram]] += 1
 
 
-@njit(nogil=True)
+@helper
 def _top_characters(n: int, grams: int, numbers: Any, times: Any, letters: Any) -> int:
     """Return the code points of the longest of the most frequent n-grams times its occurrences; 0 if none occurs twice."""
     most = longest = 0
@@ -179,7 +180,7 @@ def _top_characters(n: int, grams: int, numbers: Any, times: Any, letters: Any) 
     return most * longest
 
 
-@njit(nogil=True)
+@helper
 def _repeated_characters(n: int, grams: int, numbers: Any, times: Any, letters: Any) -> int:
     """Return the code points of the words that are in an n-gram that occurs twice, no word counted twice."""
     characters = covered = 0
@@ -190,7 +191,7 @@ def _repeated_characters(n: int, grams: int, numbers: Any, times: Any, letters: 
     return characters
 
 
-@njit(nogil=True)
+@helper
 def count_unicode_grams(data: Any, start: int, stop: int, classes: Any, room: Any, row: Any) -> None:
     """Count what ``UNICODE_GRAM_COUNTS`` name in the text ``data[start:stop]`` into ``row``."""
     row[:] = 0
@@ -199,7 +200,7 @@ def count_unicode_grams(data: Any, start: int, stop: int, classes: Any, room: An
     count_unicode_grams_within(data, start, stop, classes, room, row)
 
 
-@njit(nogil=True)
+@helper
 def count_unicode_grams_within(data: Any, start: int, stop: int, classes: Any, room: Any, row: Any) -> None:
     """Count as `count_unicode_grams` does, with room for the words of the text, into a row of zeros."""
     numbers, longer, times, letters, table = room

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.mojibake import CLASS_MASK, CONTROL, FORM
 from curator_df.kernels.word_counts import code_point
 
@@ -32,12 +33,12 @@ PLAIN_BYTE, NEWLINE_BYTE, RETURN_BYTE, AMPERSAND_BYTE, LESS_THAN_BYTE, CONTROL_B
 _LONGEST_ENTITY = 24
 
 
-@njit(nogil=True)
+@helper
 def _is_alphanumeric(byte: int) -> bool:
     return 0x30 <= byte <= 0x39 or 0x41 <= byte <= 0x5A or 0x61 <= byte <= 0x7A
 
 
-@njit(nogil=True)
+@helper
 def _is_entity(data: Any, at: int, stop: int) -> bool:
     """Match ``&#?[0-9A-Za-z]{1,24};`` at an ampersand."""
     at += 1
@@ -49,7 +50,7 @@ def _is_entity(data: Any, at: int, stop: int) -> bool:
     return at > first and at < stop and data[at] == 0x3B
 
 
-@njit(nogil=True)
+@helper
 def _following_class(data: Any, at: int, stop: int) -> int:
     """Return the mojibake class of the ASCII character here, or -1 if there is none."""
     if at >= stop or data[at] >= 0x80:
@@ -59,7 +60,7 @@ def _following_class(data: Any, at: int, stop: int) -> int:
     return 1 if _is_alphanumeric(data[at]) and data[at] >= 0x41 else 0
 
 
-@njit(nogil=True)
+@helper
 def _scan_segment(
     data: Any, start: int, stop: int, may_unescape: bool, byte_kinds: Any, page_of: Any, pages: Any, pairs: Any
 ) -> tuple[int, int, bool]:
@@ -114,7 +115,7 @@ _SIGNATURE = types.Tuple((types.int64, types.int64, types.int64, types.int64, ty
 )
 
 
-@njit(_SIGNATURE, nogil=True, cache=True)
+@kernel(_SIGNATURE)
 def next_suspect(
     data: Any,
     offsets: Any,

@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import helper, inlined
 from curator_df.kernels.word_break import KIND, KINDS, PICTOGRAPH
 from curator_df.kernels.word_counts import code_point
 
@@ -41,7 +42,7 @@ _IN_LETTERS = _MID_LETTER | _MID_NUM_LET | _SINGLE_QUOTE
 _IN_NUMBERS = _MID_NUM | _MID_NUM_LET | _SINGLE_QUOTE
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def class_at(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
     """Return the class (`word_break`) of the character that starts here, and its length in bytes."""
     byte_classes, page_of, pages = classes
@@ -51,7 +52,7 @@ def class_at(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
     return types.int64(pages[page_of[code >> 8], code & 255]), width
 
 
-@njit(nogil=True)
+@helper
 def _next_kind(data: Any, at: int, stop: int, classes: Any) -> int:
     """Return the bit of the kind of the next character that WB4 does not skip; 0 at the end."""
     while at < stop:
@@ -63,7 +64,7 @@ def _next_kind(data: Any, at: int, stop: int, classes: Any) -> int:
     return 0
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _follows(before: int, last: int, kind: int) -> bool:
     """Tell whether a character goes on with the word by what stands before it; ``before`` stands before ``last``."""
     if last & (_LETTER | _NUMERIC):  # WB5, WB7a, WB8, WB9, WB10, WB13a
@@ -80,7 +81,7 @@ def _follows(before: int, last: int, kind: int) -> bool:
     return (kind & _NUMERIC) != 0 and (before & _NUMERIC) != 0 and (last & _IN_NUMBERS) != 0  # WB11
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _wanted_after(last: int, kind: int) -> int:
     """Return the kinds of which one must come next for a character to go on with the word: WB6, WB7b, WB12."""
     if last & _LETTER and kind & _IN_LETTERS:
@@ -90,7 +91,7 @@ def _wanted_after(last: int, kind: int) -> int:
     return _NUMERIC if last & _NUMERIC and kind & _IN_NUMBERS else 0
 
 
-@njit(nogil=True)
+@helper
 def after_spaces(data: Any, at: int, stop: int, classes: Any) -> int:
     """Return the place after ASCII characters that join nothing, but for the last one before a character that may join it."""
     here, end = np.uint64(at), np.uint64(stop)
@@ -101,7 +102,7 @@ def after_spaces(data: Any, at: int, stop: int, classes: Any) -> int:
     return types.int64(here)
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def unicode_word_stop(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
     """Return where the word that starts here ends, and its code points; the text ends at ``stop``, after ``at``."""
     flags, width = class_at(data, at, stop, classes)

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
+
+from curator_df.kernels.compiled import helper, kernel
 
 _IDS = types.Array(types.int64, 1, "C", readonly=True)
 
 
-@njit(nogil=True)
+@helper
 def _root(parents: Any, place: int) -> int:
     while parents[place] != place:
         # Path halving: every other place on the way is put under its grandparent.
@@ -29,7 +31,7 @@ def _root(parents: Any, place: int) -> int:
     return place
 
 
-@njit(nogil=True)
+@helper
 def _place_of(ids: Any, number: int) -> int:
     low, high = 0, len(ids)
     while low < high:
@@ -41,7 +43,7 @@ def _place_of(ids: Any, number: int) -> int:
     return low if low < len(ids) and ids[low] == number else -1
 
 
-@njit(types.int64(_IDS, types.Array(types.int64, 2, "C", readonly=True), types.int64[::1]), nogil=True, cache=True)
+@kernel(types.int64(_IDS, types.Array(types.int64, 2, "C", readonly=True), types.int64[::1]))
 def join_edges(ids: Any, edges: Any, parents: Any) -> int:
     """Join the sets of both ends of each edge; return how many sets became one with another.
 
@@ -61,7 +63,7 @@ def join_edges(ids: Any, edges: Any, parents: Any) -> int:
     return joined
 
 
-@njit(types.void(_IDS, types.int64[::1]), nogil=True, cache=True)
+@kernel(types.void(_IDS, types.int64[::1]))
 def name_roots(ids: Any, parents: Any) -> None:
     """Replace each parent by the id of the root. A parent stands before its child, so one pass is enough."""
     for place in range(len(parents)):

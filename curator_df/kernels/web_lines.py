@@ -13,10 +13,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.boilerplate import A_PHRASE, LOREM_IPSUM, find_boilerplate
 from curator_df.kernels.code_points import SPACE
+from curator_df.kernels.compiled import helper
 from curator_df.kernels.counts import COUNT_DOLMA_LINES, COUNT_WEB_LINES, COUNT_WEB_PARAGRAPHS
 from curator_df.kernels.line_counts import earlier_line, last_flags, piece_slots, read_line
 from curator_df.kernels.word_counts import code_point
@@ -34,7 +35,7 @@ _STARTS = np.cumsum(_LENGTHS) - _LENGTHS
 _MIX, _ADD = np.uint64(0xD6E8FEB86659FD93), np.uint64(0x9E3779B97F4A7C15)
 
 
-@njit(nogil=True)
+@helper
 def _ends_in(data: Any, start: int, stop: int, number: int) -> bool:
     length, first = _LENGTHS[number], _STARTS[number]
     if stop - start < length:
@@ -48,7 +49,7 @@ def _ends_in(data: Any, start: int, stop: int, number: int) -> bool:
     return True
 
 
-@njit(nogil=True)
+@helper
 def _ends_in_ellipsis_mark(data: Any, start: int, stop: int) -> bool:
     # The last bytes of the marks: . ] ) e, and those of the ellipsis and of the guillemet.
     if data[stop - 1] not in (0x2E, 0x5D, 0x29, 0x65, 0x45, 0xA6, 0xBB):
@@ -59,7 +60,7 @@ def _ends_in_ellipsis_mark(data: Any, start: int, stop: int) -> bool:
     return False
 
 
-@njit(nogil=True)
+@helper
 def _stripped_stop(data: Any, start: int, stop: int, classes: Any) -> int:
     while stop > start:
         flags, before = last_flags(data, start, stop, classes)
@@ -69,7 +70,7 @@ def _stripped_stop(data: Any, start: int, stop: int, classes: Any) -> int:
     return stop
 
 
-@njit(nogil=True)
+@helper
 def _is_bullet(data: Any, at: int, stop: int) -> bool:
     if data[at] != 0xE2:
         return False
@@ -80,7 +81,7 @@ def _is_bullet(data: Any, at: int, stop: int) -> bool:
     return False
 
 
-@njit(nogil=True)
+@helper
 def _count_web_lines(
     data: Any, start: int, stop: int, classes: Any, features: int, table: Any, slots: int, twice: Any, row: Any
 ) -> None:
@@ -125,7 +126,7 @@ def _count_web_lines(
     row[13] = repeated_code_points
 
 
-@njit(nogil=True)
+@helper
 def _read_paragraph(data: Any, start: int, stop: int) -> tuple[int, int, int]:
     """Return where the next two line feeds are, a hash of what is before them, and its code points."""
     at, code_points, mixed = start, -1, _ADD
@@ -138,7 +139,7 @@ def _read_paragraph(data: Any, start: int, stop: int) -> tuple[int, int, int]:
         at = line_stop + 1
 
 
-@njit(nogil=True)
+@helper
 def _count_web_paragraphs(data: Any, start: int, stop: int, table: Any, slots: int, row: Any) -> None:
     """Count what ``WEB_PARAGRAPH_COUNTS`` names."""
     paragraphs = unique = total = unique_code_points = boilerplate = empty = 0
@@ -167,7 +168,7 @@ def _count_web_paragraphs(data: Any, start: int, stop: int, table: Any, slots: i
     row[4] = paragraphs if has_lorem_ipsum else boilerplate
 
 
-@njit(nogil=True)
+@helper
 def count_web(data: Any, start: int, stop: int, classes: Any, features: int, table: Any, row: Any) -> Any:
     """Count into ``row`` what the web counts name; return the table, larger if this text has more lines than any before."""
     slots = piece_slots(data, start, stop)
@@ -178,13 +179,13 @@ def count_web(data: Any, start: int, stop: int, classes: Any, features: int, tab
     return table
 
 
-@njit(nogil=True)
+@helper
 def web_bytes(length: int, features: int) -> int:
     """Return the bytes that `count_web_within` needs for a text of so many: a bit for each."""
     return (length >> 3) + 1 if features & COUNT_DOLMA_LINES else 0
 
 
-@njit(nogil=True)
+@helper
 def count_web_within(
     data: Any, start: int, stop: int, classes: Any, features: int, table: Any, twice: Any, row: Any
 ) -> None:

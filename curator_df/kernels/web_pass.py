@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import kernel
 from curator_df.kernels.counts import COUNTS, WEB_LINE_COUNTS
 from curator_df.kernels.web_lines import count_web
 from curator_df.kernels.word_counts import COUNTS_TYPE, SPAN
@@ -21,7 +22,7 @@ from curator_df.kernels.word_counts import COUNTS_TYPE, SPAN
 _FIRST = COUNTS.index(WEB_LINE_COUNTS[0])
 
 
-@njit(types.void(*SPAN, types.int64, COUNTS_TYPE), nogil=True, cache=True)
+@kernel(types.void(*SPAN, types.int64, COUNTS_TYPE))
 def count_web_of_span(
     data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
 ) -> None:

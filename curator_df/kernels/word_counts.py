@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.code_points import ALPHA, LINE_END, MARK, SPACE, SYMBOL
+from curator_df.kernels.compiled import helper, inlined
 from curator_df.kernels.counts import COUNT_STOP_WORDS, STOP_WORDS, WORD_COUNTS
 from curator_df.kernels.eight_bytes import dark_marks, first_bytes, first_mark, letter_marks, word_at, zero_marks
 
@@ -41,7 +42,7 @@ _ONE, _THREE, _EIGHT, _TOP, _SIXTY_FOUR = (np.uint64(number) for number in (1, 3
 _EIGHT_DOTS, _EIGHT_HASHES = np.uint64(0x2E2E2E2E2E2E2E2E), np.uint64(0x2323232323232323)
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def code_point(data: Any, at: int, stop: int) -> tuple[int, int]:
     """Return the code point that starts at a byte that is not ASCII, and its length in bytes.
 
@@ -64,18 +65,18 @@ def code_point(data: Any, at: int, stop: int) -> tuple[int, int]:
     return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | (types.int64(data[at + 3]) & 0x3F), 4
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _is_character(data: Any, at: int, stop: int, first: int, second: int, third: int) -> bool:
     return at + 2 < stop and data[at] == first and data[at + 1] == second and data[at + 2] == third
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _starts_bullet(data: Any, at: int, stop: int) -> bool:
     # U+2022 is E2 80 A2.
     return data[at] == 0x2D or _is_character(data, at, stop, 0xE2, 0x80, 0xA2)
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _ends_in_ellipsis(data: Any, start: int, stop: int) -> bool:
     at = stop - 3
     if at < start:
@@ -84,13 +85,13 @@ def _ends_in_ellipsis(data: Any, start: int, stop: int) -> bool:
     return _is_character(data, at, stop, 0xE2, 0x80, 0xA6) or _is_character(data, at, stop, 0x2E, 0x2E, 0x2E)
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _bit_of_key(key: int) -> int:
     place = key * _STOP_MIX >> _STOP_SHIFT
     return types.int64(key == _STOP_KEYS[place]) << types.int64(place)
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def stop_word_bit(data: Any, start: int, length: int, case: int) -> int:
     """Return the bit of the stop word that these bytes, 2 to 4, are, or 0.
 
@@ -102,7 +103,7 @@ def stop_word_bit(data: Any, start: int, length: int, case: int) -> int:
     return _bit_of_key(key)
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _dots(data: Any, start: int, stop: int) -> int:
     at = start
     while at < stop and data[at] == 0x2E:
@@ -110,7 +111,7 @@ def _dots(data: Any, start: int, stop: int) -> int:
     return at - start
 
 
-@njit(nogil=True)
+@helper
 def _plain_stop(data: Any, start: int, stop: int, byte_classes: Any) -> tuple[int, int, int]:
     """Return where the run of bytes of the fast path ends, and the union and intersection of their classes."""
     # Unsigned, so that numba leaves out its test for negative indices.
@@ -126,7 +127,7 @@ def _plain_stop(data: Any, start: int, stop: int, byte_classes: Any) -> tuple[in
     return types.int64(at), any_flags, all_flags
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def _plain_word(data: Any, start: int, stop: int) -> tuple[int, int]:
     """Return where a word ends that is ASCII, has a letter and nothing that is counted, and the bit of its last eight bytes.
 
@@ -158,7 +159,7 @@ def _plain_word(data: Any, start: int, stop: int) -> tuple[int, int]:
     return start, 0
 
 
-@njit(nogil=True)
+@helper
 def _scan_word(
     data: Any, at: int, stop: int, byte_classes: Any, page_of: Any, pages: Any
 ) -> tuple[int, int, int, int, int, int]:
@@ -191,7 +192,7 @@ def _scan_word(
     return at, any_flags, all_flags, continuation_bytes, hashes, ellipses
 
 
-@njit(nogil=True)
+@helper
 def count_words(
     data: Any, at: int, stop: int, byte_classes: Any, page_of: Any, pages: Any, features: int, row: Any
 ) -> None:
@@ -246,7 +247,7 @@ def count_words(
     row[_LINES], row[_BULLET_LINES], row[_ELLIPSIS_LINES] = lines, bullets, ellipsis_lines
 
 
-@njit(nogil=True)
+@helper
 def _bits(found: int) -> int:
     bits = 0
     while found:

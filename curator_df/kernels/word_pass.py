@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import kernel
 from curator_df.kernels.word_counts import COUNTS_TYPE, SPAN, count_words
 
 
-@njit(types.void(*SPAN, types.int64, COUNTS_TYPE), nogil=True, cache=True)
+@kernel(types.void(*SPAN, types.int64, COUNTS_TYPE))
 def count_words_of_span(
     data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
 ) -> None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from curator_df.kernels.code_points import SPACE
+from curator_df.kernels.compiled import helper
 from curator_df.kernels.word_counts import code_point
 
 WINDOW = 4096
@@ -26,7 +27,7 @@ _INVERSE = np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
-@njit(nogil=True)
+@helper
 def new_window() -> tuple[Any, Any]:
     """Return arrays for a window: sums and inverses (uint64); starts, stops and characters before (int64).
 
@@ -37,13 +38,13 @@ def new_window() -> tuple[Any, Any]:
     return np.empty((2, WINDOW + 1), dtype=np.uint64), np.empty((3, WINDOW + 1), dtype=np.int64)
 
 
-@njit(nogil=True)
+@helper
 def new_reading(at: int) -> Any:
     """Return the state of a reader at the start of a text: place, sum, power, inverse, code points of words."""
     return at, _ZERO, _ONE, _ONE, 0
 
 
-@njit(nogil=True)
+@helper
 def next_word(data: Any, at: int, stop: int, classes: Any) -> int:
     """Return where the next word starts, or ``stop``."""
     byte_classes, page_of, pages = classes
@@ -61,7 +62,7 @@ def next_word(data: Any, at: int, stop: int, classes: Any) -> int:
     return stop
 
 
-@njit(nogil=True)
+@helper
 def fill_window(
     data: Any, stop: int, classes: Any, reading: Any, hashes: Any, places: Any, held: int
 ) -> tuple[Any, int]:
@@ -108,7 +109,7 @@ def fill_window(
     return (types.int64(here), total, power, inverse, letters), held
 
 
-@njit(nogil=True)
+@helper
 def keep_last(hashes: Any, places: Any, held: int, first: int) -> int:
     """Move the words from number ``first`` on to the front of the window; return how many they are."""
     for number in range(first, held):
@@ -119,14 +120,14 @@ def keep_last(hashes: Any, places: Any, held: int, first: int) -> int:
     return max(held - first, 0)
 
 
-@njit(nogil=True)
+@helper
 def word_total(data: Any, at: int, stop: int, classes: Any, hashes: Any, places: Any) -> int:
     """Return the number of words of a text; the window then holds the first ones, all of them if they fit."""
     reading, held = fill_window(data, stop, classes, new_reading(at), hashes, places, 0)
     return held + count_words_from(data, reading[0], stop, classes)
 
 
-@njit(nogil=True)
+@helper
 def count_words_from(data: Any, at: int, stop: int, classes: Any) -> int:
     """Return the number of words from here on; nothing is held."""
     words, at = 0, next_word(data, at, stop, classes)
@@ -136,7 +137,7 @@ def count_words_from(data: Any, at: int, stop: int, classes: Any) -> int:
     return words
 
 
-@njit(nogil=True)
+@helper
 def _word_stop(data: Any, at: int, stop: int, classes: Any) -> int:
     byte_classes, page_of, pages = classes
     while at < stop:

@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from curator_df.kernels.compiled import helper
 from curator_df.kernels.eight_bytes import dark_marks, first_mark, lower_word, put_word, word_at
 from curator_df.kernels.lower_case import SPACE_BYTE, SPACE_STEP
 from curator_df.kernels.murmur_hash import put_code_point
@@ -28,7 +29,7 @@ _U: Any = np.uint64
 _1, _8 = _U(1), _U(8)
 
 
-@njit(nogil=True)
+@helper
 def _copy_plain(data: Any, at: int, stop: int, buffer: Any, held: int, byte_of: Any, lower: bool) -> tuple[int, int]:
     # Unsigned, so that numba leaves out its test for negative indices.
     here, end, place, full = _U(at), _U(stop), _U(held), _U(len(buffer) - _ROOM)
@@ -52,7 +53,7 @@ def _copy_plain(data: Any, at: int, stop: int, buffer: Any, held: int, byte_of: 
     return types.int64(here), types.int64(place)
 
 
-@njit(nogil=True)
+@helper
 def _end_word(buffer: Any, held: int, word_ends: Any, words: int, gap: int) -> tuple[int, int]:
     word_ends[words] = held
     if gap:
@@ -60,7 +61,7 @@ def _end_word(buffer: Any, held: int, word_ends: Any, words: int, gap: int) -> t
     return held + gap, words + 1
 
 
-@njit(nogil=True)
+@helper
 def fill_words(
     data: Any,
     at: int,
@@ -105,7 +106,7 @@ def fill_words(
     return at, held, words
 
 
-@njit(nogil=True)
+@helper
 def keep_last_words(buffer: Any, held: int, word_ends: Any, words: int, count: int, gap: int) -> tuple[int, int]:
     """Move the last ``count`` whole words, and what is held of the next, to the front; return bytes and words held."""
     gone = words - count

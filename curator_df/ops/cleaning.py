@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.clean_texts import clean_texts
 from curator_df.ops.rewriting import rewrite_texts
 
@@ -49,7 +50,9 @@ def normalize_newlines(df: Any, *, text: str = "text") -> Any:
     >>> docs.pipe(normalize_newlines).compute()["text"][0]
     'one\n\ntwo'
     """
-    return rewrite_texts(df, "normalize_newlines", text, clean_texts, {"what": "line_ends"}, compiled=("cleaning",))
+    return rewrite_texts(
+        df, "normalize_newlines", text, clean_texts, {"what": "line_ends"}, compiled=kernel_sets.CLEANING
+    )
 
 
 def normalize_whitespace(df: Any, *, text: str = "text") -> Any:
@@ -89,7 +92,9 @@ def normalize_whitespace(df: Any, *, text: str = "text") -> Any:
     >>> docs.pipe(normalize_whitespace).compute()["text"][0]
     'one two\n\nthree'
     """
-    return rewrite_texts(df, "normalize_whitespace", text, clean_texts, {"what": "spaces"}, compiled=("cleaning",))
+    return rewrite_texts(
+        df, "normalize_whitespace", text, clean_texts, {"what": "spaces"}, compiled=kernel_sets.CLEANING
+    )
 
 
 def remove_urls(df: Any, *, text: str = "text") -> Any:
@@ -132,4 +137,4 @@ def remove_urls(df: Any, *, text: str = "text") -> Any:
     >>> docs.pipe(remove_urls).compute()["text"][0]
     'Read  then go on.'
     """
-    return rewrite_texts(df, "remove_urls", text, clean_texts, {"what": "urls"}, compiled=("cleaning",))
+    return rewrite_texts(df, "remove_urls", text, clean_texts, {"what": "urls"}, compiled=kernel_sets.CLEANING)

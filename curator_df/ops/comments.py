@@ -10,6 +10,7 @@ import pandas as pd
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.sizes import read_size
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.comments import PARSED_FACTOR, Language, comment_ratios
 from curator_df.ops.host_only import require_host
 
@@ -91,7 +92,7 @@ def add_comment_ratio(
         PEAK_FACTOR,
         fixed_bytes=PARSED_FACTOR * max_file_bytes if is_python else 0,
         peak_is_measured=True,
-        compiled=() if is_python else ("comments",),
+        compiled=() if is_python else kernel_sets.COMMENTS,
     )
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series(dtype="Float64")}))
 

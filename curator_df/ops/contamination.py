@@ -13,6 +13,7 @@ from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.io.benchmarks import Benchmarks, Paths, find_benchmarks
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.buffers import text_dtype
 from curator_df.ops.contamination_blocks import (
     PASSAGES,
@@ -355,5 +356,5 @@ def _kernel(
         peak_factor,
         held_bytes=found.table_bytes,
         peak_is_measured=True,
-        compiled=("contamination",),
+        compiled=kernel_sets.CONTAMINATION,
     )

@@ -6,10 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from curator_df.errors import ParameterError
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.cut_texts import SliceEnds, slices_of, without_boilerplate, without_quotation_marks
 from curator_df.ops.rewriting import rewrite_texts
-
-COMPILED = ("cuts",)
 
 
 def remove_quotation_marks(df: Any, *, text: str = "text") -> Any:
@@ -53,7 +52,9 @@ def remove_quotation_marks(df: Any, *, text: str = "text") -> Any:
     >>> docs.pipe(remove_quotation_marks).compute()["text"].tolist()
     ['To be.', '"To be."\nHe said: "or not"']
     """
-    return rewrite_texts(df, "remove_quotation_marks", text, without_quotation_marks, compiled=COMPILED)
+    return rewrite_texts(
+        df, "remove_quotation_marks", text, without_quotation_marks, compiled=kernel_sets.QUOTATION_MARKS
+    )
 
 
 def remove_boilerplate(df: Any, *, text: str = "text") -> Any:
@@ -99,7 +100,7 @@ def remove_boilerplate(df: Any, *, text: str = "text") -> Any:
     >>> docs.pipe(remove_boilerplate).compute()["text"][0]
     'A story.\n\nIt ends.'
     """
-    return rewrite_texts(df, "remove_boilerplate", text, without_boilerplate, compiled=COMPILED)
+    return rewrite_texts(df, "remove_boilerplate", text, without_boilerplate, compiled=kernel_sets.BOILERPLATE)
 
 
 def remove_outside(
@@ -172,4 +173,6 @@ def remove_outside(
                 f"remove_outside: {name} is an empty str, which is found everywhere; name a mark, or None"
             )
     ends = SliceEnds(left, right, bool(include_left), bool(include_right))
-    return rewrite_texts(df, "remove_outside", text, slices_of, {"ends": ends, "strip": bool(strip)}, compiled=COMPILED)
+    return rewrite_texts(
+        df, "remove_outside", text, slices_of, {"ends": ends, "strip": bool(strip)}, compiled=kernel_sets.SLICES
+    )

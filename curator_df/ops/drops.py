@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.kernels.buffers import text_chunks
-from curator_df.kernels.measure import compiled_groups
+from curator_df.kernels.measure import metric_kernels
 from curator_df.kernels.metrics import work_factor
 from curator_df.ops.host_only import require_host
 from curator_df.ops.profile import WORK_PEAK_FACTOR
@@ -94,7 +94,7 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
         peak_is_measured=False,
         is_users=bool(own),
         slow_path=slow_path(own),
-        compiled=() if from_metrics else compiled_groups(profile.text_metrics, profile.words, profile.stop_words),
+        compiled=() if from_metrics else metric_kernels(profile.text_metrics, profile.words, profile.stop_words),
     )
     counts = map_blocks(df, kernel, meta=_no_counts())
     summed = counts.reduction(

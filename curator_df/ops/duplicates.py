@@ -23,6 +23,7 @@ from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.runner.stages import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import BarrierError, ParameterError, SchemaError
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.content_hash import Normalize
 from curator_df.kernels.device_support import COLUMN_FACTOR, hashes_price
@@ -269,6 +270,7 @@ def _pending(
         device_fixed_bytes=hash_bytes,
         peak_is_measured=True,
         barrier=barrier,
+        compiled=_hash_kernels(normalize),
     )
     return map_blocks(df, kernel, meta=df._meta)
 
@@ -298,8 +300,13 @@ def _pending_parts(
         peak_factor=PARTS_PEAK_FACTOR,
         peak_is_measured=True,
         barrier=barrier,
+        compiled=(*kernel_sets.PARTS, *_hash_kernels(normalize)),
     )
     return map_blocks(df, kernel, meta=df._meta.astype({text: text_dtype(df._meta[text].dtype)}))
+
+
+def _hash_kernels(normalize: Normalize | None) -> tuple[str, ...]:
+    return kernel_sets.CONTENT if normalize is None else kernel_sets.NORMALIZED_CONTENT
 
 
 def _as_json(text: str | Sequence[str], normalize: Normalize | None, keep: Survivor | Best) -> dict[str, Any]:

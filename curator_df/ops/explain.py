@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from dask.dataframe.dask_expr import FrameBase, new_collection
@@ -18,10 +19,12 @@ from curator_df.core.planning.plan import Plan, plan_stream
 from curator_df.core.planning.program import Program, current_spooler, foreign_part, lower
 from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.runner.session import current_session, has_session
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_duration, show_size
 from curator_df.io.output import FileSink
 from curator_df.io.spool import about_bytes, about_disk_bytes, stand_in
 from curator_df.io.write import TARGET_FILE_BYTES, JsonlFormat, ParquetFormat
+from curator_df.kernels.compile_cache import missing_kernels
+from curator_df.kernels.kernel_sets import EVERY_RUN, compile_seconds
 
 
 def explain(
@@ -76,7 +79,17 @@ def explain(
         return _plan_of_computed(df.expr, part, sink, parquet if rejects else None, layout)
     program = for_sink(lower(df))
     plan = plan_stream(program, sink, parquet if rejects else None, layout)
-    return dataclasses.replace(plan, remarks=(*plan.remarks, *_reused(program)))
+    return dataclasses.replace(plan, remarks=(*plan.remarks, *_reused(program), *_compiling(program)))
+
+
+def _compiling(program: Program) -> tuple[tuple[str, str], ...]:
+    """Return the remark about the kernels that a run compiles first; none where all of them are compiled."""
+    parts: Iterable[Any] = (program.source, *(step.action for step in program.steps))
+    missing = missing_kernels([*EVERY_RUN, *(kernel for part in parts for kernel in getattr(part, "compiled", ()))])
+    if not missing:
+        return ()
+    seconds = show_duration(compile_seconds(missing))
+    return (("compile", f"{', '.join(missing)}: about {seconds} of CPU time before the run, once on this machine"),)
 
 
 def _reused(program: Program) -> list[tuple[str, str]]:

@@ -105,7 +105,7 @@ def find_groups(
             temporary = home.below(STAGES_FOLDER)
             stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             actions = [step.action for step in program.steps]
-            prepare_kernels(session, actions)
+            prepare_kernels(session, [program.source, *actions])
             if session.sampler is not None:
                 session.sampler.take()
             started = RunStarted(home.url, plan.input_bytes, plan.projected_bytes)

@@ -17,6 +17,7 @@ from curator_df.core.exchange.row_count import RowCount
 from curator_df.core.planning.program import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import ParameterError
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.content_hash import row_hashes
 from curator_df.ops.duplicates import refuse_block
 
@@ -123,7 +124,9 @@ def add_ids(
     columns = strings_of("add_ids", "text", text)
     require_columns(df, "add_ids", *columns)
     parameters["columns"] = columns
-    kernel = BlockKernel("add_ids", content_ids, parameters, CONTENT_FACTOR, peak_is_measured=True)
+    kernel = BlockKernel(
+        "add_ids", content_ids, parameters, CONTENT_FACTOR, peak_is_measured=True, compiled=kernel_sets.CONTENT
+    )
     meta = df._meta.assign(**{into: pd.array([], dtype="string[pyarrow]")})
     return map_blocks(df, kernel, meta=meta)
 

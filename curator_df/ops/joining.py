@@ -9,6 +9,7 @@ from curator_df.core.columns import is_text, require_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.sizes import read_size
 from curator_df.errors import BarrierError, ParameterError, SchemaError
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.buffers import text_dtype
 from curator_df.ops.document_joiner import OPERATOR, Joining
 from curator_df.ops.document_ranges import DocumentBarrier
@@ -121,7 +122,7 @@ def join_documents(
         fixed_bytes=HELD_DOCUMENTS * max_document_bytes,
         row_bytes=max_document_bytes,
         peak_is_measured=True,
-        compiled=("segments",),
+        compiled=kernel_sets.JOINING,
         makes_rows=max_characters is not None,
         unites_rows=max_characters is None,
         barrier=DocumentBarrier(joining),

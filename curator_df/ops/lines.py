@@ -9,6 +9,7 @@ from typing import Any
 from curator_df.core.columns import require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.c4_texts import keep_c4_lines
 from curator_df.kernels.cut_texts import without_lines
@@ -71,7 +72,12 @@ def remove_c4_lines(df: Any, *, text: str = "text", require_punctuation: bool = 
     require_host(df._meta, "remove_c4_lines")
     parameters = {"text": text, "require_punctuation": bool(require_punctuation)}
     kernel = BlockKernel(
-        "remove_c4_lines", remove_c4_lines_block, parameters, PEAK_FACTOR, peak_is_measured=True, compiled=("c4",)
+        "remove_c4_lines",
+        remove_c4_lines_block,
+        parameters,
+        PEAK_FACTOR,
+        peak_is_measured=True,
+        compiled=kernel_sets.C4_LINES,
     )
     return map_blocks(df, kernel, meta=df._meta.astype({text: text_dtype(df._meta[text].dtype)}))
 
@@ -138,4 +144,4 @@ def remove_lines(df: Any, *, lines: Collection[str], text: str = "text") -> Any:
             f"remove_lines: {long[0]!r} has a line feed in it, so no line is equal to it; name its lines"
         )
     arguments = {"lines": tuple(sorted(set(listed)))}
-    return rewrite_texts(df, "remove_lines", text, without_lines, arguments, compiled=("cuts",))
+    return rewrite_texts(df, "remove_lines", text, without_lines, arguments, compiled=kernel_sets.LISTED_LINES)

@@ -9,6 +9,7 @@ from curator_df.core.columns import choose
 from curator_df.core.extras import require_package
 from curator_df.core.sizes import read_size
 from curator_df.errors import ParameterError
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.cut_texts import without_markdown
 from curator_df.kernels.html_texts import HtmlSettings, text_of_html
 from curator_df.ops.rewriting import SPLICE_FACTOR, rewrite_texts
@@ -72,7 +73,7 @@ def remove_markdown(df: Any, *, links: LinkPart = "text", inside_words: bool = F
     """
     choose("remove_markdown", "links", links, LinkPart)
     arguments = {"keep_url": links == "url", "inside_words": bool(inside_words)}
-    return rewrite_texts(df, "remove_markdown", text, without_markdown, arguments, compiled=("cuts",))
+    return rewrite_texts(df, "remove_markdown", text, without_markdown, arguments, compiled=kernel_sets.MARKDOWN)
 
 
 def remove_html(

@@ -14,7 +14,7 @@ from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.kernels.counts import STOP_WORDS
 from curator_df.kernels.device_support import require_device_metrics
-from curator_df.kernels.measure import compiled_groups, measure
+from curator_df.kernels.measure import measure, metric_kernels
 from curator_df.kernels.metrics import (
     METRICS,
     Words,
@@ -116,7 +116,7 @@ def add_metrics(
         peak_is_measured=True,
         is_users=bool(own),
         slow_path=slow_path(own),
-        compiled=compiled_groups(names, words, stop_words),
+        compiled=metric_kernels(names, words, stop_words),
     )
     return map_blocks(df, kernel, meta=metrics_meta(df._meta, added))
 

@@ -17,6 +17,7 @@ from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.runner.stages import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.candidates import ANCHORS
 from curator_df.kernels.components import component_names
 from curator_df.kernels.device_support import COLUMN_FACTOR, hashes_price, signatures_price
@@ -315,9 +316,20 @@ def _pending(
         device_fixed_bytes=max(signature_bytes, hash_bytes),
         peak_is_measured=True,
         barrier=barrier,
-        compiled=("near_duplicates",),
+        compiled=_kernels(question),
     )
     return map_blocks(df, kernel, meta=df._meta)
+
+
+def _kernels(question: NearQuestion) -> tuple[str, ...]:
+    """Return the kernels of the drop, and those of the table whose signatures are compared."""
+    bits = question.scheme.use_64_bit_hash
+    needed = kernel_sets.near_duplicates(use_64_bit_hash=bits, compares_texts=question.text is not None)
+    if question.against is None:
+        return needed
+    program = question.against.program
+    parts = (program.source, *(step.action for step in program.steps))
+    return (*needed, *(kernel for part in parts for kernel in getattr(part, "compiled", ())))
 
 
 def _require_backend(df: Any, operator: str, question: NearQuestion) -> None:

@@ -17,7 +17,7 @@ from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import repeated_texts
 from curator_df.kernels.keep_rows import keep_rows
-from curator_df.kernels.measure import compiled_groups
+from curator_df.kernels.measure import metric_kernels
 from curator_df.kernels.metrics import work_factor
 from curator_df.ops.device_blocks import (
     device_prices,
@@ -263,7 +263,7 @@ def _about(profile: Profile, from_metrics: bool) -> dict[str, Any]:
         "peak_is_measured": True,
         "is_users": bool(profile.user_metrics),
         "slow_path": slow_path(profile.user_metrics),
-        "compiled": compiled_groups(profile.text_metrics, profile.words, profile.stop_words),
+        "compiled": metric_kernels(profile.text_metrics, profile.words, profile.stop_words),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from curator_df.core.arguments import strings_of
 from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.pii_entities import EntityFinder
 from curator_df.kernels.pii_kinds import KINDS, Kind
 from curator_df.kernels.pii_redaction import RedactionSettings, Replacement, redact_texts
@@ -155,7 +156,7 @@ def redact_pii(
         text,
         redact_texts,
         {"settings": settings},
-        compiled=("pii",),
+        compiled=kernel_sets.PERSONAL_DATA,
         peak_factor=_peak_factor(settings),
         fixed_bytes=SEGMENT_BYTES + (0 if presidio is None else presidio.call_bytes),
         **model,

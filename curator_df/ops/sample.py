@@ -16,6 +16,7 @@ from curator_df.core.backend import backend_of
 from curator_df.core.columns import choose, require_columns, require_table
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError, SchemaError
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.device_support import hashes_price
 from curator_df.kernels.row_sample import random_numbers, sampled
 from curator_df.ops.device_blocks import block_hashes, nulls_on_host, require_device_text, rows_where
@@ -98,6 +99,7 @@ def sample_rows(
         peak_is_measured=True,
         uses_addresses=by == "address",
         row_share=float(fraction),
+        compiled=kernel_sets.CONTENT if by == "content" else (),
     )
     return map_blocks(df, kernel, meta=df._meta)
 

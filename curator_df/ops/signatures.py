@@ -7,6 +7,7 @@ from typing import Any
 
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.minhash_scheme import Ngrams, Scheme
 from curator_df.kernels.stored_signatures import pack_signatures, stored_dtype
 from curator_df.ops.host_only import require_host
@@ -95,7 +96,7 @@ def add_minhash(
         {"text": text, "scheme": chosen, "into": into},
         round(1.0 + dtype.pyarrow_dtype.byte_width / ROW_BYTES, 1),
         peak_is_measured=True,
-        compiled=("near_duplicates",),
+        compiled=kernel_sets.signatures(use_64_bit_hash=chosen.use_64_bit_hash),
     )
     return map_blocks(df, kernel, meta=add_minhash_block(df._meta, text=text, scheme=chosen, into=into))
 

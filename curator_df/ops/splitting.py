@@ -11,6 +11,7 @@ from curator_df.core.backend import integer_column
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.segments import split_block
 from curator_df.ops.host_only import require_host
@@ -89,7 +90,7 @@ def split_documents(df: Any, *, separator: str = "\n\n", text: str = "text", seg
         {"text": text, "separator": separator, "segment_id": segment_id},
         PEAK_FACTOR,
         peak_is_measured=True,
-        compiled=("segments",),
+        compiled=kernel_sets.SPLITTING,
         makes_rows=True,
     )
     meta = df._meta.astype({text: text_dtype(df._meta[text].dtype)})

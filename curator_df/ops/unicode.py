@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from curator_df.core.columns import choose, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.mojibake import Form
 from curator_df.kernels.unicode_repair import RepairSettings, repair_texts
@@ -90,6 +91,7 @@ def normalize_unicode(
         PEAK_FACTOR,
         fixed_bytes=SEGMENT_BYTES,
         peak_is_measured=True,
+        compiled=kernel_sets.UNICODE,
     )
     meta = df._meta.astype({text: text_dtype(df._meta[text].dtype)})
     return map_blocks(df, kernel, meta=meta)

@@ -1,26 +1,153 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels are compiled by a process of their own, and who waits for it minutes is told why."""
+"""Kernels are compiled by processes of their own before a run, and a user who waits sees it."""
 
+import asyncio
 import re
+import types
+from typing import Any
 
+import pytest
+from distributed import Client, LocalCluster
+
+import curator_df as cdf
 from curator_df.cluster import compiling
-from curator_df.kernels.warm import is_compiled
+from curator_df.cluster.compiling import KernelsOnNodes, batches, compile_kernels
+from curator_df.kernels import compile_cache
+from curator_df.kernels.compile_cache import is_compiled
+from curator_df.kernels.kernel_sets import CLEANING, COMPILE_SECONDS, COMPONENTS, EVERY_RUN, JSON_LINES, QUOTATION_MARKS
 
 
-def test_what_takes_minutes_is_said_once(tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(compiling, "GROUPS", ("segments", "comments"))
-    compiling.compile_all_kernels()
-    assert is_compiled("segments")
-    assert is_compiled("comments")
+@pytest.fixture(autouse=True)
+def empty(tmp_path, monkeypatch):
+    """An empty folder of compiled kernels."""
+    monkeypatch.setenv("CURATOR_DF_CACHE", str(tmp_path / "cache"))
+
+
+def test_what_takes_time_is_reported_once_and_only_what_is_named_is_compiled(caplog):
+    compile_kernels(COMPONENTS)
+    assert all(is_compiled(kernel) for kernel in (*COMPONENTS, *EVERY_RUN))
+    assert not any(is_compiled(kernel) for kernel in set(COMPILE_SECONDS) - {*COMPONENTS, *EVERY_RUN})
     said, done = caplog.messages
-    assert said.startswith(
-        "compiling 2 groups of kernels (segments, comments), which takes up to a minute each, once on"
+    assert re.match(
+        r"compiling 3 kernels, about [\d.]+ s of CPU time, once on this machine; `curator-df warm --all`", said
     )
     assert re.fullmatch(r"compiled the kernels in [\d.]+ s", done)
     caplog.clear()
-    compiling.compile_all_kernels()
+    compile_kernels(COMPONENTS)
     assert caplog.messages == []
-    monkeypatch.setattr(compiling, "is_compiled", lambda group: False)
-    compiling.compile_kernels("comments")
-    assert caplog.messages[0].startswith("compiling 1 group of kernels (comments), which takes")
+
+
+def test_a_kernel_that_cannot_be_compiled_is_an_error_with_what_was_said():
+    with pytest.raises(RuntimeError, match=r"(?s)to try it alone: curator-df warm.*no attribute 'none'"):
+        compiling._compile([["union_find.none"]], 1, lambda name: None)
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(monkeypatch, caplog):
+    monkeypatch.setattr(compiling, "_compile", lambda divided, processes, done: None)
+    compile_kernels([])
+    assert "could not be kept in" in caplog.messages[1]
+    assert "each worker compiles them again, in memory that the plan does not count" in caplog.messages[1]
+
+
+def test_a_notebook_shows_progress_and_logs_nothing(monkeypatch, caplog):
+    shown: list[Any] = []
+
+    class Handle:
+        def update(self, what, **_):
+            shown.append(what["text/plain"])
+
+    def display(what, **_):
+        shown.append(what["text/plain"])
+        return Handle()
+
+    monkeypatch.setitem(__import__("sys").modules, "IPython", types.SimpleNamespace())
+    monkeypatch.setitem(__import__("sys").modules, "IPython.display", types.SimpleNamespace(display=display))
+    monkeypatch.setattr(compiling, "in_notebook", lambda: True)
+    monkeypatch.setattr(compiling, "_compile", lambda divided, processes, done: done("row_copy.copy_rows"))
+    known = iter([["row_copy.copy_rows"], []])
+    monkeypatch.setattr(compile_cache, "missing_kernels", lambda kernels: next(known))
+    compile_kernels([])
+    assert shown[0].startswith("compiling 1 kernel, about ")
+    assert shown[-2].endswith(": 1 of 1")
+    assert shown[-1].startswith("compiled the kernels in ")
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("processes", [1, 2, 5])
+def test_kernels_are_divided_evenly_and_no_process_compiles_too_much(processes):
+    divided = batches(list(COMPILE_SECONDS), processes)
+    assert sorted(kernel for batch in divided for kernel in batch) == sorted(COMPILE_SECONDS)
+    seconds = [sum(COMPILE_SECONDS[kernel] for kernel in batch) for batch in divided]
+    assert max(seconds) < compiling.BATCH_SECONDS + max(COMPILE_SECONDS.values())
+    assert len(divided) >= processes
+
+
+def test_few_kernels_take_one_process():
+    assert batches(list(COMPONENTS), 16) == [sorted(COMPONENTS)]
+
+
+def test_a_worker_of_a_job_compiles_before_its_first_task(monkeypatch):
+    asked = []
+    monkeypatch.setattr(compiling, "compile_kernels", lambda kernels, room_bytes: asked.append((kernels, room_bytes)))
+    asyncio.run(KernelsOnNodes(["a.b"]).setup(None))
+    assert asked == [(("a.b",), 0)]
+
+
+@pytest.mark.parametrize("memory", ["600MB", "2GB"])
+def test_a_cluster_compiles_nothing_before_there_is_a_chain_and_then_what_the_chain_calls(tmp_path, memory):
+    (tmp_path / "in.jsonl").write_text('{"text": "%s"}\n' % ("word " * 1000) * 400)
+    with cdf.start_cluster(memory=memory, cpus=2):
+        assert not any(is_compiled(kernel) for kernel in COMPILE_SECONDS)
+        docs = cdf.read_jsonl(str(tmp_path / "in.jsonl")).pipe(cdf.normalize_whitespace)
+        remarks = dict(cdf.explain(docs).remarks)
+        assert remarks["compile"].startswith(
+            "row_copy.copy_rows, json_texts.take_texts, clean_copy.copy_cleaned: about "
+        )
+        receipt = cdf.write_parquet(docs, tmp_path / "out")
+        assert "compile" not in dict(cdf.explain(docs).remarks)
+    assert receipt.rows_written == 400
+    assert {kernel for kernel in COMPILE_SECONDS if is_compiled(kernel)} == {*EVERY_RUN, *JSON_LINES, *CLEANING}
+
+
+def test_operations_of_dask_compile_what_they_call(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "https://a.org  b"}\n' * 40)
+    with cdf.start_cluster(memory="2GB", cpus=1):
+        docs = cdf.read_jsonl(str(tmp_path / "in.jsonl"))
+        assert len(docs.pipe(cdf.normalize_whitespace).compute()) == 40
+        assert is_compiled(*CLEANING)
+        assert docs.pipe(cdf.remove_quotation_marks).persist()["text"].str.len().sum().compute() == 640
+        assert is_compiled(*QUOTATION_MARKS)
+
+
+def test_nodes_compile_what_no_earlier_run_needed_until_the_connection_ends():
+    calls: list[Any] = []
+    client = types.SimpleNamespace(
+        status="running",
+        register_plugin=lambda plugin: calls.append(plugin.kernels),
+        unregister_worker_plugin=calls.append,
+    )
+    compile_on_nodes = compiling.NodeCompiler(client)
+    compile_on_nodes.close()
+    compile_on_nodes(CLEANING)
+    compile_on_nodes(())
+    compile_on_nodes(COMPONENTS)
+    compile_on_nodes.close()
+    assert calls == [
+        tuple(sorted((*EVERY_RUN, *CLEANING))),
+        tuple(sorted((*EVERY_RUN, *CLEANING, *COMPONENTS))),
+        compiling.PLUGIN_NAME,
+    ]
+
+
+def test_workers_of_others_compile_beside_their_tasks(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "a  b"}\n' * 40)
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, memory_limit="3GB", dashboard_address=None
+        ) as workers,
+        Client(workers) as client,
+        cdf.connect(client),
+    ):
+        docs = cdf.read_jsonl(str(tmp_path / "in.jsonl")).pipe(cdf.normalize_whitespace)
+        assert cdf.write_parquet(docs, tmp_path / "out").rows_written == 40
+    assert is_compiled(*CLEANING)

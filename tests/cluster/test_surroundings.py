@@ -17,13 +17,14 @@ import psutil
 import pytest
 from distributed.comm import CommClosedError
 
-from curator_df import errors, kernels
+from curator_df import errors
 from curator_df.cluster import surroundings
 from curator_df.cluster.local import new_spill_folder
 from curator_df.core.memory import limits as memory_limits
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.ranges.source import Range
 from curator_df.core.tasks.task import Attempt, run_guarded
+from curator_df.kernels import compile_cache
 
 ROWS = 50
 PATIENCE_SECONDS = 240
@@ -481,40 +482,11 @@ def test_no_directory_for_temporary_files_is_an_error_of_the_parameter(monkeypat
 
     monkeypatch.setattr(tempfile, "gettempdir", none)
     monkeypatch.setenv("TMPDIR", "/nowhere")
-    monkeypatch.setattr(kernels.os, "access", lambda path, mode: False)
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    assert kernels.choose_cache() is None  # importing the package works
+    monkeypatch.setattr(compile_cache.os, "access", lambda path, mode: False)
+    for name in ("CURATOR_DF_CACHE", "NUMBA_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    assert compile_cache.cache_folder().name == "kernels"  # asking for it is no error
     with pytest.raises(errors.ParameterError, match=r"TMPDIR='/nowhere' and /tmp"):
         surroundings.temporary_directory()
     with pytest.raises(errors.ParameterError, match=r"spill_directory='/proc' cannot be written to: .*set TMPDIR"):
         new_spill_folder("/proc")
-
-
-@pytest.mark.parametrize("home", ["unset", "read-only"])
-def test_kernels_are_kept_in_a_folder_of_this_user_where_nothing_else_can_be_written(
-    monkeypatch, tmp_path, home, caplog
-):
-    writable = {str(tmp_path)}
-    monkeypatch.setattr(kernels.os, "access", lambda path, mode: str(path) in writable)
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setenv("HOME", "/root" if home == "read-only" else "")
-    monkeypatch.setitem(
-        sys.modules, "numba", numba := types.SimpleNamespace(config=types.SimpleNamespace(CACHE_DIR=""))
-    )
-    monkeypatch.setattr(kernels.LOG, "propagate", True)  # whatever ran before in this process
-    monkeypatch.setattr(kernels.LOG, "disabled", False)
-    caplog.set_level("WARNING", logger="curator_df")
-    chosen = kernels.choose_cache()
-    assert chosen == str(tmp_path / f"curator-df-kernels-{os.getuid()}")
-    assert os.stat(chosen).st_mode & 0o777 == 0o700
-    assert caplog.text.count("compiled kernels are kept in") == 1
-    assert os.environ["NUMBA_CACHE_DIR"] == numba.config.CACHE_DIR == chosen
-    assert kernels.choose_cache() is None  # it is chosen now, also for processes that this one starts
-    monkeypatch.delenv("NUMBA_CACHE_DIR")
-    os.chmod(chosen, 0o777)  # others may have put code there
-    other = kernels.choose_cache()
-    assert other != chosen
-    assert os.stat(other).st_mode & 0o777 == 0o700

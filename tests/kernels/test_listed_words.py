@@ -6,8 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.listed_words import word_list
-from curator_df.kernels.measure import compiled_groups, measure
+from curator_df.kernels.measure import measure, metric_kernels
 
 WORDS = ("de", "la", "l'", "\u0432", "\u0e43\u0e19", "\U0001f600", "de-la")
 PIECES = st.sampled_from([*WORDS, "DE", "del", "d", "la\u0301", "", "x" * 40])
@@ -37,9 +38,9 @@ def test_a_long_list_finds_each_of_its_words():
 
 
 def test_the_pass_is_asked_for_by_other_words_alone():
-    assert compiled_groups(["stop_word_count"]) == ()
-    assert compiled_groups(["stop_word_count"], stop_words=("de",)) == ("listed_words",)
-    assert compiled_groups(["word_count"], stop_words=("de",)) == ()
+    assert metric_kernels(["stop_word_count"]) == kernel_sets.WORDS
+    assert metric_kernels(["stop_word_count"], stop_words=("de",)) == kernel_sets.WORDS + kernel_sets.LISTED_WORDS
+    assert metric_kernels(["word_count"], stop_words=("de",)) == kernel_sets.WORDS
 
 
 @pytest.mark.parametrize("words", ["whitespace", "datatrove"])

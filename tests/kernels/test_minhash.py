@@ -55,7 +55,8 @@ def sketched(texts, word, parameters, *, width=None, words=None):
     data, offsets = spanned(texts)
     found = np.full((len(texts), len(parameters)), np.iinfo(word).max, dtype=word)
     settings = shingle_settings(Scheme("characters" if width else "words", width or words, 1, 1))
-    minhash_sketch.sketch(data, offsets, *settings, word(0), parameters, parameters, found)
+    sketch = minhash_sketch.sketch_32 if word is np.uint32 else minhash_sketch.sketch_64
+    sketch(data, offsets, *settings, word(0), parameters, parameters, found)
     return found.tolist()
 
 

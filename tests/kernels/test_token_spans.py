@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curator_df.errors import ParameterError
+from curator_df.kernels import kernel_sets
 from curator_df.kernels import token_spans as token_spans_module
 from curator_df.kernels.buffers import text_spans
-from curator_df.kernels.measure import compiled_groups, measure
+from curator_df.kernels.measure import measure, metric_kernels
 from curator_df.kernels.token_spans import token_spans
 from curator_df.ops.rules import Profile, Rule
 from curator_df.profiles import DATATROVE_GOPHER_REPETITION, NEMO_ENGLISH
@@ -79,9 +80,9 @@ def test_metrics_that_have_words_of_their_own_are_refused():
 
 
 def test_the_kernels_of_words_are_compiled_when_words_are_read():
-    assert compiled_groups(["word_count"], "datatrove") == ("tokens",)
-    assert compiled_groups(["duplicate_line_ratio"], "datatrove") == ("lines",)
-    assert compiled_groups(DATATROVE_GOPHER_REPETITION.metrics) == ("lines", "grams")
+    assert metric_kernels(["word_count"], "datatrove") == kernel_sets.WORDS + kernel_sets.TOKENS
+    assert metric_kernels(["duplicate_line_ratio"], "datatrove") == kernel_sets.LINES
+    assert metric_kernels(DATATROVE_GOPHER_REPETITION.metrics) == kernel_sets.LINES + kernel_sets.GRAMS
 
 
 @pytest.mark.parametrize("piece", ["'", ")", ":)", "a@", "a.", "1.", "...x", "can't", "$", "5--", "("])

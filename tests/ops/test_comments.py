@@ -9,6 +9,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.errors import ColumnError, ParameterError
+from curator_df.kernels import kernel_sets
 from curator_df.kernels.comments import FAMILIES, NOT_ENDED, PARSED_FACTOR, comment_ratios, python_comments
 from curator_df.profiles import NEMO_CODE, NEMO_CODE_COMMENTS, NEMO_CODE_TOKENS
 from tests.contracts.operator_cases import computed, kernels_of
@@ -74,7 +75,7 @@ def test_the_plan_has_room_for_a_parsed_file():
     [kernel] = kernels_of(cdf.add_comment_ratio(table(["a"]), language="python", max_file_size="1MB"))
     assert kernel.fixed_bytes == PARSED_FACTOR * 10**6
     [kernel] = kernels_of(cdf.add_comment_ratio(table(["a"]), language="c"))
-    assert (kernel.fixed_bytes, kernel.compiled) == (0, ("comments",))
+    assert (kernel.fixed_bytes, kernel.compiled) == (0, kernel_sets.COMMENTS)
 
 
 def test_rules_of_the_code_chain_are_on_the_columns():

@@ -79,7 +79,7 @@ class BlockKernel:
     computes: str = ""
     """Where a model computes and in which numbers: `explain` says so."""
     compiled: tuple[str, ...] = ()
-    """Groups of compiled functions that must be in the on-disk cache before a task runs, beyond those of all workers."""
+    """Names of compiled functions (`curator_df.kernels.kernel_sets`) that a call needs: they are compiled before a task runs."""
     makes_rows: bool = False
     """True when several rows may come of one, all with its address; the block is then held while they go on, in parts
     (`Outcome.rest`)."""

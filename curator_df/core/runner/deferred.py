@@ -324,7 +324,7 @@ class Looks:
         session.require_ready()
         plan = plan_stream(program, _NoSink(self.folder), None, session.weigh_client())
         actions = [step.action for step in steps]
-        prepare_kernels(session, actions)
+        prepare_kernels(session, [program.source, *actions])
         ranges = program.source.cut(range_bytes(program.source))
         run = StageRunner(session, plan.stages[0], self.folder, ranges, "raise", "halve")
         own = self.folder.below(f"{PARTITIONS}{fingerprint(partitions.table.tobytes())[:16]}")

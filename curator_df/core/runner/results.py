@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psutil
-from dask._expr import _ExprSequence
+from dask._expr import Expr, _ExprSequence
 from dask.dataframe.dask_expr._expr import Blockwise
 from dask.dataframe.dask_expr._repartition import RepartitionToFewer, _concat
 from dask.dataframe.dask_expr.io import FromMap
@@ -32,7 +32,7 @@ from curator_df.core.memory.budget import MARGIN_FRACTION, MIN_THREAD_BYTES
 from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.planning.program import ReadPartition
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
-from curator_df.core.runner.session import Session
+from curator_df.core.runner.session import Session, prepare_kernels
 from curator_df.core.sizes import show_size
 from curator_df.core.user_frames import KEY, with_user_frames
 from curator_df.errors import BudgetError, CuratorError
@@ -43,6 +43,8 @@ FORESEEN_FRACTION = 1.25
 """By how much the size foreseen from the first partitions must exceed the room until the computation is ended."""
 FORESEE_AFTER = 0.1
 """Share of the partitions from which the size of the result is foreseen (at least two partitions)."""
+STARTED_ELSEWHERE = ("compute", "persist")
+"""Methods of a client that start work on tables without `Client.get`."""
 LIMIT_STEP_BYTES = 16_000_000
 """Least change for which the workers' limits are set anew while a result grows."""
 
@@ -59,6 +61,7 @@ def return_in_pieces(session: Session) -> None:
         try:
             with _workers_brought_back(session):
                 session.weigh_client()
+                prepare_kernels(session, parts_of(dsk))
                 return _computed(session, dask_get, dsk, keys, options)
         except Exception as exc:  # noqa: BLE001 - each is raised again below
             # The original holds frames, and these the futures, whose results would stay on the workers.
@@ -69,11 +72,35 @@ def return_in_pieces(session: Session) -> None:
 
     # Bound to the client, as Dask recognizes its default client by ``client.get``.
     client.get = types.MethodType(get, client)
+    for name in STARTED_ELSEWHERE:
+        setattr(client, name, types.MethodType(_with_kernels(session, getattr(type(client), name)), client))
 
 
 def return_as_dask_does(client: Any) -> None:
     """Undo `return_in_pieces`."""
-    client.__dict__.pop("get", None)
+    for name in ("get", *STARTED_ELSEWHERE):
+        client.__dict__.pop(name, None)
+
+
+def _with_kernels(session: Session, method: Callable[..., Any]) -> Callable[..., Any]:
+    def started(self: Any, collections: Any, *arguments: Any, **options: Any) -> Any:
+        tables = collections if isinstance(collections, list | tuple | set) else [collections]
+        prepare_kernels(session, [part for table in tables for part in parts_of(getattr(table, "expr", None))])
+        return method(self, collections, *arguments, **options)
+
+    return started
+
+
+def parts_of(expression: Any) -> Iterator[Any]:
+    """Yield what an expression of Dask calls: sources and kernels, which name the compiled functions that they need."""
+    if not isinstance(expression, Expr):
+        return
+    for node in expression.walk():
+        for operand in node.operands:
+            fused = operand if isinstance(operand, list | tuple) else ()
+            for inner in fused:
+                yield from parts_of(inner)
+            yield getattr(operand, "source", operand)
 
 
 @contextmanager

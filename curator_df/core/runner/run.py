@@ -167,7 +167,7 @@ def run_branches(
     if overlap is not None:
         warnings.warn(_shared_rows(overlap), UserWarning, stacklevel=3)
     actions = [step.action for branch in branches for step in branch.program.steps]
-    prepare_kernels(session, actions)
+    prepare_kernels(session, [*(branch.program.source for branch in branches), *actions])
     with contextlib.ExitStack() as stack:
         pairs = [(stack.enter_context(Journal(branch.sink.folder)), branch) for branch in branches]
         homes = [

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -150,8 +150,8 @@ class Session:
     """Where ``find_`` operators leave their results by default; all workers see it."""
     working_folder: Callable[[], str] | None = None
     """Returns the folder for what looks and tables of Dask write, made when it is first asked for; None: ``workdir``."""
-    compile: Callable[[str], object] | None = None
-    """Compiles a group of kernels, where workers are this machine's."""
+    compile: Callable[[Sequence[str]], object] | None = None
+    """Compiles kernels, given their names, for workers that may not compile them."""
     revive: Callable[[], object] | None = None
     """Starts workers in the place of those that are gone for good."""
     workless_seconds: float = WORKER_START_SECONDS
@@ -231,12 +231,11 @@ class Session:
             watcher(event)
 
 
-def prepare_kernels(session: Session, actions: Iterable[Any]) -> None:
-    """Compile what the kernels among these actions need, so that no worker has to."""
-    groups = {group for action in actions for group in getattr(action, "compiled", ())}
+def prepare_kernels(session: Session, parts: Iterable[Any]) -> None:
+    """Compile what sources and actions call (``compiled``, names of kernels), so that no worker has to."""
+    kernels = dict.fromkeys(kernel for part in parts for kernel in getattr(part, "compiled", ()))
     if session.compile is not None:
-        for group in sorted(groups):
-            session.compile(group)
+        session.compile(tuple(kernels))
 
 
 def open_session(session: Session) -> None:

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which kernels each piece of work calls, by name, and how long each takes to compile.
+
+A name is ``module.function``. Nothing here imports numba: the client of a cluster compiles what the steps of a run name
+(`BlockKernel.compiled`) in processes of its own before the run, and workers only load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from curator_df.errors import ParameterError
+
+START_SECONDS = 3.0
+"""Seconds of CPU until a process that compiles has imported numba and compiled its first lines."""
+COMPILE_SECONDS: Mapping[str, float] = {
+    "c4_copy.copy_c4_lines": 2.8,
+    "c4_pass.count_c4_of_span": 3.7,
+    "character_counts.count_characters_of_span": 2.1,
+    "clean_copy.copy_cleaned": 0.8,
+    "comment_scan.count_comments_of_span": 0.7,
+    "cut_copy.copy_slices": 1.2,
+    "cut_copy.copy_without_boilerplate": 0.7,
+    "cut_copy.copy_without_lines": 1.2,
+    "cut_copy.copy_without_quotation_marks": 0.6,
+    "dclm_pass.count_dclm_of_span": 4.6,
+    "gram_pass.count_grams_of_span": 7.5,
+    "json_texts.take_texts": 1.2,
+    "line_pass.count_lines_of_span": 1.4,
+    "listed_words.count_listed_words_of_span": 1.1,
+    "markdown_copy.copy_without_markdown": 1.6,
+    "minhash_bands.hash_bands_32": 0.1,
+    "minhash_bands.hash_bands_64": 0.1,
+    "minhash_sketch.sketch_32": 6.0,
+    "minhash_sketch.sketch_64": 6.0,
+    "murmur_hash.hash_normalized": 0.8,
+    "murmur_hash.hash_texts": 0.2,
+    "murmur_windows.murmur_64": 0.2,
+    "ngram_match.count_characters": 0.1,
+    "ngram_match.find_regions": 1.3,
+    "ngram_match.find_rows": 0.3,
+    "ngram_match.keep_pieces": 0.4,
+    "ngram_match.put_ngrams": 1.8,
+    "part_bytes.copy_without_parts": 0.7,
+    "part_bytes.find_parts": 0.3,
+    "pii_scan.next_suspect": 1.6,
+    "repeat_pass.count_repeats_of_span": 4.0,
+    "row_copy.copy_rows": 0.4,
+    "segment_copy.begin_pieces": 0.2,
+    "segment_copy.copy_pieces": 0.3,
+    "segment_copy.find_segments": 0.3,
+    "segment_copy.join_rows": 0.4,
+    "sentence_pass.count_sentences_of_span": 0.3,
+    "shingle_sets.similarities_of_pairs": 4.0,
+    "source_pass.count_source_of_span": 0.3,
+    "token_pass.split_span": 8.7,
+    "token_sentences.count_sentences_of_lines": 0.4,
+    "unicode_scan.next_suspect": 1.2,
+    "union_find.join_edges": 0.2,
+    "union_find.name_roots": 0.1,
+    "web_pass.count_web_of_span": 1.5,
+    "word_pass.count_words_of_span": 1.2,
+}
+"""Every kernel that Python calls, and the seconds of CPU that it took to compile after others of the same process (measured by
+``benchmarks/first_minutes.py``)."""
+
+EVERY_RUN = ("row_copy.copy_rows",)
+"""Any step may leave out rows."""
+JSON_LINES = ("json_texts.take_texts",)
+UNICODE = ("unicode_scan.next_suspect",)
+CONTENT = ("murmur_hash.hash_texts",)
+NORMALIZED_CONTENT = ("murmur_hash.hash_normalized",)
+PARTS = ("part_bytes.find_parts", "part_bytes.copy_without_parts")
+CLEANING = ("clean_copy.copy_cleaned",)
+COMMENTS = ("comment_scan.count_comments_of_span",)
+CONTAMINATION = tuple(
+    f"ngram_match.{name}" for name in ("put_ngrams", "find_rows", "find_regions", "keep_pieces", "count_characters")
+)
+QUOTATION_MARKS = ("cut_copy.copy_without_quotation_marks",)
+BOILERPLATE = ("cut_copy.copy_without_boilerplate",)
+LISTED_LINES = ("murmur_windows.murmur_64", "cut_copy.copy_without_lines")
+SLICES = ("cut_copy.copy_slices",)
+MARKDOWN = ("markdown_copy.copy_without_markdown",)
+C4_LINES = ("c4_copy.copy_c4_lines",)
+PERSONAL_DATA = ("pii_scan.next_suspect",)
+SPLITTING = ("segment_copy.find_segments", "segment_copy.copy_pieces")
+JOINING = ("segment_copy.begin_pieces", "segment_copy.join_rows", *CONTENT)
+WORDS = ("word_pass.count_words_of_span",)
+LINES = ("line_pass.count_lines_of_span",)
+GRAMS = ("gram_pass.count_grams_of_span",)
+CHARACTERS = ("character_counts.count_characters_of_span",)
+WEB = ("web_pass.count_web_of_span",)
+REPEATS = ("repeat_pass.count_repeats_of_span",)
+SENTENCES = ("sentence_pass.count_sentences_of_span",)
+SOURCE = ("source_pass.count_source_of_span",)
+LISTED_WORDS = ("listed_words.count_listed_words_of_span",)
+TOKENS = ("token_pass.split_span",)
+TOKEN_SENTENCES = ("token_sentences.count_sentences_of_lines",)
+DCLM = ("dclm_pass.count_dclm_of_span",)
+C4 = ("c4_pass.count_c4_of_span",)
+COMPONENTS = ("union_find.join_edges", "union_find.name_roots")
+
+
+def signatures(*, use_64_bit_hash: bool) -> tuple[str, ...]:
+    """Return the kernels that compute MinHash signatures of this many bits, and the hashes of their bands."""
+    bits = 64 if use_64_bit_hash else 32
+    return f"minhash_sketch.sketch_{bits}", f"minhash_bands.hash_bands_{bits}", *CONTENT
+
+
+def near_duplicates(*, use_64_bit_hash: bool, compares_texts: bool) -> tuple[str, ...]:
+    """Return the kernels that find near duplicates, and compare texts where that is wanted."""
+    compared = ("shingle_sets.similarities_of_pairs",) if compares_texts else ()
+    return (*signatures(use_64_bit_hash=use_64_bit_hash), *compared, *COMPONENTS)
+
+
+METRICS = (
+    *(WORDS + LINES + GRAMS + CHARACTERS + WEB + REPEATS + SENTENCES + SOURCE + LISTED_WORDS),
+    *(TOKENS + TOKEN_SENTENCES + DCLM + C4 + C4_LINES),
+)
+_SIGNATURES = signatures(use_64_bit_hash=False) + signatures(use_64_bit_hash=True)
+_NEAR = tuple(dict.fromkeys((*_SIGNATURES, *near_duplicates(use_64_bit_hash=True, compares_texts=True))))
+OPERATORS: Mapping[str, tuple[str, ...]] = {
+    "add_comment_ratio": COMMENTS,
+    "add_contamination": CONTAMINATION,
+    "add_ids": CONTENT,
+    "add_metrics": METRICS,
+    "add_profile": METRICS,
+    "add_minhash": _SIGNATURES,
+    "drop_contaminated": CONTAMINATION,
+    "drop_exact_duplicates": CONTENT + NORMALIZED_CONTENT + PARTS,
+    "drop_near_duplicates": _NEAR,
+    "find_exact_duplicates": CONTENT + NORMALIZED_CONTENT,
+    "find_near_duplicates": _NEAR,
+    "join_documents": JOINING,
+    "keep_profile": METRICS,
+    "normalize_newlines": CLEANING,
+    "normalize_unicode": UNICODE,
+    "normalize_whitespace": CLEANING,
+    "read_jsonl": JSON_LINES,
+    "redact_pii": PERSONAL_DATA,
+    "remove_boilerplate": BOILERPLATE,
+    "remove_c4_lines": C4_LINES,
+    "remove_contamination": CONTAMINATION,
+    "remove_lines": LISTED_LINES,
+    "remove_markdown": MARKDOWN,
+    "remove_outside": SLICES,
+    "remove_quotation_marks": QUOTATION_MARKS,
+    "remove_urls": CLEANING,
+    "sample_rows": CONTENT,
+    "split_documents": SPLITTING,
+}
+"""All kernels that an operator may call, where it calls any. A run compiles only those that its arguments need."""
+
+
+def kernels_to_warm(operators: Sequence[str], *, is_all: bool) -> tuple[str, ...]:
+    """Return the kernels of some operators, of all, or, without any, of the chain that the command line runs by default.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such operator, or all and some are asked for.
+    """
+    if is_all and operators:
+        raise ParameterError(
+            "warm: --all compiles the kernels of all operators; leave out either --all or the operators"
+        )
+    if is_all:
+        return tuple(COMPILE_SECONDS)
+    for name in operators:
+        if name not in OPERATORS:
+            raise ParameterError(f"warm: {name!r} has no kernels. The operators that have are {', '.join(OPERATORS)}")
+    chosen = [kernel for name in operators for kernel in OPERATORS[name]] or [*JSON_LINES, *UNICODE, *WORDS]
+    return tuple(dict.fromkeys([*EVERY_RUN, *chosen]))
+
+
+def compile_seconds(kernels: Iterable[str]) -> float:
+    """Return about how many seconds of CPU some kernels take to compile; 0 for none.
+
+    Examples
+    --------
+    >>> compile_seconds([]), compile_seconds(WORDS)
+    (0.0, 4.2)
+    """
+    seconds = [COMPILE_SECONDS.get(kernel, 1.0) for kernel in kernels]
+    return START_SECONDS + sum(seconds) if seconds else 0.0

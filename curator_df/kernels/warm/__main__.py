@@ -1,8 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Compile all kernels; a module of its own, so that Python does not run one that the package has imported already."""
-
-from curator_df.kernels.warm import GROUPS, compile_group
-
-if __name__ == "__main__":
-    for name in GROUPS:
-        compile_group(name)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels are compiled when they are called, and helpers are compiled into them."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numba import types
+
+from curator_df.kernels.compiled import chosen, helper, inlined, kernel
+
+IMPORT_ALL = """
+import importlib, pkgutil
+import numba.core.event as events
+import curator_df.kernels
+with events.install_recorder("numba:compile") as compiled:
+    for module in pkgutil.iter_modules(curator_df.kernels.__path__):
+        importlib.import_module(f"curator_df.kernels.{module.name}")
+print(len(compiled.buffer))
+"""
+
+
+def test_importing_compiles_and_loads_nothing(tmp_path):
+    environment = {**os.environ, "CURATOR_DF_CACHE": str(tmp_path / "cache")}
+    assert subprocess.check_output([sys.executable, "-c", IMPORT_ALL], env=environment, text=True) == "0\n"
+    assert not (tmp_path / "cache").exists()
+
+
+USE_32_BITS = """
+import numpy as np, pandas as pd
+from curator_df.kernels import minhash_bands, minhash_sketch
+from curator_df.kernels.minhash import band_hashes
+from curator_df.kernels.minhash_scheme import Scheme
+band_hashes(pd.Series(["some text", "more"], dtype="string[pyarrow]"), Scheme("words", 1, 2, 2))
+used = (minhash_sketch.sketch_32, minhash_sketch.sketch_64, minhash_bands.hash_bands_32, minhash_bands.hash_bands_64)
+print([len(one.overloads) for one in used])
+"""
+
+
+def test_a_scheme_of_32_bits_takes_nothing_of_64():
+    assert subprocess.check_output([sys.executable, "-c", USE_32_BITS], text=True) == "[1, 0, 1, 0]\n"
+
+
+@inlined
+def doubled(number):
+    return 2 * number
+
+
+@helper
+def negative(number):
+    return -number
+
+
+def _signed(number, is_negative):
+    return negative_of if isinstance(is_negative, types.Boolean) else positive_of
+
+
+@helper
+def negative_of(number, is_negative):
+    return negative(number) if is_negative else number
+
+
+@helper
+def positive_of(number, is_negative):
+    return number
+
+
+@chosen(_signed)
+def signed(number, is_negative):
+    """Return the number, negative if a boolean says so. For compiled code only."""
+    raise TypeError("signed is for compiled code")
+
+
+@helper
+def total(numbers, factor):
+    found = 0
+    for number in numbers:
+        found += doubled(number) * factor
+    return found
+
+
+@kernel(types.int64(types.Array(types.int64, 1, "C", readonly=True), types.int64))
+def doubled_total(numbers, factor):
+    return signed(signed(total(numbers, factor), factor > 100), 1)
+
+
+@pytest.fixture(autouse=True)
+def no_file(monkeypatch):
+    """These kernels are no part of the package, which has no source of them."""
+    cache = doubled_total._cache
+    monkeypatch.setattr(cache, "load_overload", lambda sig, target_context: None)
+    monkeypatch.setattr(cache, "save_overload", lambda sig, data: None)
+    monkeypatch.setattr("curator_df.kernels.compile_cache.is_compiled", lambda name: True)
+
+
+def test_a_kernel_is_compiled_for_the_types_that_it_declares_alone():
+    numbers = np.arange(5)
+    assert doubled_total(numbers, 3) == 60
+    numbers.flags.writeable = False
+    assert doubled_total(numbers, True) == 20
+    assert len(doubled_total.signatures) == 1
+    with pytest.raises(TypeError, match="No matching definition"):
+        doubled_total(np.arange(5.0), 3)
+
+
+def test_a_function_stands_for_others_by_the_types_of_its_arguments():
+    assert doubled_total(np.arange(5), 101) == -2020
+    assert len(negative_of.overloads) == len(positive_of.overloads) == 1
+    with pytest.raises(TypeError, match="signed is for compiled code"):
+        signed(1, 2)
+
+
+def test_helpers_have_no_machine_code_of_their_own_and_can_be_called_from_python():
+    doubled_total(np.arange(5), 3)
+    [compiled] = total.overloads.values()
+    assert not hasattr(compiled.library, "_compiled_object") or compiled.library._compiled_object is None
+    assert total(np.arange(5), 3) == total.py_func(np.arange(5), 3) == 60
+    assert total(np.arange(5.0), 0.5) == 10.0
+    assert doubled(21) == 42

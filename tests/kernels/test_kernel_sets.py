@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names of kernels are those of the modules, and each operator that calls any is known."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import curator_df as cdf
+from curator_df.errors import ParameterError
+from curator_df.kernels import kernel_sets
+from curator_df.kernels.kernel_sets import (
+    COMPILE_SECONDS,
+    EVERY_RUN,
+    OPERATORS,
+    compile_seconds,
+    kernels_to_warm,
+    near_duplicates,
+)
+
+FOLDER = Path(kernel_sets.__file__).parent
+CALLED_BY_KERNELS_ALONE = {
+    "murmur_windows.murmur_32",
+    "murmur_windows._hash_windows_32",
+    "murmur_windows._hash_windows_64",
+    "rolled_windows.roll_windows",
+}
+
+
+def is_kernel(node: ast.stmt) -> bool:
+    return isinstance(node, ast.FunctionDef) and any(
+        ast.unparse(one).startswith("kernel(") for one in node.decorator_list
+    )
+
+
+def test_every_kernel_has_its_seconds():
+    declared = {
+        f"{path.stem}.{node.name}"
+        for path in FOLDER.glob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if is_kernel(node)
+    }
+    assert set(COMPILE_SECONDS) == declared - CALLED_BY_KERNELS_ALONE
+    assert declared > CALLED_BY_KERNELS_ALONE
+
+
+def test_every_set_names_kernels_and_every_kernel_is_in_a_set():
+    sets = [value for name, value in vars(kernel_sets).items() if name.isupper() and isinstance(value, tuple)]
+    named = {kernel for one in sets for kernel in one} | {kernel for one in OPERATORS.values() for kernel in one}
+    assert named == set(COMPILE_SECONDS)
+
+
+def test_operators_are_public():
+    assert set(OPERATORS) <= set(cdf.__all__)
+
+
+def test_near_duplicates_of_32_bits_need_no_kernel_of_64():
+    few = near_duplicates(use_64_bit_hash=False, compares_texts=False)
+    assert not any("64" in kernel for kernel in few)
+    assert not any(kernel.startswith("shingle_sets") for kernel in few)
+    assert not any("32" in kernel for kernel in near_duplicates(use_64_bit_hash=True, compares_texts=True))
+
+
+def test_what_the_command_compiles():
+    assert kernels_to_warm([], is_all=True) == tuple(COMPILE_SECONDS)
+    assert kernels_to_warm(["redact_pii", "redact_pii"], is_all=False) == (*EVERY_RUN, *kernel_sets.PERSONAL_DATA)
+    assert set(kernel_sets.JSON_LINES) < set(kernels_to_warm([], is_all=False)) < set(COMPILE_SECONDS)
+    with pytest.raises(
+        ParameterError, match=r"'sort' has no kernels\. The operators that have are add_comment_ratio, "
+    ):
+        kernels_to_warm(["sort"], is_all=False)
+    with pytest.raises(ParameterError, match="leave out either --all or the operators"):
+        kernels_to_warm(["redact_pii"], is_all=True)
+
+
+def test_seconds_add_up():
+    assert compile_seconds([]) == 0
+    assert compile_seconds(["row_copy.copy_rows"]) < compile_seconds(COMPILE_SECONDS)

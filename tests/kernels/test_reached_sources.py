@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled kernel is named after the statements that it is made of: all of them, and no others."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import curator_df
+from curator_df.kernels import reached_sources
+from curator_df.kernels.kernel_sets import COMPILE_SECONDS
+from curator_df.kernels.reached_sources import kernel_digest, reached
+
+Digests = Callable[[], dict[str, str]]
+
+
+def forget() -> None:
+    reached_sources.kernel_digest.cache_clear()
+    reached_sources._module.cache_clear()
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the package's sources, which digests are made of while the test runs."""
+    package = tmp_path / "curator_df"
+    shutil.copytree(Path(curator_df.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(reached_sources, "PACKAGE", package)
+    monkeypatch.setattr(reached_sources, "__file__", str(package / "kernels" / "reached_sources.py"))
+    forget()
+    yield package / "kernels"
+    forget()
+
+
+def digests() -> dict[str, str]:
+    forget()
+    return {kernel: kernel_digest(kernel) for kernel in COMPILE_SECONDS}
+
+
+def changed_by(edit: Callable[[], object]) -> set[str]:
+    before = digests()
+    edit()
+    after = digests()
+    return {kernel for kernel in before if before[kernel] != after[kernel]}
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert text.count(old) == 1, old
+    path.write_text(text.replace(old, new))
+
+
+def test_time_comments_docstrings_and_layout_change_nothing(copied):
+    def edit() -> None:
+        for path in copied.glob("*.py"):
+            os.utime(path, (1, 1))
+        counts = copied / "word_counts.py"
+        replace(counts, '"""Count the words of the text', '"""Now count the words of the text')
+        counts.write_text(counts.read_text().replace("    at = start\n", "    # Why.\n\n    at = (start)\n"))
+
+    assert changed_by(edit) == set()
+
+
+def test_a_changed_helper_changes_the_kernels_that_reach_it_and_no_others(copied):
+    edit = lambda: replace(copied / "union_find.py", "while parents[place] !=", "while 0 + parents[place] !=")  # noqa: E731
+    assert changed_by(edit) == {"union_find.join_edges"}
+
+
+def test_a_helper_of_several_modules_changes_all_that_reach_it(copied):
+    edit = lambda: replace(copied / "word_counts.py", "return 0xFFFD, 1\n    second", "return 0xFFFC, 1\n    second")  # noqa: E731
+    changed = changed_by(edit)
+    assert {"word_pass.count_words_of_span", "minhash_sketch.sketch_32", "gram_pass.count_grams_of_span"} <= changed
+    assert changed.isdisjoint({"row_copy.copy_rows", "union_find.join_edges", "minhash_bands.hash_bands_32"})
+
+
+def test_a_constant_that_a_loop_fills_belongs_to_its_kernel(copied):
+    edit = lambda: replace(copied / "word_counts.py", "_STOP_KEYS[_key *", "_STOP_KEYS[0 * _key *")  # noqa: E731
+    changed = changed_by(edit)
+    assert "word_pass.count_words_of_span" in changed
+    assert "line_pass.count_lines_of_span" not in changed
+
+
+def test_what_numba_compiles_in_place_of_a_function_belongs_to_its_kernel(copied):
+    edit = lambda: replace(copied / "eight_bytes.py", "return _store(data, at, word)", "return _store(data, at, ~word)")  # noqa: E731
+    changed = changed_by(edit)
+    assert "minhash_sketch.sketch_32" in changed
+    assert "word_pass.count_words_of_span" not in changed
+
+
+def test_how_kernels_are_compiled_belongs_to_every_kernel(copied):
+    edit = lambda: replace(copied / "compiled.py", '"boundscheck": None', '"boundscheck": False')  # noqa: E731
+    assert changed_by(edit) == set(COMPILE_SECONDS)
+
+
+def test_how_kernels_are_kept_belongs_to_none(copied):
+    edit = lambda: replace(copied / "compile_cache.py", "MOST_BYTES = 300_000_000", "MOST_BYTES = 1")  # noqa: E731
+    assert changed_by(edit) == set()
+
+
+CALLED = """
+import importlib, sys
+from numba.core.dispatcher import Dispatcher
+from curator_df.kernels.kernel_sets import COMPILE_SECONDS
+
+def names(code):
+    yield from code.co_names
+    for constant in code.co_consts:
+        if hasattr(constant, "co_names"):
+            yield from names(constant)
+
+for kernel in COMPILE_SECONDS:
+    module, _, function = kernel.rpartition(".")
+    waiting, seen = [getattr(importlib.import_module(f"curator_df.kernels.{module}"), function)], set()
+    while waiting:
+        found = waiting.pop()
+        if found not in seen:
+            seen.add(found)
+            function = found.py_func
+            used = [function.__globals__.get(name) for name in names(function.__code__)]
+            waiting += [value for value in used if isinstance(value, Dispatcher)]
+    print(kernel, *(f"{one.py_func.__module__.removeprefix('curator_df.')}:{one.py_func.__name__}" for one in seen))
+"""
+
+
+def test_all_that_compiled_functions_call_is_found():
+    """Python itself says which compiled functions the code of each one names."""
+    said = subprocess.check_output([sys.executable, "-c", CALLED], text=True)
+    lines = said.splitlines()
+    assert len(lines) == len(COMPILE_SECONDS)
+    for line in lines:
+        kernel, *called = line.split(" ")
+        module, _, function = kernel.rpartition(".")
+        found = {f"{place[0]}:{place[1]}" for place in reached(f"kernels.{module}", function)}
+        assert set(called) <= found, kernel
+    assert max(len(line.split(" ")) for line in lines) > 20
+
+
+def test_what_stands_for_others_by_type_reaches_each_of_them(copied):
+    edit = lambda: replace(copied / "murmur_windows.py", "return max(high, _1)", "return max(high, _2)")  # noqa: E731
+    assert {"minhash_sketch.sketch_32", "minhash_sketch.sketch_64", "murmur_windows.murmur_64"} <= changed_by(edit)
