@@ -130,7 +130,7 @@ MISTAKES = [
         ["dedup", "IN", "out", "--exact", "--scheme", "fineweb", "--verify", "0.5"],
         "ParameterError: --scheme and --verify cannot be used with --exact",
     ),
-    (["dedup", "IN", "out", "--on-text", "lines"], "ParameterError: --normalize and --on-text go with --exact"),
+    (["dedup", "IN", "out", "--on-text", "lines"], "ParameterError: --normalize and --on-text need --exact"),
     (
         ["dedup", "IN", "out", "--exact", "--on-text", "words"],
         "ParameterError: drop_exact_duplicates: --on-text words",

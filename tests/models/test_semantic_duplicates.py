@@ -347,7 +347,7 @@ def test_k_means_on_a_gpu_is_refused_without_cuml_and_without_a_gpu(tmp_path, mo
         k_means.importlib.util, "find_spec", lambda name: "there" if name == "cuml" else find_spec(name)
     )
     dropped = cdf.drop_semantic_duplicates(docs, k_means="cuml")
-    with pytest.raises(errors.BudgetError, match="k_means='cuml' computes on a GPU, and the workers here have none"):
+    with pytest.raises(errors.BudgetError, match="k_means='cuml' needs a GPU, and these workers have none"):
         cdf.write_parquet(dropped, tmp_path / "out")
     sink = FileSink(Folder(str(tmp_path / "out")), ParquetFormat("zstd"), 1)
     layout = dataclasses.replace(choose_layout(4_000_000_000, cpus=2, held_bytes=0), device_bytes=2_000_000_000)
