@@ -117,7 +117,7 @@ def test_dedup_without_more_keeps_one_of_those_that_are_alike(tmp_path):
 
 MISTAKES = [
     (["curate", "nowhere/*.jsonl", "out"], "InputError: "),
-    (["curate", "IN", "out", "--memory", "50MB"], "BudgetError: --memory 50 MB is under the floor"),
+    (["curate", "IN", "out", "--memory", "50MB"], "BudgetError: --memory 50 MB is below the minimum"),
     (
         ["curate", "IN", "out", "--profile", "mine"],
         "ParameterError: --profile 'mine' is not one of 'datatrove_c4', 'datatrove_fineweb', 'datatrove_gopher_quality'",

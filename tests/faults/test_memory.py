@@ -133,7 +133,7 @@ def require_one_row_aside(receipt, tmp_path, corpus, reason):
     assert reason in record["reason"]
     assert "1 quarantined (1 out of memory)" in " ".join(receipt["shown"].split())
     (said,) = receipt["said"]
-    assert "1 row did not fit into the memory allowed, alone on the node, and went to" in said
+    assert "1 row did not fit into the memory budget, even when it ran exclusively, and went to" in said
     assert not (tmp_path / "out/_temporary").exists()
 
 
@@ -173,7 +173,7 @@ def test_a_row_too_long_for_the_node_is_set_aside(run, corpus, tmp_path):
     lines = corpus.read_text().splitlines(keepends=True)
     lines[ODD_ROW] = json.dumps({"id": ODD_ROW, "text": "x" * 40_000_000}) + "\n"
     corpus.write_text("".join(lines))
-    require_one_row_aside(run("fits"), tmp_path, corpus, "more than fits even alone on the node")
+    require_one_row_aside(run("fits"), tmp_path, corpus, "does not fit even when it is processed exclusively")
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def test_where_the_disk_is_too_small_a_part_of_the_rows_fits(corpus, tmp_path, m
 
 
 def test_what_cannot_be_read_or_does_not_fit_is_said(corpus, tmp_path):
-    with pytest.raises(errors.BudgetError, match="under the floor"):
+    with pytest.raises(errors.BudgetError, match="below the minimum"):
         cdf.recommend(corpus, memory="100MB")
     with pytest.raises(errors.ColumnError, match="body"):
         cdf.recommend(corpus, text="body")
