@@ -281,7 +281,7 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
 
     manifest = run_guarded(Attempt(Range(0, 0, 0, 0, 0), 1, 1), work)
     assert manifest.outcome == "failed"
-    assert "A step could not start a thread, and memory is not the reason" in str(manifest.error)
+    assert "A step could not start a thread. The cause is not memory" in str(manifest.error)
 
 
 @pytest.mark.slow  # the basic kernels are compiled again

@@ -146,7 +146,7 @@ def test_a_row_that_never_fits_is_set_aside_and_all_others_come_out(run, corpus,
 
 def test_a_row_that_cannot_be_written_is_set_aside(run, corpus, tmp_path):
     receipt = run("grows")
-    require_one_row_aside(receipt, tmp_path, corpus, "writing this row alone on the node raised")
+    require_one_row_aside(receipt, tmp_path, corpus, "writing this row exclusively raised")
     assert receipt["measured_bytes"] < 600_000_000
 
 
@@ -154,7 +154,7 @@ def test_a_row_that_cannot_be_written_is_set_aside(run, corpus, tmp_path):
 def test_a_row_that_kills_its_worker_is_found_and_set_aside(run, corpus, tmp_path):
     receipt = run("kills")
     require_one_row_aside(
-        receipt, tmp_path, corpus, "its worker process ended when step 'keep_where' had this row alone"
+        receipt, tmp_path, corpus, "its worker process ended when step 'keep_where' ran exclusively on this row"
     )
     assert 0 < receipt["retries"]["worker lost"] <= 8  # ranges beside it on the same worker are lost with it
 
@@ -183,7 +183,7 @@ def test_the_memory_that_is_named_for_a_long_row_is_enough(run, corpus, tmp_path
     corpus.write_text("".join(lines))
     said = run("fits", on_oom="fail")
     assert f"{corpus} line {ODD_ROW + 1:,} (byte " in said
-    named = re.search(r"Allow memory=([0-9_]+) and resume", said)
+    named = re.search(r"Use memory=([0-9_]+) and resume", said)
     receipt = run("fits", on_oom="fail", MEMORY=named.group(1), EXISTING="resume")
     assert isinstance(receipt, dict), receipt
     assert ids(tmp_path / "out") == EXPECTED

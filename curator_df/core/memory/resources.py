@@ -175,11 +175,11 @@ def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory:
     Parameters
     ----------
     cpus : int, optional
-            Number of threads that the model uses. At most ``threads // cpus`` of a worker's threads are in such a step at once.
-        gpus : float, optional
-            Fraction of the worker's GPU, above 0 and up to 1: 1 allows one concurrent call, 0.5 two. It is a fraction of the
-            memory that remains after the weights of the models of all steps, which stay on the GPU, and after the blocks
-            on the GPU.
+        Number of threads that the model uses. At most ``threads // cpus`` of a worker's threads are in such a step at once.
+    gpus : float, optional
+        Fraction of the worker's GPU, above 0 and up to 1: 1 allows one concurrent call, 0.5 two. It is a fraction of the
+        memory that remains after the weights of the models of all steps, which stay on the GPU, and after the blocks
+        on the GPU.
     gpu_memory : str or int, optional
         GPU memory including the model's weights, such as ``"8GB"``: as many calls run concurrently as fit into the GPU
         memory that the cluster may use, calls of other steps included.

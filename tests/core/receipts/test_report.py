@@ -227,13 +227,13 @@ def test_a_process_that_has_ended_does_not_count_for_the_next_run():
 def test_a_receipt_draws_its_memory_and_marks_what_ran_again():
     events = [
         (6.0, "range 3 again: memory, it had blocks of 16 MB"),
-        (7.0, "worker a:1 is started again after 9 tasks"),
+        (7.0, "worker a:1 is restarted after 9 tasks"),
     ]
     (axes,) = receipt(events=events).plot().axes
     held, allowed, projected = (line.get_ydata() for line in axes.lines)
     assert max(held) == 700_000_000
     assert (allowed[0], projected[0]) == (1_000_000_000, 800_000_000)
-    (marks,) = [one for one in axes.collections if one.get_label() == "range run again"]
+    (marks,) = [one for one in axes.collections if one.get_label() == "retry"]
     assert [segment[0][0] for segment in marks.get_segments()] == [6.0]
     with pytest.raises(errors.ParameterError, match="no timeline"):
         receipt(timeline=[]).plot()
@@ -309,8 +309,8 @@ def test_what_a_model_held_on_a_gpu_is_there():
 
 def test_how_much_gpus_were_at_work_is_said():
     one = receipt(gpu_use={"GPU 0": 0.37, "GPU 1": 1.0})
-    assert "Share of the last pass in which a kernel ran: GPU 0 37%, GPU 1 100%." in Page(report_page(one)).text
-    assert ("GPU 0", "at work 37% of the last pass") in one.summary()
+    assert "Fraction of the last pass in which a kernel ran: GPU 0 37%, GPU 1 100%." in Page(report_page(one)).text
+    assert ("GPU 0", "busy 37% of the last pass") in one.summary()
 
 
 def test_a_run_without_models_has_no_such_table():
