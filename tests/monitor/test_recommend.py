@@ -192,7 +192,7 @@ def test_batches_of_a_model_fit_the_plan_and_the_device(corpus, tmp_path):
     assert f"batches of {found.device_batch_tokens:,} padded tokens" in str(found)
     small = cdf.recommend(corpus, memory="600MB", device_memory="90MB", **asked)
     assert (small.batch_tokens, small.device_batch_tokens) == (0, 0)
-    assert "not even with one text at a time" in str(small) and "This would fit" in str(small)
+    assert "not even with one text at a time" in str(small) and ". Use memory=" in str(small)
     assert "90 MB of a GPU do not hold its weights" in str(small)
 
 

@@ -109,13 +109,13 @@ def test_what_models_are_given_a_second_is_said(clock):
     view(StageStarted("write", JOB, 10, 0))
     clock.seconds += 5
     view(event)
-    assert view.progress().endswith("; models: 2 documents a second")
+    assert view.progress().endswith("; models: 2 documents per second")
 
 
 def test_where_nobody_measures_there_is_only_the_forecast():
     view = RunView(session())
     view(RunStarted("out", 1, 600_000_000))
-    assert str(view.memory()) == "600 MB forecast, 1.00 GB allowed"
+    assert str(view.memory()) == "600 MB estimated peak, 1.00 GB budget"
     assert view.funnel() == []
 
 
