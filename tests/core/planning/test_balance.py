@@ -74,8 +74,8 @@ def test_tasks_are_doubled_up_to_the_spare_cpus_however_little_works_elsewhere()
         assert come_back(balance, 2 * at_a_time + 2, seconds=1.0, elsewhere=0.02) == 1
     assert (tried, balance.beside) == ([0, 1, 3, 7], 7)
     assert str(balance) == (
-        "8 tasks run concurrently in each worker of 1 thread and 7 more CPUs: 1 MB/s with 1, 2 MB/s with 2, 4 MB/s with 4, 8 MB/s "
-        "with 8; embed took 2% of the time of a task, on a GPU or server, so more tasks than CPUs would not help"
+        "8 tasks run concurrently in each worker of 1 thread and 7 more CPUs: 1 MB/s with 1, 2 MB/s with 2, 4 MB/s with 4, "
+        "8 MB/s with 8; embed took 2% of the time of a task, on a GPU or server, so more tasks than CPUs would not help"
     )
 
 

@@ -106,7 +106,7 @@ def test_blocks_leave_half_of_a_gpu_to_models_and_a_model_that_needs_more_is_ref
     assert beside.device_block_bytes == 3.5 * GB
     assert device_need(joined, beside, 2).fitting(10 * GB, None, MB) == pytest.approx(1_750 * MB / 2.7, rel=0.05)
     joined, capacity = mixed(gpus=1, least=7 * GB)
-    said = r"need 7\.00 GB of GPU memory, but its resources are 6\.50 GB of 10\.00 GB, of which blocks use 3\.50 GB\. .*checkpoint"
+    said = r"need 7\.00 GB of GPU memory, .* resources are 6\.50 GB of 10\.00 GB, of which blocks use 3\.50 GB\. .*checkpoint"
     with pytest.raises(BudgetError, match=said):
         beside_blocks(joined, capacity, 2, 10 * GB)
 
@@ -119,7 +119,7 @@ def test_blocks_are_as_large_as_fit_and_what_does_not_fit_is_refused_with_what_w
     assert small.fitting(16 * MB, None, MB) == 3_200_000
     assert small.fitting(2 * MB, None, MB) == 2 * MB
     assert small.fitting(3 * MB, 3 * MB, MB) == 3 * MB
-    said = r"blocks of 4 MB do not fit on a GPU: each of the 2 concurrent tasks .* blocksize=3_200_000 or .*device_memory=84_000_000\)"
+    said = r"blocks of 4 MB do not fit on a GPU: .* the 2 concurrent tasks .* blocksize=3_200_000 or .*device_memory=84_000_000\)"
     with pytest.raises(BudgetError, match=said):
         small.fitting(16 * MB, 4 * MB, MB)
     assert DeviceNeed(2.5, 32 * MB, 0, 2, 84 * MB).fitting(16 * MB, 4 * MB, MB) == 16 * MB
