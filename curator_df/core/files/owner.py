@@ -115,8 +115,8 @@ class Owner:
             self._renew()
         if self._is_lost:
             raise OutputInUseError(
-                f"another run is writing to {self.folder.url} now: this run ({self._process}) gave no sign of life for "
-                f"{GONE_SECONDS:.0f} s and was taken for gone, or {OWNERS_FOLDER}/{self._name} was deleted. This run "
+                f"another run is writing to {self.folder.url} now: this run ({self._process}) sent no heartbeat for "
+                f"{GONE_SECONDS:.0f} s and was considered dead, or {OWNERS_FOLDER}/{self._name} was deleted. This run "
                 "ends; its finished files stay"
             )
 

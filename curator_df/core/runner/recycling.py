@@ -2,7 +2,7 @@
 """Restarts of workers after a number of bytes, seconds or tasks, one by one, while none of them has work.
 
 Dask's own ``lifetime`` closes a worker together with its results, and several workers at almost the same time. The runner
-instead pauses sending tasks until the running ones have ended; then one worker is stopped; once it is gone, the others
+instead pauses sending tasks until the running ones have ended; then one worker is stopped. When it is gone, the others
 continue.
 """
 
