@@ -117,7 +117,7 @@ def test_dedup_without_more_keeps_one_of_those_that_are_alike(tmp_path):
 
 MISTAKES = [
     (["curate", "nowhere/*.jsonl", "out"], "InputError: "),
-    (["curate", "IN", "out", "--memory", "50MB"], "BudgetError: --memory 50 MB is under the floor"),
+    (["curate", "IN", "out", "--memory", "50MB"], "BudgetError: --memory 50 MB is below the minimum"),
     (
         ["curate", "IN", "out", "--profile", "mine"],
         "ParameterError: --profile 'mine' is not one of 'datatrove_c4', 'datatrove_fineweb', 'datatrove_gopher_quality'",
@@ -130,7 +130,7 @@ MISTAKES = [
         ["dedup", "IN", "out", "--exact", "--scheme", "fineweb", "--verify", "0.5"],
         "ParameterError: --scheme and --verify cannot be used with --exact",
     ),
-    (["dedup", "IN", "out", "--on-text", "lines"], "ParameterError: --normalize and --on-text go with --exact"),
+    (["dedup", "IN", "out", "--on-text", "lines"], "ParameterError: --normalize and --on-text need --exact"),
     (
         ["dedup", "IN", "out", "--exact", "--on-text", "words"],
         "ParameterError: drop_exact_duplicates: --on-text words",

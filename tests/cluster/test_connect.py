@@ -96,12 +96,12 @@ def test_a_worker_that_comes_later_gets_no_rows_unless_it_keeps_the_budget(tmp_p
             current_session().watchers.append(come)
             with pytest.raises(
                 errors.BudgetError,
-                match=r"came after the connection was made and has no memory limit.*at most 1 thread",
+                match=r"joined after the connection was made and has no memory limit.*at most 1 thread",
             ):
                 write("out")
             [bad] = late
             assert {row["text"] for row in rows_of(tmp_path / "out")} <= {first}
-            with pytest.raises(errors.BudgetError, match=f"worker {bad.address} came after"):
+            with pytest.raises(errors.BudgetError, match=f"worker {bad.address} joined after"):
                 write("other")  # now before anything is planned
             assert not (tmp_path / "other").exists()
             running.sync(bad.close)

@@ -262,7 +262,7 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr(memory_limits, "_cgroup_folders", lambda controller: iter([tmp_path]))
     assert limits() == ""
     assert "ulimit -n allows 64 open files" in limits(NOFILE=64)
-    assert "ulimit -u allows 100 processes and threads of this user, who has 90" in limits(NPROC=100)
+    assert "ulimit -u allows this user 100 processes and threads, and 90 exist" in limits(NPROC=100)
     failed = RuntimeError("Cluster failed to start: ")
     failed.__cause__ = RuntimeError("can't start new thread")
     assert "ulimit -u allows 100" in str(surroundings.start_failure(failed))
@@ -281,7 +281,7 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
 
     manifest = run_guarded(Attempt(Range(0, 0, 0, 0, 0), 1, 1), work)
     assert manifest.outcome == "failed"
-    assert "A step could not start a thread, and memory is not the reason" in str(manifest.error)
+    assert "A step could not start a thread. The cause is not memory" in str(manifest.error)
 
 
 @pytest.mark.slow  # the basic kernels are compiled again

@@ -110,5 +110,5 @@ def test_what_was_wrong_is_said(widest, call, said):
 
 
 def test_columns_of_one_name_are_refused():
-    with pytest.raises(CuratorError, match="cannot tell apart the 2 columns named 'text'"):
+    with pytest.raises(CuratorError, match="cannot distinguish the 2 columns named 'text'"):
         cdf.normalize_newlines(wide("text", "text"))

@@ -128,14 +128,14 @@ def test_the_plan_and_the_receipt_say_what_a_gpu_needs(folder):
     expected = int((1 + 1.2 + 0.5) * 16_000_000) + 32_000_000
     assert results["device_bytes"] == expected
     assert (
-        "gpu      75 MB projected on each (assumed: 2.7 x 16 MB and 32 MB for each of 1 tasks), 8.00 GB allowed"
+        "gpu      75 MB estimated peak on each (assumed: 2.7 x 16 MB + 32 MB for each of 1 tasks), 8.00 GB budget"
         in results["plan"]
     )
     assert "keep_where on the GPU: 1.2 x block (assumed)" in results["plan"]
     receipt = cdf.read_receipt(folder / "keep_where")
     assert receipt.measured_device_bytes == 123_456
     assert receipt.device_spilled_bytes == 7_000
-    assert ("gpu", "123 kB at most, 91 MB projected, on each; 7 kB moved to the host") in receipt.summary()
+    assert ("gpu", "123 kB actual peak, 91 MB estimated peak on each; 7 kB moved to the host") in receipt.summary()
     assert any(text.startswith("cuDF moved 7 kB from GPUs to the host and back") for text in receipt.advice)
 
 
@@ -146,8 +146,11 @@ def test_what_does_not_fit_or_has_no_way_is_refused(folder):
         [
             ("UnsupportedBackendError", r"normalize_whitespace works on pandas blocks.*to_backend\(df, 'pandas'\)"),
             ("SchemaError", r"the column 'tags' holds .*list<.*columns= of the reader"),
-            ("BudgetError", r"blocks of 1 MB do not fit on a GPU.*33 MB may be used.*device_memory=34_700_000"),
-            ("BudgetError", r"to_backend\(cudf\).*the workers here have none; start_cluster\(gpus='auto'\)"),
+            (
+                "BudgetError",
+                r"blocks of 1 MB do not fit on a GPU.*only 33 MB of each GPU may be used.*device_memory=34_700_000",
+            ),
+            ("BudgetError", r"to_backend\(cudf\).*these workers have no GPU\. .*start_cluster\(gpus='auto'\)"),
         ],
         strict=True,
     ):

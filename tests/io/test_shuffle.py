@@ -407,5 +407,5 @@ def test_a_blend_that_ended_in_its_first_pass_names_the_parameter_too(cluster, t
     sink = ShuffleSink(Folder(str(tmp_path / "out/_curator/before/rows")), Taken(1, "", 1.0, None), 0)
     docs = cdf.read_jsonl(tmp_path / "in.jsonl")
     run(docs, sink)
-    with pytest.raises(errors.ResumeError, match=r"before/rows: of the output, seed changed from 1 to 2\."):
+    with pytest.raises(errors.ResumeError, match=r"before/rows: the output option seed changed from 1 to 2\."):
         cdf.shuffle_rows(docs, tmp_path / "out", seed=2, on_existing="resume")

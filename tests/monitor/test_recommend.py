@@ -97,7 +97,7 @@ def test_where_the_disk_is_too_small_a_part_of_the_rows_fits(corpus, tmp_path, m
 
 
 def test_what_cannot_be_read_or_does_not_fit_is_said(corpus, tmp_path):
-    with pytest.raises(errors.BudgetError, match="under the floor"):
+    with pytest.raises(errors.BudgetError, match="below the minimum"):
         cdf.recommend(corpus, memory="100MB")
     with pytest.raises(errors.ColumnError, match="body"):
         cdf.recommend(corpus, text="body")
@@ -192,7 +192,7 @@ def test_batches_of_a_model_fit_the_plan_and_the_device(corpus, tmp_path):
     assert f"batches of {found.device_batch_tokens:,} padded tokens" in str(found)
     small = cdf.recommend(corpus, memory="600MB", device_memory="90MB", **asked)
     assert (small.batch_tokens, small.device_batch_tokens) == (0, 0)
-    assert "not even with one text at a time" in str(small) and "This would fit" in str(small)
+    assert "not even with one text at a time" in str(small) and ". Use memory=" in str(small)
     assert "90 MB of a GPU do not hold its weights" in str(small)
 
 

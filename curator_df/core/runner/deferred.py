@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Look at a table with a pending drop: run its passes once, and compute its partitions with what they found.
+"""Evaluation of a table with a deferred operation: run its passes once, and compute its partitions from their results.
 
-The passes take the partitions of the table as their input splits and leave their files in the working folder of the cluster,
-keyed by what the chain does. A second look, and a longer chain with the same beginning, reuse them.
+The passes use the partitions of the table as input splits and leave files in the working folder of the cluster, keyed by the
+identity of the chain. A second evaluation, and a longer chain with the same beginning, reuse them.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ from curator_df.core.tasks.stretch import Stretch
 from curator_df.errors import BarrierError, ExpressionError
 
 LOOKS_FOLDER = "looks"
-"""Below the working folder of the cluster."""
+"""Name of the folder in the working folder of the cluster."""
 
 
 @dataclass(frozen=True)
 class _NoSink(StageSink):
-    """A look writes nothing after its passes."""
+    """Sink of an evaluation, which writes nothing after its passes."""
 
     folder: Folder
     writer_factor: float = 0.0
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what is written."""
+        """Digest of the settings; constant, because nothing is written."""
         return "look"
 
     def open(self, number: int, meta: Any, buffer_bytes: int) -> Any:  # noqa: ARG002 - the face of a sink
-        """Refuse: a plan asks only what a sink would cost."""
+        """Raise an error: a plan only needs the cost of the sink."""
         raise AssertionError("a look was written; this is a defect in curator_df")
 
 
 @dataclass(frozen=True)
 class EvaluatedPartition:
-    """What Dask calls for each partition of a table whose pending drops were resolved."""
+    """Function that Dask calls for each partition of a table whose deferred operations were resolved."""
 
     program: Program
-    """With what each step does to a split in the place of pending steps."""
+    """Program in which deferred steps are replaced by their resolved form."""
     ranges: Ranges
-    """One for each partition."""
+    """Ranges of the source, one for each partition."""
     block_bytes: int
     """Decompressed bytes of a block."""
 
@@ -95,28 +95,29 @@ class EvaluatedPartition:
 
 
 def _keep_no_row(row: BadRow) -> None:
-    """Take a row that a run would quarantine; a look leaves it out, as ``.compute()`` of the reader does."""
+    """Ignore a row that a run would quarantine; an evaluation leaves it out, as ``.compute()`` of the reader does."""
 
 
 def _keep_no_reject(step: Step, block: Any, outcome: Outcome) -> None:
-    """Take the rows that a step removed; a look shows those that stay."""
+    """Ignore the rows that a step removed; an evaluation shows only kept rows."""
 
 
 @dataclass
 class Looks:
-    """The passes that looks have run on a session, by what the chain does."""
+    """Passes of evaluations on a session, by the identity of the chain."""
 
     session: Session
-    """Whose workers run them."""
+    """Session whose workers run them."""
     folder: Folder
-    """Where their files are."""
+    """Folder of their files."""
     _steps: dict[str, tuple[Step, ...]] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def evaluate(self, expression: Any) -> Any:
-        """Return the expression of a table with the rows that a chain leaves which ends in a pending drop.
+        """Return the expression of a table with the rows that a chain with a deferred last step yields.
 
-        None for a table that no run takes, such as one of ``dask.dataframe.from_pandas``: the drop then refuses to be computed.
+        None for a table that a run does not accept, such as one of ``dask.dataframe.from_pandas``: the operation then refuses to
+        be computed.
         """
         table = new_collection(expression)
         try:
@@ -127,8 +128,8 @@ class Looks:
             s.on_device for s in program.steps
         ):
             raise BarrierError(
-                f"{program.steps[-1].name} cannot be looked at while its blocks are on a GPU. Write the table with "
-                "write_parquet or checkpoint(df, path) and look at the result"
+                f"{program.steps[-1].name} cannot be computed or shown while its blocks are on a GPU. Write the table with "
+                "write_parquet or checkpoint(df, path) and read the result"
             )
         with self._lock:
             steps = self._resolved(program, reader.ranges)
@@ -137,13 +138,13 @@ class Looks:
             return dd.from_map(done, range(len(reader.ranges)), meta=program.meta, label=program.steps[-1].name).expr
 
     def forget(self) -> None:
-        """Delete the files of all looks."""
+        """Delete the files of all evaluations."""
         with self._lock:
             self._steps.clear()
             self.folder.delete_tree("")
 
     def _resolved(self, program: Program, ranges: Ranges) -> tuple[Step, ...]:
-        """Return the steps of a program with its pending ones resolved; those that a look has resolved are not run again."""
+        """Return the steps of a program with its deferred ones resolved; those that were resolved before are not run again."""
         steps = program.steps
         pending = [place for place, step in enumerate(steps) if step.barrier is not None]
         keys = {place: self._key(program, place, ranges) for place in pending}
@@ -178,7 +179,7 @@ class Looks:
 
 
 def look_at_deferred(session: Session) -> Looks | None:
-    """Make Dask's evaluation of tables with pending drops run their passes on a session that has a working folder."""
+    """Make Dask's evaluation of tables with deferred operations run their passes on a session that has a working folder."""
     if session.workdir is None:
         return None
     looks = Looks(session, Folder(session.workdir).below(LOOKS_FOLDER))

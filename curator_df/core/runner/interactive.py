@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dask's own operations under the budget of a session: ``compute``, ``head``, ``len``, sorts, merges, shuffles.
 
-While a session is open, results come back in pieces (`results`), tasks that run out of memory are tried again alone on their
-worker (`core.tasks.second_try`), and tables with pending drops can be looked at (`deferred`).
+While a session is open, results are returned in pieces (`results`), tasks that run out of memory are repeated exclusively on
+their worker (`core.tasks.second_try`), and tables with deferred operations can be computed and shown (`deferred`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ def keep_budget_of_dask(
     Parameters
     ----------
     session : Session
-        With a client that runs.
+        Session with a running client.
     owns_workers : bool
         Whether the workers end with the session, so that nothing needs to be undone on them.
     spool_on : callable
-        Makes what runs cannot stream go through working files (`curator_df.io.spool`); returns what to close, or None.
+        Function that routes what runs cannot stream through working files (`curator_df.io.spool`); it returns an object to
+        close, or None.
     """
     client = session.client
     client.register_plugin(SecondTry(session.layout.work_bytes))
