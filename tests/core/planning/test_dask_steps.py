@@ -60,7 +60,7 @@ def test_what_needs_several_blocks_is_refused_by_its_verb(docs, verb):
         (lambda df: df.sample(frac=0.5, random_state=1), "^sample,.*block size.*sample_rows"),
         (
             lambda df: df.random_split([0.5, 0.5], random_state=1)[0],
-            "random_split.*contains the smaller.*map_partitions.*crc32",
+            r"random_split.*block size.*split_rows\(df, .*disjoint",
         ),
         (lambda df: df.partitions[0], "partitions.*fewer files"),
         (lambda df: df[["n"]].drop_duplicates(), "drop_duplicates.*drop_exact_duplicates"),
