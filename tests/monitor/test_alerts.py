@@ -62,11 +62,11 @@ def test_the_share_of_the_budget_counts_each_process_once_and_all_of_them():
             [worker(is_paused=True)],
             "worker 0 is paused: its memory is full, so it starts no new tasks",
         ),
-        (alerts.spill_rate(), [worker(spill_bytes_per_second=6e7)], "worker 0 spills 60 MB a second to disk"),
+        (alerts.spill_rate(), [worker(spill_bytes_per_second=6e7)], "worker 0 spills 60 MB per second to disk"),
         (
             alerts.gpu_share(),
             [row(kind="gpu", name="GPU 1", gpu_used_bytes=95, gpu_total_bytes=100)],
-            "GPU 1 has 95% of its memory in use",
+            "GPU 1 uses 95% of its memory",
         ),
         (alerts.worker_silent(), [worker(silent_seconds=31.0)], "worker 0 has not answered for 31 s"),
     ],
@@ -98,4 +98,4 @@ def test_alerts_are_logged_and_a_callback_that_raises_ends_nothing(caplog):
         book.look(1.0, [worker(is_paused=True), worker(name="worker 1", is_paused=True)])
     assert [alert.subject for alert in book.alerts] == ["worker 0", "worker 1"]
     assert "worker 0 is paused" in caplog.text
-    assert "the callback of the alert 'paused' raised" in caplog.text
+    assert "on_alert raised for the alert 'paused'; the monitor continues" in caplog.text
