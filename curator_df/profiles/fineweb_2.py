@@ -114,7 +114,7 @@ def _values(language: str, config: str | os.PathLike[str] | None) -> tuple[dict[
         held = _held()
         if language not in held:
             raise ParameterError(
-                f"fineweb_2: no values of {language!r} are included. Pass a configuration as config=, or use one of: {', '.join(held)}"
+                f"fineweb_2: no values of {language!r} are included. Pass config=, or use one of: {', '.join(held)}"
             )
         return held[language], f"huggingface/fineweb-2, configs/{language}.yml, commit {held[language]['commit']}"
     import yaml
