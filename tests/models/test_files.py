@@ -171,14 +171,14 @@ def write_index(folder, *shards):
         (
             lambda folder: (folder / "config.json").write_bytes(b"\xff\xfe"),
             errors.CorruptFileError,
-            r"config\.json is no JSON",
+            r"config\.json is not JSON",
         ),
         (
             lambda folder: (folder / "config.json").write_text("[" * 100_000),
             errors.CorruptFileError,
-            r"config\.json is no JSON",
+            r"config\.json is not JSON",
         ),
-        (lambda folder: (folder / "config.json").write_text(""), errors.CorruptFileError, r"config\.json is no JSON"),
+        (lambda folder: (folder / "config.json").write_text(""), errors.CorruptFileError, r"config\.json is not JSON"),
         (
             lambda folder: (folder / "tokenizer_config.json").write_text("7"),
             errors.CorruptFileError,

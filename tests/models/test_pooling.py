@@ -83,5 +83,5 @@ def test_layers_after_the_pooling_are_not_left_out_in_silence(model):
 def test_pooling_that_is_no_json_is_refused_with_the_file(model):
     write_pooling(model, {})
     (model / "1_Pooling" / "config.json").write_text("{")
-    with pytest.raises(errors.CorruptFileError, match=r"1_Pooling/config\.json is no JSON"):
+    with pytest.raises(errors.CorruptFileError, match=r"1_Pooling/config\.json is not JSON"):
         head(model)
