@@ -304,7 +304,7 @@ def test_a_user_without_home_and_entry_who_may_write_to_the_temporary_directory_
 
 def test_a_program_whose_file_is_gone_is_told_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", types.SimpleNamespace(__file__="/gone/program.py", __spec__=None))
-    with pytest.raises(errors.NoClusterError, match=r"'/gone/program\.py', does not exist any more"):
+    with pytest.raises(errors.NoClusterError, match=r"'/gone/program\.py', no longer exists"):
         surroundings.require_importable_program()
 
 

@@ -169,11 +169,11 @@ def test_without_a_gpu_or_its_packages_a_reader_says_so_at_once(monkeypatch, tmp
             reader(nowhere, backend="gpu")
     monkeypatch.setattr(moves, "REQUIRED", ())
     monkeypatch.setattr(moves, "read_gpus", tuple)
-    with pytest.raises(errors.UnsupportedBackendError, match="the driver lists no GPU here"):
+    with pytest.raises(errors.UnsupportedBackendError, match="the driver finds no GPU on this machine"):
         cdf.read_jsonl(nowhere, backend="cudf")
     monkeypatch.setattr(moves, "read_gpus", lambda: (object(),))
     monkeypatch.setattr(moves, "visible_gpus", tuple)
-    with pytest.raises(errors.UnsupportedBackendError, match="CUDA_VISIBLE_DEVICES shows none of the GPUs"):
+    with pytest.raises(errors.UnsupportedBackendError, match="CUDA_VISIBLE_DEVICES hides all GPUs"):
         cdf.read_jsonl(nowhere, backend="cudf")
 
 
