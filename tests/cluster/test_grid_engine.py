@@ -121,7 +121,9 @@ def test_a_job_that_is_deleted_before_its_workers_come_is_sent_again(tmp_path, m
 def test_jobs_that_come_to_nothing_are_not_sent_without_end(options, said, logs, tmp_path, monkeypatch):
     for name, value in {"ASK_SECONDS": 1.0, "LEAST_WAIT_SECONDS": 0.1, "MOST_FRUITLESS": 3}.items():
         monkeypatch.setattr(job_keeper, name, value)
-    problem = rf"failed to start a worker 3 times in a row: job \d+ ended before a worker of it {said}(?s:.*){tmp_path}/jobs"
+    problem = (
+        rf"failed to start a worker 3 times in a row: job \d+ ended before a worker of it {said}(?s:.*){tmp_path}/jobs"
+    )
     with pytest.raises(errors.NoClusterError, match=problem), cluster(tmp_path, jobs=1, **options):
         pytest.fail("a job has started a worker")
     assert [log.read_text() for log in (tmp_path / "jobs").glob("*.o*")] == logs

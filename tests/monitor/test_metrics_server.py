@@ -314,7 +314,9 @@ def test_what_cannot_be_served_is_refused(cluster, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(cdf.errors.ParameterError, match="Use another folder"):
         cdf.serve_metrics(directory=tmp_path / "file")
-    with pytest.raises(cdf.errors.NoClusterError, match="needs the open cluster that start_cluster or connect returned; got str"):
+    with pytest.raises(
+        cdf.errors.NoClusterError, match="needs the open cluster that start_cluster or connect returned; got str"
+    ):
         cdf.serve_metrics("tcp://127.0.0.1:8786")
 
 
