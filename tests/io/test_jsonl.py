@@ -130,7 +130,7 @@ def test_columns_choose_and_order(tmp_path):
     assert list(block.columns) == ["c", "b"]
     assert (block["c"].tolist(), block["b"].tolist()) == (["x", pd.NA], [2, 3])
     with pytest.raises(
-        ColumnError, match=r"columns= has 'text', which is not in the files. They have: 'a', 'b', 'c'; .*dtype="
+        ColumnError, match=r"columns= has 'text', which is not in the files. They have: 'a', 'b', 'c'\. .*dtype="
     ):
         read_jsonl(tmp_path, columns=["text"])
     assert read_jsonl(tmp_path, columns="text", dtype={"text": "string"}).compute()["text"].tolist() == [pd.NA, pd.NA]
