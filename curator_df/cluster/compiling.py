@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels are compiled in a process of its own, before workers need them."""
+"""Compile kernels in a separate process, before workers need them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from curator_df.kernels.warm import GROUPS, is_compiled
 LOG = logging.getLogger("curator_df.cluster")
 
 COMPILER_BYTES = 420_000_000
-"""What the compiler of kernels may hold, in a process of its own. Measured (PSS): 326 MB for the basic group, 403 MB for that of
-near duplicates."""
+"""Maximum memory of the compiler of kernels in its separate process. Measured (PSS): 326 MB for the basic group, 403 MB for
+that of near duplicates."""
 
 
 def compile_kernels(group: str) -> None:
-    """Make sure that a group of kernels is in numba's cache on disk; say so where it takes its time."""
+    """Make sure that a group of kernels is in numba's cache on disk; log a message if it has to be compiled."""
     if not is_compiled(group):
-        _compile([group], "a worker that compiled them would have to hold the compiler too")
+        _compile([group], "so that no worker has to hold the compiler")
 
 
 def compile_all_kernels() -> None:
-    """Make sure that all kernels are in the cache, one group after the other; say so, for the first time takes minutes."""
+    """Make sure that all kernels are in the cache, one group after the other; log a message, since the first time is slow."""
     if missing := [group for group in GROUPS if not is_compiled(group)]:
-        _compile(missing, "this much memory has no room for it later")
+        _compile(missing, "because this budget has no room for the compiler later")
 
 
 def _compile(groups: Sequence[str], why: str) -> None:
@@ -43,10 +43,10 @@ def _compile(groups: Sequence[str], why: str) -> None:
 
 
 def say_compiling(groups: Sequence[str], why: str) -> None:
-    """Say that the user has to wait, what for, and how to do it beforehand."""
+    """Log that the user has to wait, the reason, and how to compile beforehand."""
     LOG.warning(
-        "compiling %d group%s of kernels (%s), which takes up to a minute each, once on a machine: %s "
-        "(python -m curator_df.kernels.warm does it beforehand)",
+        "Compiling %d group%s of kernels (%s). This takes up to a minute each, once per machine: %s "
+        "(to compile beforehand, run python -m curator_df.kernels.warm)",
         len(groups),
         "s" * (len(groups) > 1),
         ", ".join(groups),
@@ -55,8 +55,8 @@ def say_compiling(groups: Sequence[str], why: str) -> None:
 
 
 def start_compiler(group: str) -> subprocess.Popen[str]:
-    """Fill numba's cache on disk, in a process of its own: the compiler would stay in memory (about 100 MB)."""
-    # With this process's own path: "-m" would take a curator_df that lies in the working directory.
+    """Fill numba's cache on disk in a separate process, because the compiler would stay in memory (about 100 MB)."""
+    # Use this process's own path: "-m" would use a curator_df in the working directory.
     program = (
         f"import sys; sys.path[:] = {sys.path!r}; from curator_df.kernels import warm; warm.compile_group({group!r})"
     )
@@ -65,7 +65,7 @@ def start_compiler(group: str) -> subprocess.Popen[str]:
 
 
 def wait_for(compiler: subprocess.Popen[str]) -> None:
-    """Wait until a compiler has ended; raise with what it said if it failed."""
+    """Wait until a compiler has ended; raise with its output if it failed."""
     _, said = compiler.communicate()
     if compiler.returncode != 0:
         raise RuntimeError(f"the kernels could not be compiled (python -m curator_df.kernels.warm):\n{said}")

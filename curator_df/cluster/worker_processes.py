@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker processes of this one: how many live, waiting until they are there, and ending them."""
+"""Count the worker processes of this process, wait until they are connected, and end them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from curator_df.cluster.surroundings import limits_in_force
 from curator_df.errors import NoClusterError
 
 START_SECONDS = 120
-"""How long workers may take to start on a loaded machine."""
+"""Maximum seconds that workers may take to start on a loaded machine."""
 CLOSE_SECONDS = 15
-"""How long they may take to end before they are killed."""
+"""Seconds that workers may take to end before they are killed."""
 MAIN_GUARD = (
-    "In a script, start_cluster must stand below \"if __name__ == '__main__':\", because worker processes import the script "
-    "that starts them; in a notebook or with memory so small that no worker process is started it need not"
+    "In a script, start_cluster must be below \"if __name__ == '__main__':\", because worker processes import the script "
+    "that starts them. This is not needed in a notebook, or with so little memory that no worker process is started"
 )
 
 
 def worker_processes() -> int:
-    """Count the living worker processes, by their command line: asking multiprocessing would reap them."""
+    """Count the living worker processes by their command line, because multiprocessing would reap them."""
     count = 0
     for child in psutil.Process().children():
-        with contextlib.suppress(psutil.NoSuchProcess):  # it ended while we looked
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended during the check
             count += child.status() != psutil.STATUS_ZOMBIE and "--multiprocessing-fork" in child.cmdline()
     return count
 
 
 def is_starting(cluster: LocalCluster) -> bool:
-    """Tell whether a nanny waits for a worker process that it has started, and which lives."""
+    """Return whether a nanny waits for a worker process that it has started, and which is alive."""
     processes = [found for nanny in cluster.workers.values() if (found := getattr(nanny, "process", None)) is not None]
     return any(
         there.status == Status.starting and there.process is not None and there.process.is_alive()
@@ -44,7 +44,7 @@ def is_starting(cluster: LocalCluster) -> bool:
 def close_or_kill(cluster: LocalCluster) -> None:
     """Close a cluster; kill the workers of one that does not end.
 
-    A nanny (distributed 2026.7.1) that is closed while it starts its worker again waits for it without a limit.
+    A nanny (distributed 2026.7.1) that is closed while it restarts its worker waits for it without a limit.
     """
     ended = False
     with suppressed_end_of_loop(), contextlib.suppress(TimeoutError):
@@ -80,7 +80,7 @@ def _kill_workers(cluster: LocalCluster) -> None:
 
 @contextlib.contextmanager
 def suppressed_end_of_loop() -> Iterator[None]:
-    """Go on where the loop of Dask's thread has ended: nothing can be closed through it any more."""
+    """Continue if the loop of Dask's thread has ended, in which case nothing can be closed through it any more."""
     try:
         yield
     except RuntimeError as exc:
@@ -89,7 +89,7 @@ def suppressed_end_of_loop() -> Iterator[None]:
 
 
 def wait_for_workers(cluster: LocalCluster, count: int) -> None:
-    """Wait until workers are there; see at once when one cannot start, for which Dask's nanny would wait for ever."""
+    """Wait until workers are connected; fail at once if one cannot start, for which Dask's nanny would wait forever."""
     deadline, most_alive = time.monotonic() + START_SECONDS, 0
     while len(cluster.scheduler.workers) < count:
         alive = worker_processes()
@@ -97,8 +97,6 @@ def wait_for_workers(cluster: LocalCluster, count: int) -> None:
         if alive < most_alive or time.monotonic() > deadline:
             close_or_kill(cluster)
             limits = limits_in_force()
-            why = (
-                f"A limit of this shell is too low: {limits}. If it is not that: {MAIN_GUARD}" if limits else MAIN_GUARD
-            )
-            raise NoClusterError(f"the worker processes did not start (what they said stands above). {why}")
+            why = f"A limit of this shell is too low: {limits}. Otherwise: {MAIN_GUARD}" if limits else MAIN_GUARD
+            raise NoClusterError(f"the worker processes did not start (their output is above). {why}")
         time.sleep(0.05)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Working files for what a run cannot stream: rows in memory, tables of Dask's own readers, sorts, merges.
+"""Working files for tables that a run cannot stream: rows in memory, tables of Dask's own readers, sorts, merges.
 
 Dask computes such a table, and each of its partitions is written to a Parquet file in the working folder of the cluster. The run
 then streams these files like any other input. An index with a name becomes a column. The files are kept until the cluster closes,
@@ -28,20 +28,20 @@ from curator_df.errors import SchemaError, UnsupportedBackendError
 from curator_df.io.parquet import read_parquet
 
 SPOOL_FOLDER = "spool"
-"""Below the working folder of the cluster."""
+"""Folder below the working folder of the cluster."""
 GROUP_BYTES = 8_000_000
-"""About the bytes of a row group: a run reads one at a time."""
+"""Approximate bytes of a row group, the unit that a run reads."""
 
 
 class Spool:
-    """The working files of a session."""
+    """Working files of a session."""
 
     def __init__(self, session: Session, folder: Folder) -> None:
         self._session, self._folder = session, folder
         self._tables: dict[str, Any] = {}
 
     def table(self, expression: Any) -> Any:
-        """Return the table of an expression, read back from working files that are written first if they are not there."""
+        """Return the table of an expression, read back from working files, which are written first if they do not exist."""
         name = str(expression._name)
         if name not in self._tables:
             self._tables[name] = self._written(expression, name)
@@ -57,7 +57,7 @@ class Spool:
         require_no_dependence_on_blocks(expression)
         if is_on_device(expression._meta):
             raise UnsupportedBackendError(
-                "this table is computed by Dask on a GPU, and only tables on the host are written to working files. Write it to "
+                "this table is computed by Dask on a GPU, but working files need tables on the host. Write it to "
                 "Parquet with dask-cudf, and read it with curator_df.read_parquet"
             )
         self._session.require_ready()
@@ -69,7 +69,7 @@ class Spool:
 
 
 def _with_objects(expression: Any) -> Any:
-    """Return an expression whose tables of pandas keep lists and dicts, which Dask would turn into their ``str()``."""
+    """Return an expression whose pandas tables keep lists and dicts, which Dask would convert with ``str()``."""
     for node in expression.walk():
         if isinstance(node, FromPandas) and node.operand("pyarrow_strings_enabled"):
             kept = node.substitute_parameters({"pyarrow_strings_enabled": False})
@@ -78,7 +78,7 @@ def _with_objects(expression: Any) -> Any:
 
 
 def spool_on(session: Session) -> Spool | None:
-    """Write what runs on this session cannot stream to its working folder, where it has one."""
+    """Write tables that runs of this session cannot stream to its working folder, if it has one."""
     if session.workdir is None:
         return None
     spool = Spool(session, Folder(session.workdir, is_durable=False).below(SPOOL_FOLDER))
@@ -87,15 +87,15 @@ def spool_on(session: Session) -> Spool | None:
 
 
 def _write_part(block: pd.DataFrame, number: int, folder: Folder) -> None:
-    """Write one partition as a Parquet file; one without rows only if it is the first, for the columns."""
+    """Write one partition as a Parquet file; an empty one only if it is the first, for the columns."""
     if not len(block) and number:
         return
     if any(
         name not in (None, ADDRESS) for name in block.index.names
-    ):  # made by set_index or groupby: values of the user's
+    ):  # index made by set_index or groupby, with the user's values
         block = block.reset_index()
     if not all(isinstance(column, str) for column in block.columns):
-        raise SchemaError(f"columns must be named by text, and this table has {list(block.columns)}. Rename them first")
+        raise SchemaError(f"column names must be text, but this table has {list(block.columns)}. Rename them first")
     try:
         table = pa.Table.from_pandas(block, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as exc:

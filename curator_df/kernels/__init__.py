@@ -16,10 +16,10 @@ LOG = logging.getLogger("curator_df")
 
 
 def choose_cache() -> str | None:
-    """Name a folder for compiled kernels where numba would find none; return it, None where numba finds one by itself.
+    """Set a folder for compiled kernels if numba would find none; return it, or None if numba finds one by itself.
 
-    Numba looks beside the sources and in the user's home. Where neither can be written to, it raises an error. The folder in
-    the directory for temporary files belongs to this user alone: what is in it is run.
+    Numba tries the folder of the sources and the user's home, and raises an error if it can write to neither. The chosen folder,
+    in the directory for temporary files, belongs to this user alone, because its contents are executed.
     """
     if os.environ.get("NUMBA_CACHE_DIR"):
         return None
@@ -30,7 +30,7 @@ def choose_cache() -> str | None:
         return None
     try:
         folder = Path(tempfile.gettempdir()) / f"curator-df-kernels-{os.getuid()}"
-    except FileNotFoundError:  # `start_cluster` names what is missing
+    except FileNotFoundError:  # `start_cluster` reports the missing folder
         return None
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -39,13 +39,13 @@ def choose_cache() -> str | None:
         found = None
     is_ours = found is not None and stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
     if found is None or not is_ours or stat.S_IMODE(found.st_mode) & 0o077:
-        folder = Path(tempfile.mkdtemp(prefix=f"{folder.name}-"))  # of somebody else, or open to others
+        folder = Path(tempfile.mkdtemp(prefix=f"{folder.name}-"))  # owned by somebody else, or writable by others
     os.environ["NUMBA_CACHE_DIR"] = str(folder)  # also for processes that this one starts
     if "numba" in sys.modules:
         sys.modules["numba"].config.CACHE_DIR = str(folder)
     LOG.warning(
-        "compiled kernels are kept in %s, because neither %s nor %s can be written to: after a restart of the machine they are "
-        "compiled again. Set NUMBA_CACHE_DIR to a folder of yours to keep them",
+        "Compiled kernels are kept in %s, because neither %s nor %s is writable. After a restart of the machine they are "
+        "compiled again. Set NUMBA_CACHE_DIR to your own folder to keep them.",
         folder,
         beside,
         home,
@@ -54,7 +54,7 @@ def choose_cache() -> str | None:
 
 
 def _can_be_made(folder: Path) -> bool:
-    """Tell whether this user can write to a folder, or make it."""
+    """Return whether this user can write to a folder, or create it."""
     if not folder.is_absolute():  # a user without a home
         return False
     while not folder.exists() and folder != folder.parent:

@@ -15,7 +15,7 @@ def test_what_takes_minutes_is_said_once(tmp_path, monkeypatch, caplog):
     assert is_compiled("comments")
     said, done = caplog.messages
     assert said.startswith(
-        "compiling 2 groups of kernels (segments, comments), which takes up to a minute each, once on"
+        "Compiling 2 groups of kernels (segments, comments). This takes up to a minute each, once per"
     )
     assert re.fullmatch(r"compiled the kernels in [\d.]+ s", done)
     caplog.clear()

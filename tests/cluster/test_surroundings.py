@@ -298,13 +298,13 @@ def test_a_user_without_home_and_entry_who_may_write_to_the_temporary_directory_
     code, output = run(f"{become} python {environment['PROGRAM']}", given, "/")
     assert code == 0, output
     assert rows_of(given) == ROWS
-    assert output.count(f"compiled kernels are kept in {folder}/curator-df-kernels-12345") == 1
+    assert output.count(f"Compiled kernels are kept in {folder}/curator-df-kernels-12345") == 1
     shutil.rmtree(folder)
 
 
 def test_a_program_whose_file_is_gone_is_told_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", types.SimpleNamespace(__file__="/gone/program.py", __spec__=None))
-    with pytest.raises(errors.NoClusterError, match=r"'/gone/program\.py', does not exist any more"):
+    with pytest.raises(errors.NoClusterError, match=r"'/gone/program\.py', no longer exists"):
         surroundings.require_importable_program()
 
 
@@ -343,7 +343,7 @@ def test_kernels_are_kept_in_a_folder_of_this_user_where_nothing_else_can_be_wri
     chosen = kernels.choose_cache()
     assert chosen == str(tmp_path / f"curator-df-kernels-{os.getuid()}")
     assert os.stat(chosen).st_mode & 0o777 == 0o700
-    assert caplog.text.count("compiled kernels are kept in") == 1
+    assert caplog.text.count("Compiled kernels are kept in") == 1
     assert os.environ["NUMBA_CACHE_DIR"] == numba.config.CACHE_DIR == chosen
     assert kernels.choose_cache() is None  # it is chosen now, also for processes that this one starts
     monkeypatch.delenv("NUMBA_CACHE_DIR")

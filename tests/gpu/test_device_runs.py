@@ -145,7 +145,7 @@ def test_what_does_not_fit_or_has_no_way_is_refused(folder):
         said,
         [
             ("UnsupportedBackendError", r"normalize_whitespace works on pandas blocks.*to_backend\(df, 'pandas'\)"),
-            ("SchemaError", r"the column 'tags' holds .*list<.*columns= of the reader"),
+            ("SchemaError", r"the column 'tags' has the type .*list<.*columns= of the reader"),
             (
                 "BudgetError",
                 r"blocks of 1 MB do not fit on a GPU.*only 33 MB of each GPU may be used.*device_memory=34_700_000",
@@ -172,11 +172,11 @@ def test_without_a_gpu_or_its_packages_a_reader_says_so_at_once(monkeypatch, tmp
             reader(nowhere, backend="gpu")
     monkeypatch.setattr(moves, "REQUIRED", ())
     monkeypatch.setattr(moves, "read_gpus", tuple)
-    with pytest.raises(errors.UnsupportedBackendError, match="the driver lists no GPU here"):
+    with pytest.raises(errors.UnsupportedBackendError, match="the driver finds no GPU on this machine"):
         cdf.read_jsonl(nowhere, backend="cudf")
     monkeypatch.setattr(moves, "read_gpus", lambda: (object(),))
     monkeypatch.setattr(moves, "visible_gpus", tuple)
-    with pytest.raises(errors.UnsupportedBackendError, match="CUDA_VISIBLE_DEVICES shows none of the GPUs"):
+    with pytest.raises(errors.UnsupportedBackendError, match="CUDA_VISIBLE_DEVICES hides all GPUs"):
         cdf.read_jsonl(nowhere, backend="cudf")
 
 

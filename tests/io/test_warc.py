@@ -240,7 +240,7 @@ def test_a_run_keeps_what_is_bad_and_goes_on(tmp_path):
 
 def test_a_warning_says_where_the_first_bad_record_is(tmp_path):
     with pytest.warns(
-        UserWarning, match=r"1 bad rows were left out, the first in .*a\.warc', byte 0: the response has no"
+        UserWarning, match=r"1 bad rows were skipped, the first in .*a\.warc', byte 0: the response has no"
     ):
         assert texts_of(tmp_path, record("response", b"x"), html(b"one"), on_bad_rows="quarantine") == ["one"]
 
@@ -261,8 +261,8 @@ def test_directories_are_searched_for_their_suffixes(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "kind", "said"),
     [
-        ({"on_bad_rows": "skip"}, errors.ParameterError, "is not one of 'error', 'quarantine'"),
-        ({"columns": ["html"]}, errors.ColumnError, r"names 'html'; the files have: 'url', 'date'"),
+        ({"on_bad_rows": "skip"}, errors.ParameterError, "must be one of 'error', 'quarantine'"),
+        ({"columns": ["html"]}, errors.ColumnError, r"has 'html', which is not in the files. They have: 'url', 'date'"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(tmp_path, arguments, kind, said):

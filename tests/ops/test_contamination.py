@@ -115,7 +115,7 @@ def test_what_is_wrong_is_said_when_the_operator_is_called(benchmark, tmp_path):
     with pytest.raises(errors.ColumnError, match="'text'"):
         docs.pipe(cdf.add_contamination, benchmarks=benchmark, into="text")
     (tmp_path / "bad.jsonl").write_text('{"a": 1}\n{')
-    with pytest.raises(errors.BadRowError, match=r"line 2 of the benchmark .*bad\.jsonl' is no JSON"):
+    with pytest.raises(errors.BadRowError, match=r"line 2 of the benchmark .*bad\.jsonl' is not JSON"):
         docs.pipe(cdf.drop_contaminated, benchmarks=tmp_path / "bad.jsonl")
 
 

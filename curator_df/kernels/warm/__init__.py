@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make compiled kernels exist in numba's on-disk cache: ``python -m curator_df.kernels.warm``.
+"""Compile kernels into numba's on-disk cache: ``python -m curator_df.kernels.warm``.
 
-To be done in a short-lived process before a task needs them, so that no worker compiles. Measured, beyond the import of
+This runs in a short-lived process before a task needs them, so that no worker compiles. Measured, beyond the import of
 numba (0.7 s, 67 MB): the basic group takes 12 s to compile and 0.7 s to load; lines 7 s, n-grams 22 s, C4 19 s; and in seconds of
-CPU, beside other work, characters 9, cleaning 4, web 9, DCLM 17, repeats 33 and near-duplicates 41. Resident bytes grow by at
-most 330 MB. The cache is beside the package's files or, where those cannot be written, in numba's own directory of the user.
+CPU, while other work ran, characters 9, cleaning 4, web 9, DCLM 17, repeats 33 and near-duplicates 41. Resident bytes grow by at
+most 330 MB. The cache is next to the package's files or, if those are not writable, in numba's own directory of the user.
 """
 
 from __future__ import annotations
@@ -71,15 +71,15 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "word_windows",
     ),
 }
-"""Modules with compiled functions, by what needs them. Each has explicit signatures, so that importing it compiles or loads
-it. Every worker loads the basic ones; the others are for the runs whose kernels name them (`BlockKernel.compiled`)."""
+"""Modules with compiled functions, by group. Each has explicit signatures, so that importing it compiles or loads it. Every
+worker loads the basic group; the others are for the runs whose kernels need them (`BlockKernel.compiled`)."""
 
 
 def compile_group(group: str) -> None:
-    """Compile, or load, the kernels of a group, and note which files of the cache they are in."""
+    """Compile, or load, the kernels of a group, and record the files of the cache that hold them."""
     for module in GROUPS[group]:
         import_module(f"curator_df.kernels.{module}")
-    with contextlib.suppress(OSError):  # then the next process asks again
+    with contextlib.suppress(OSError):  # then the next process compiles or loads again
         stamp = _stamp(group)
         stamp.parent.mkdir(parents=True, exist_ok=True)
         written = stamp.with_suffix(f".{os.getpid()}")
@@ -88,7 +88,7 @@ def compile_group(group: str) -> None:
 
 
 def is_compiled(group: str) -> bool:
-    """Tell, without importing numba, whether a process like this one has put a group into the cache, where it still is."""
+    """Return, without importing numba, whether a process like this one has stored a group in the cache, and it is still there."""
     stamp = _stamp(group)
     try:
         noted = stamp.read_text(encoding="utf-8").split("\n")
@@ -98,7 +98,7 @@ def is_compiled(group: str) -> bool:
 
 
 def sources_of(*modules: str) -> list[Path]:
-    """Return the files of some modules and of all that they import here: what is compiled holds code of these too."""
+    """Return the files of modules and of all kernels that they import, whose code is part of the compiled functions."""
     found: set[str] = set()
     waiting = list(modules)
     while waiting:
@@ -110,7 +110,7 @@ def sources_of(*modules: str) -> list[Path]:
 
 
 def _stamp(group: str) -> Path:
-    """Return the file that says so: its name changes with the sources, numba, Python and the kind of CPU."""
+    """Return the file that records a compiled group; its name depends on the sources, numba, Python and the kind of CPU."""
     about = [f"{path.name} {path.stat().st_mtime_ns} {path.stat().st_size}" for path in sources_of(*GROUPS[group])]
     about += [version("numba"), sys.version, platform.machine(), _cpu()]
     digest = hashlib.blake2b("\n".join(about).encode(), digest_size=8).hexdigest()
@@ -122,13 +122,13 @@ def _stamp(group: str) -> Path:
 
 
 def _cached(home: Path, group: str) -> set[str]:
-    """Return the files of numba's cache there that are of a group: beside its sources, or in folders of its own."""
+    """Return the files of a group in a folder of numba's cache, next to the sources or elsewhere."""
     modules = {path.stem for path in sources_of(*GROUPS[group])}
     return {str(path.relative_to(home)) for path in home.rglob("*.nb[ic]") if path.name.partition(".")[0] in modules}
 
 
 def _cpu() -> str:
-    """Return what numba compiles for: code for one CPU is no use to another."""
+    """Return the kind of CPU, because compiled code for one is useless to another."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
         return "".join(sorted({line for line in file if line.startswith(("model name", "flags"))}))
     return platform.processor()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile all kernels; a module of its own, so that Python does not run one that the package has imported already."""
+"""Compile all kernels; in a separate module, so that Python does not run one that the package has already imported."""
 
 from curator_df.kernels.warm import GROUPS, compile_group
 
